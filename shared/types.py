@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shared.identity.audit_chain import AuditHead
 from shared.reasons import Dropped, Reason
 
 FloatArray = npt.NDArray[np.float32]
@@ -430,6 +429,15 @@ class CommittedUpdate:
     run_id: str
     round: int
     sha256s: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """The last entry of the audit at some time: it stands for all entries up to it."""
+
+    number: int
+    """0 for an empty chain."""
+    hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from aggregator.coordinator.audited import AuditLog
 from aggregator.coordinator.changes import Changes, Write
 from aggregator.coordinator.ledger import Ledger
-from aggregator.identity.audit import Audit
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import results
@@ -37,7 +37,7 @@ class Attendance:
     """Records what happens to clients' sessions."""
 
     def __init__(
-        self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics, audit: Audit | None
+        self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics, audit: AuditLog | None
     ) -> None:
         self._ledger, self._sessions, self._store, self._metrics = ledger, sessions, store, metrics
         self._audit = audit

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from aggregator.coordinator.audited import AuditLog
 from aggregator.coordinator.initial_models import Beginning, InitialModels
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
-from aggregator.identity.audit import Audit
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import document_of
 from aggregator.store.blobs.blob_store import BlobStore
@@ -39,7 +39,7 @@ class RunCreation:
         lease_s: float,
         max_classes: int,
         max_open_runs: int,
-        audit: Audit | None,
+        audit: AuditLog | None,
     ) -> None:
         self._ledger, self._requests, self._blobs = ledger, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact

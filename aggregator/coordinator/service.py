@@ -20,6 +20,7 @@ from typing import Any
 
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
+from aggregator.coordinator.audited import AuditLog
 from aggregator.coordinator.changes import Changes, Write
 from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
@@ -35,7 +36,6 @@ from aggregator.coordinator.round_work import RoundWork
 from aggregator.coordinator.run_creation import RunCreation
 from aggregator.coordinator.space import Space
 from aggregator.coordinator.transfers import Transfers
-from aggregator.identity.audit import Audit
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine, results, tasks
@@ -109,7 +109,7 @@ class Coordinator:
         limits: Limits | None = None,
         keep: Keep | None = None,
         *,
-        audit: Audit | None = None,
+        audit: AuditLog | None = None,
         wall_clock: Clock | None = None,
         monotonic_clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from shared.errors import MalformedRequest
+from shared.types import AuditHead as AuditHead
 
 DONE, REFUSED = "done", "refused"
 """Outcomes."""
@@ -54,15 +55,6 @@ class AuditEntry(AuditRecord):
     """From 1, without gaps."""
     hash: str
     """SHA-256 in hexadecimal, see `hash_of`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditHead:
-    """The last entry of a chain at some time: it stands for all entries up to it."""
-
-    number: int
-    """0 for an empty chain."""
-    hash: str
 
 
 EMPTY = AuditHead(0, "0" * 64)

@@ -98,7 +98,7 @@ def test_an_audit_is_shown_verified_and_its_damage_named(stopped: tuple[Path, Pa
     assert all(entry["method"] in text for entry in entries)
     code, text = fedplcc("audit", state, "--verify", "--witness", witness)
     assert (code, "whole by their hashes" in text) == (0, True), text
-    assert "entries, each with its hash" in fedplcc("doctor", "--state", state)[1]
+    assert "entries, each with its hash" in fedplcc("doctor", state)[1]
 
     last = last_of(witness)
     change(state, f"DELETE FROM audit WHERE number >= {last}")
