@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +18,9 @@ from aggregator.aggregation_pool import AggregationPool
 from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
+from aggregator.identity.audit import Audit
 from aggregator.metrics import AggregatorMetrics
+from aggregator.servicer.audit_calls import AuditServicer
 from aggregator.servicer.calls import control_call
 from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
@@ -28,7 +31,14 @@ from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import AggregatorSettings
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
+from shared.gen.fedplcc.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    round_service_pb2,
+    round_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
+)
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.disk import why_unusable
@@ -144,7 +154,9 @@ async def _serve(settings: AggregatorSettings) -> int:
         updates=settings.keep_updates,
         unused_days=settings.keep_unused_days,
     )
-    coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep)
+    audit = Audit(store)
+    make = partial(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep, audit=audit)
+    coordinator = await asyncio.to_thread(make)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
     server = RpcServer(
@@ -161,6 +173,7 @@ async def _serve(settings: AggregatorSettings) -> int:
             "ListClients",
             "GetUploadStatus",
             "GetPrototypeMap",
+            "ListAudit",
         ),
         keepalive_s=settings.keepalive_s,
         idle_s=settings.idle_s,
@@ -176,6 +189,11 @@ async def _serve(settings: AggregatorSettings) -> int:
         RunServicer(coordinator, wakeups, idle_s=settings.idle_s),
         run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
     )
+    server.add(
+        admin_service_pb2_grpc.add_AdminServiceServicer_to_server,
+        AuditServicer(audit),
+        admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+    )
     port = await server.start()
     scraped = None
     try:
@@ -189,7 +207,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
-        ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
+        ticking = asyncio.create_task(_tick(coordinator, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
         ticking.cancel()
@@ -199,6 +217,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         await server.stop(SHUTDOWN_GRACE_S)
         await asyncio.to_thread(aggregations.stop, SHUTDOWN_GRACE_S)
         await asyncio.to_thread(collector.stop)
+        await asyncio.to_thread(_close, audit)
     finally:
         disk.remove(settings.state_dir / ENDPOINT_FILE, "endpoint")
         if scraped is not None:
@@ -207,16 +226,24 @@ async def _serve(settings: AggregatorSettings) -> int:
     return EXIT_STORE if lost else EXIT_OK
 
 
-async def _tick(coordinator: Coordinator, interval_s: float) -> None:
+async def _tick(coordinator: Coordinator, audit: Audit, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         try:
             await control_call(coordinator.space.look)
             await control_call(coordinator.tick)
+            await control_call(audit.write)
         except StoreUnavailable as error:
             log.error("store_unavailable", detail=error.detail)
         except Exception:
             log.exception("tick_crashed")
+
+
+def _close(audit: Audit) -> None:
+    try:
+        audit.close()
+    except StoreUnavailable as error:
+        log.error("store_unavailable", detail=error.detail)
 
 
 def _locked(folder: Path) -> IO[str]:

@@ -18,7 +18,7 @@ from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
 from gateway.http.server import Server, listen
-from gateway.routes import clients, events, models, results, runs, service
+from gateway.routes import audit, clients, events, models, results, runs, service
 from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
@@ -40,7 +40,9 @@ too little memory."""
 log = get_logger("gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
-    route for part in (runs, models, results, events, clients, service, console) for route in part.OPERATIONS.routes
+    route
+    for part in (runs, models, results, events, clients, audit, service, console)
+    for route in part.OPERATIONS.routes
 )
 """Every route."""
 

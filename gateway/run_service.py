@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from shared.convert.audit import audit_entry_from_proto
 from shared.convert.clients import client_from_proto
 from shared.convert.evaluations import evaluation_from_proto
 from shared.convert.events import event_from_proto
@@ -24,8 +25,11 @@ from shared.convert.rounds import round_from_proto
 from shared.convert.runs import RunView, run_from_proto
 from shared.convert.uploads import initial_model_to_proto
 from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, PayloadCorrupt, Unavailable
+from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from shared.identity.audit_chain import AuditEntry
 from shared.prototype_map import RoundMap
 from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
 from shared.wire.call_logs import OutgoingCalls, request_metadata
@@ -68,6 +72,7 @@ class RunServiceClient:
     def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
         """Use a channel, which the caller closes; `address` appears in messages."""
         self._runs: Any = pb2_grpc.RunServiceStub(channel)
+        self._admin: Any = admin_grpc.AdminServiceStub(channel)
         self._health: Any = health_pb2_grpc.HealthStub(channel)
         self._address = address
         self._made = OutgoingCalls(address, refusals_are_quiet=True)
@@ -192,6 +197,12 @@ class RunServiceClient:
         """Return every client that ever joined, by id."""
         pages = self._pages(self._runs.ListClients, pb2.ListClientsRequest())
         return [_decoded(client_from_proto, client) async for page in pages for client in page.clients]
+
+    async def list_audit(self, *, after: int, limit: int) -> Sequence[AuditEntry]:
+        """Return the audit's entries after a number, in order."""
+        request = admin_pb2.ListAuditRequest(after=after, page_size=limit)
+        response = await self._call(self._admin.ListAudit, request)
+        return [_decoded(audit_entry_from_proto, entry) for entry in response.entries]
 
     async def fetch_artifact(
         self, run_id: str, kind: ArtifactKind, *, round_number: int = -1, offset_bytes: int = 0

@@ -431,6 +431,15 @@ class CommittedUpdate:
     sha256s: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """The last entry of the audit at some time: it stands for all entries up to it."""
+
+    number: int
+    """0 for an empty chain."""
+    hash: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
     """The aggregator's answer to a client that joined."""
@@ -445,6 +454,8 @@ class Membership:
     """Runs of the client that have not ended; None if an older aggregator does not send them."""
     max_inline_bytes: int = 0
     """Most bytes of blobs that a commit may carry; 0, as from an older aggregator, for none."""
+    audit_head: AuditHead | None = None
+    """The audit as it stood; None if an older aggregator, or a simulation, does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from shared.process.log import bind, get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import TRAINER_FILES, require
 from shared.version import VERSION
+from trainer.audit_witness import AuditWitness
 from trainer.instance import held_state_dir
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
@@ -93,6 +94,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
         keepalive_s=settings.keepalive_s,
     )
+    connection.saw_audit_head = AuditWitness(settings.state_dir).saw
     with ExitStack() as served:
         device = DeviceReadings(site.device)
         served.callback(device.close)

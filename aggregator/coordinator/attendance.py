@@ -5,14 +5,17 @@ Sessions are in memory only (presence/sessions.py). This module writes to the st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.audited import AuditLog
+from aggregator.coordinator.changes import Changes, Write
 from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import results
 from aggregator.store.base import Store
+from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
 from shared.process.log import get_logger
 from shared.types import Client, ClientProblem, Event
 
@@ -20,6 +23,9 @@ MAX_ANNOUNCED = 32
 """Most joins of one instance, each with changed facts, that the history records."""
 MAX_PROBLEMS = 32
 """Most problems of one client that the history records; a task that the client finishes resets the count."""
+
+OWNERS_REFUSALS = frozenset(error.reason for error in (CodeNotAllowed, FileNotAllowed, DownloadNotAllowed))
+"""Problems that are refusals: the owner of a site has not allowed what a run asks for."""
 
 MAX_LEFT_OUT = 32
 """Most impossible readings of one instance that the log names."""
@@ -30,11 +36,14 @@ log = get_logger(__name__)
 class Attendance:
     """Records what happens to clients' sessions."""
 
-    def __init__(self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics) -> None:
+    def __init__(
+        self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics, audit: AuditLog | None
+    ) -> None:
         self._ledger, self._sessions, self._store, self._metrics = ledger, sessions, store, metrics
+        self._audit = audit
 
-    def joined(self, changes: Changes, session: Session) -> None:
-        """Record a join of a new client, of another instance or with changed facts."""
+    def joined(self, changes: Changes, session: Session, audited: Sequence[Write]) -> None:
+        """Record a join of a new client, of another instance or with changed facts, and the audit's record of it."""
         client, now = session.client, changes.now
         known = self._store.find_client(client.client_id)
         record = replace(client, last_seen_at=now, problem=session.problem)
@@ -43,6 +52,7 @@ class Attendance:
             data = {"domain": client.domain, "num_examples": client.num_examples}
             event = Event(type="client_joined", client_id=client.client_id, data=data, time=now)
             changes.record(event, record)
+            changes.note(audited)
             if known is not None and known.environment != client.environment:
                 self._record_environment_change(changes, client)
             if known is None:
@@ -58,6 +68,9 @@ class Attendance:
     def reported(self, session: Session, problem: ClientProblem) -> None:
         """Record a problem that the operator of a client should know."""
         self._metrics.clients.reported_problem()
+        if self._audit is not None and problem.reason in OWNERS_REFUSALS:
+            where = f"{session.heartbeat.run_id}/{session.client.client_id}"
+            self._audit.refused_here("Heartbeat", where, problem.reason)
         if session.num_problems < MAX_PROBLEMS:
             self._ledger.together(lambda changes: self._record_problem(changes, session, problem))
         self._sessions.record_problem(session, problem)

@@ -137,6 +137,11 @@ class Changes:
         self.runs[run.run_id] = run
         return self.step(run, run)
 
+    def note(self, audited: Sequence[Write]) -> None:
+        """Add the audit's record of these changes, unless there are none."""
+        if self.writes or self.events:
+            self.writes += audited
+
     def record(self, event: Event, client: Client | None = None) -> None:
         """Add an event that changes no run, together with the client that it changed."""
         if client is not None:

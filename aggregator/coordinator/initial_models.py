@@ -45,8 +45,15 @@ none."""
 class InitialModels:
     """Initial models that an aggregator holds for runs to come."""
 
-    def __init__(self, blobs: BlobStore, *, max_blob_bytes: int) -> None:
-        self._blobs, self._max_blob_bytes = blobs, max_blob_bytes
+    def __init__(self, blobs: BlobStore, *, max_blob_bytes: int, accepted: Callable[[str], None]) -> None:
+        """Hold none.
+
+        Args:
+            blobs: Where the models are.
+            max_blob_bytes: The largest model.
+            accepted: Called with the SHA-256 of each uploaded model, just before it is held.
+        """
+        self._blobs, self._max_blob_bytes, self._accepted = blobs, max_blob_bytes, accepted
 
     def begin_upload(self, blob: BlobRef, name: str) -> InitialModelReceiver | None:
         """Begin to receive a model from its first byte; None if the aggregator holds it already.
@@ -67,7 +74,7 @@ class InitialModels:
                 )
             return None
         upload = self._blobs.begin_initial(blob)
-        return InitialModelReceiver(self._blobs, upload, name)
+        return InitialModelReceiver(self._blobs, upload, name, self._accepted)
 
     def resolve(self, text: str, find_committed: FindCommitted) -> Beginning:
         """Return the model that `run.initial_model` names, held for runs to start from.
@@ -110,8 +117,8 @@ class InitialModels:
 class InitialModelReceiver:
     """One model being received: bytes in order, then `finish`; `close` in any case."""
 
-    def __init__(self, blobs: BlobStore, upload: Upload, name: str) -> None:
-        self._blobs, self._upload, self._name = blobs, upload, name
+    def __init__(self, blobs: BlobStore, upload: Upload, name: str, accepted: Callable[[str], None]) -> None:
+        self._blobs, self._upload, self._name, self._accepted = blobs, upload, name, accepted
 
     def write(self, data: bytes) -> None:
         """Append the next bytes.
@@ -134,6 +141,7 @@ class InitialModelReceiver:
             check_model(path, None)
         except MalformedUpdate as error:
             raise InvalidModel(f"{self._name or 'the file'} is no model to begin with: {error.detail}") from error
+        self._accepted(self._upload.blob.sha256)
         self._blobs.hold_initial(path, self._upload.blob.sha256, self._name)
 
     def close(self) -> None:

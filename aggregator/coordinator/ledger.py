@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from aggregator.computation.aggregation import count_prototypes
-from aggregator.coordinator.changes import Changes, Step
+from aggregator.coordinator.changes import Changes, Step, Write
 from aggregator.coordinator.event_log import log_event
 from aggregator.coordinator.groups import Groups, Waiting
 from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
@@ -204,12 +204,22 @@ class Ledger:
         """A run that has not ended."""
         return self._runs.get(run_id)
 
-    def create(self, run: Run, *, request_id: str, request_hash: str, facts: Mapping[str, Any]) -> Run:
-        """Write a new run, with more facts for its history; returns it settled."""
+    def create(
+        self,
+        run: Run,
+        *,
+        request_id: str,
+        request_hash: str,
+        facts: Mapping[str, Any],
+        audited: Sequence[Write] = (),
+    ) -> Run:
+        """Write a new run, with more facts for its history, and the audit's record of it; returns it settled."""
         data = {"config_hash": run.config_hash, **facts}
         created = Event(type="run_created", run_id=run.run_id, data=data, time=run.created_at)
         with self._changing() as changes:
-            return changes.add_run(run, request_id=request_id, request_hash=request_hash, created=created)
+            settled_run = changes.add_run(run, request_id=request_id, request_hash=request_hash, created=created)
+            changes.note(audited)
+            return settled_run
 
     def subscribe(self, listener: Listener) -> None:
         """Call a function after every change."""
@@ -290,8 +300,15 @@ class Ledger:
         cohort = () if run.current_round is None else run.current_round.cohort
         return Quorum(min_clients=rule.min_clients, domains=self._domains_of(cohort) if rule.every_domain else None)
 
-    def change(self, run_id: str, change: Callable[[Run], Run], *, request: ControlRequest | None = None) -> Run:
-        """Apply a pure step to a run; one transaction records the step and the request that asked for it.
+    def change(
+        self,
+        run_id: str,
+        change: Callable[[Run], Run],
+        *,
+        request: ControlRequest | None = None,
+        audited: Sequence[Write] = (),
+    ) -> Run:
+        """Apply a pure step to a run; one transaction has the step, the request that asked for it, and its audit.
 
         Raises:
             RunNotFound: There is none of this id.
@@ -299,8 +316,12 @@ class Ledger:
         with self.lock:
             run = self.get(run_id)
             if isinstance(run.reason, RowDamaged):
-                return self._change_damaged(run, change(run), request)
-            return self.step(run, change(run), request=request)
+                return self._change_damaged(run, change(run), request, audited)
+            after = change(run)
+            with self._changing() as changes:
+                changed = changes.step(run, after, request=request)
+                changes.note(audited)
+                return changed
 
     def damaged_runs(self) -> list[str]:
         """Runs that have not ended and of which a row is damaged; they take no step until a backup is back."""
@@ -309,7 +330,7 @@ class Ledger:
     def _forget_damaged(self, run_id: str) -> None:
         self._damaged = self._damaged - {run_id}  # another set: whoever reads it takes no lock
 
-    def _change_damaged(self, run: Run, after: Run, request: ControlRequest | None) -> Run:
+    def _change_damaged(self, run: Run, after: Run, request: ControlRequest | None, audited: Sequence[Write]) -> Run:
         """Stop a run with a damaged row, which is all that can be done with it.
 
         Raises:
@@ -326,6 +347,7 @@ class Ledger:
             if request is not None:
                 changes.writes.append(lambda transaction: transaction.add_control_request(request))
             changes.record(stopped)
+            changes.note(audited)
             changes.afterwards.append(lambda: self._forget_damaged(run.run_id))
         return self.get(run.run_id)
 
@@ -336,7 +358,6 @@ class Ledger:
         *,
         update: Update | None = None,
         evaluation: Evaluation | None = None,
-        request: ControlRequest | None = None,
         extra: Sequence[Event] = (),
     ) -> Run:
         """Settle a changed run, write it with its events, and call the listeners.
@@ -344,7 +365,7 @@ class Ledger:
         If settling meets an error, the change itself is written, and the run is parked.
         """
         with self._changing() as changes:
-            return changes.step(before, after, update=update, evaluation=evaluation, request=request, extra=extra)
+            return changes.step(before, after, update=update, evaluation=evaluation, extra=extra)
 
     def together(self, change: Callable[[Changes], T]) -> T:
         """Apply a change in one transaction with those of other callers that wait; returns its answer once it is durable.

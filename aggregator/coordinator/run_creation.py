@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from aggregator.coordinator.audited import AuditLog
 from aggregator.coordinator.initial_models import Beginning, InitialModels
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
@@ -38,10 +39,12 @@ class RunCreation:
         lease_s: float,
         max_classes: int,
         max_open_runs: int,
+        audit: AuditLog | None,
     ) -> None:
         self._ledger, self._requests, self._blobs = ledger, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact
         self._lease_s, self._max_classes, self._max_open_runs = lease_s, max_classes, max_open_runs
+        self._audit = audit
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
         """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
@@ -93,7 +96,10 @@ class RunCreation:
                 updated_at=now,
             )
             facts = {} if beginning is None else {"initial_model": beginning.source}
-            return self._ledger.create(run, request_id=request_id, request_hash=request_hash, facts=facts)
+            audited = () if self._audit is None else (self._audit.change("CreateRun", run.run_id, request_id),)
+            return self._ledger.create(
+                run, request_id=request_id, request_hash=request_hash, facts=facts, audited=audited
+            )
 
     def _beginning(self, config: RunConfig) -> Beginning | None:
         """Return the initial model of a run, stored as a blob; None if the run's first client makes a new one."""

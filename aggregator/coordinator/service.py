@@ -20,7 +20,8 @@ from typing import Any
 
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.attendance import Attendance
-from aggregator.coordinator.changes import Changes
+from aggregator.coordinator.audited import AuditLog
+from aggregator.coordinator.changes import Changes, Write
 from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
 from aggregator.coordinator.garbage import Keep
@@ -108,11 +109,12 @@ class Coordinator:
         limits: Limits | None = None,
         keep: Keep | None = None,
         *,
+        audit: AuditLog | None = None,
         wall_clock: Clock | None = None,
         monotonic_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._blobs, self._metrics = store, blobs, metrics
-        self._limits = limits or Limits()
+        self._limits, self._audit = limits or Limits(), audit
         self._sessions = Sessions(self._limits.lease_s, monotonic_clock)
         self._ledger = Ledger(
             store,
@@ -136,7 +138,9 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
         )
         self.small_blobs = SmallBlobs(blobs, max_inline_bytes=self._limits.max_inline_bytes)
-        self.initial_models = InitialModels(blobs, max_blob_bytes=self._limits.max_blob_bytes)
+        self.initial_models = InitialModels(
+            blobs, max_blob_bytes=self._limits.max_blob_bytes, accepted=self._accepted_model
+        )
         self.garbage_collection = GarbageCollection(
             self._ledger, store, blobs, metrics, keep or Keep(), clock=monotonic_clock
         )
@@ -151,8 +155,9 @@ class Coordinator:
             lease_s=self._limits.lease_s,
             max_classes=self._limits.max_classes,
             max_open_runs=self._limits.max_open_runs,
+            audit=audit,
         )
-        self._attendance = Attendance(self._ledger, self._sessions, store, metrics)
+        self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit)
         self._round_work = RoundWork(
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
@@ -247,7 +252,9 @@ class Coordinator:
             RequestIdReused: The request id was used with another action, run or argument.
             MalformedRequest: The request id is too long.
         """
-        return self._steer(run_id, lambda run: machine.pause(run, now=now), request_id, action="pause", now=now)
+        return self._steer(
+            "PauseRun", run_id, lambda run: machine.pause(run, now=now), request_id, action="pause", now=now
+        )
 
     def resume(self, run_id: str, *, request_id: str = "") -> Run:
         """Resume a run. Resuming a running one withdraws a requested pause.
@@ -256,7 +263,7 @@ class Coordinator:
             RunNotFound, InvalidTransition: There is no such run, or it is not paused.
             RequestIdReused, MalformedRequest: See `pause`.
         """
-        return self._steer(run_id, machine.resume, request_id, action="resume")
+        return self._steer("ResumeRun", run_id, machine.resume, request_id, action="resume")
 
     def stop(self, run_id: str, *, reason: str = "", request_id: str = "") -> Run:
         """Stop a run. Stopping one that has ended returns it as it is.
@@ -266,7 +273,9 @@ class Coordinator:
             RequestIdReused, MalformedRequest: See `pause`.
         """
         why = reason or "stopped by request"
-        return self._steer(run_id, lambda run: machine.stop(run, reason=why), request_id, action="stop", reason=reason)
+        return self._steer(
+            "StopRun", run_id, lambda run: machine.stop(run, reason=why), request_id, action="stop", reason=reason
+        )
 
     def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
         """Exclude a client from a run. Quarantining it again changes nothing.
@@ -277,6 +286,7 @@ class Coordinator:
         """
         why = reason or "quarantined by request"
         return self._steer(
+            "QuarantineClient",
             run_id,
             lambda run: machine.quarantine(self._with_client(run, client_id), client_id, why),
             request_id,
@@ -293,6 +303,7 @@ class Coordinator:
             RequestIdReused, MalformedRequest: See `pause`.
         """
         return self._steer(
+            "ReleaseClient",
             run_id,
             lambda run: machine.release(self._with_client(run, client_id), client_id),
             request_id,
@@ -337,9 +348,10 @@ class Coordinator:
         if client.domain in results.SUMMARIES:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         session = self._sessions.join(client, token)
+        audited = self._audited("Join", client.client_id)
 
         def change(changes: Changes) -> None:
-            self._attendance.joined(changes, session)
+            self._attendance.joined(changes, session, audited)
             changes.settle_joined(client.client_id)
 
         self._ledger.together(change)
@@ -351,6 +363,7 @@ class Coordinator:
             max_inline_bytes=self._limits.max_inline_bytes,
             last_committed=self._store.last_committed(client.client_id),
             version=VERSION,
+            audit_head=None if self._audit is None else self._audit.head(),
             open_runs=(
                 *(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
                 *self._ledger.damaged_runs(),
@@ -493,11 +506,19 @@ class Coordinator:
         fails = None if run.status.is_final else self._ledger.write_trouble.reason()
         return run if fails is None else replace(run, reason=fails)
 
-    def _steer(self, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
+    def _accepted_model(self, sha256: str) -> None:
+        if self._audit is not None:
+            self._audit.change_alone("UploadInitialModel", sha256)
+
+    def _audited(self, method: str, target: str, request_id: str = "") -> Sequence[Write]:
+        """Return what adds the audit's record of a change by the present caller; nothing in a simulation."""
+        return () if self._audit is None else (self._audit.change(method, target, request_id),)
+
+    def _steer(self, method: str, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
         """Carry out a request once for each request id; return the changed run."""
         if len(request_id) > MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
-        request = None
+        request, audited = None, self._audited(method, _target(run_id, asked), request_id)
         with self._ledger.lock:
             if request_id:
                 request_hash = hashlib.sha256(canonical_json({"run_id": run_id, **asked}).encode()).hexdigest()
@@ -507,11 +528,11 @@ class Coordinator:
                 if self._requests.was_done(request):
                     return self._ledger.get(run_id)
             try:
-                self._ledger.change(run_id, change, request=request)
+                self._ledger.change(run_id, change, request=request, audited=audited)
             except StoreUnavailable:
                 if not self.space.relieve():
                     raise
-                self._ledger.change(run_id, change, request=request)
+                self._ledger.change(run_id, change, request=request, audited=audited)
             self._end_stopping_runs()
             changed = self._ledger.get(run_id)
             self.space.drop_quarantined(changed)
@@ -578,3 +599,8 @@ class Coordinator:
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task
+
+
+def _target(run_id: str, asked: Mapping[str, object]) -> str:
+    """Return the target of a request for the audit: the run, and the client if it names one."""
+    return f"{run_id}/{asked['client_id']}" if "client_id" in asked else run_id

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aggregator.identity.admissions import Admissions
+from aggregator.identity.audit import Audit
+from aggregator.servicer.audit_calls import AuditCalls
 from aggregator.servicer.certificate_calls import CertificateCalls
 
 
-class AdminServicer(CertificateCalls):
+class AdminServicer(CertificateCalls, AuditCalls):
     """Servicer of the RPCs of administrators and of holders of certificates."""
 
-    def __init__(self, admissions: Admissions, enrolment_sha256: Callable[[], bytes]) -> None:
+    def __init__(self, admissions: Admissions, enrolment_sha256: Callable[[], bytes], audit: Audit) -> None:
         """Prepare.
 
         Args:
             admissions: Use cases of invitations and certificates.
             enrolment_sha256: Returns the SHA-256 of the certificate at the port of EnrolService.
+            audit: The audit, which it lists.
         """
-        self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256
+        self._admissions, self._enrolment_sha256, self._audit = admissions, enrolment_sha256, audit

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from shared.identity.audit_chain import AuditEntry, AuditHead, AuditRecord
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, EventQuery, Round, Run, RunStatus, Update
 
 
@@ -114,6 +115,9 @@ class Transaction(Protocol):
     def forget_ended(self, before: float) -> None:
         """Delete the invitations and the certificates that ended before a time."""
 
+    def add_audit(self, records: Sequence[AuditRecord]) -> None:
+        """Append records to the audit's chain, in order."""
+
 
 class Store(Protocol):
     """Durable state of an aggregator."""
@@ -209,6 +213,12 @@ class Store(Protocol):
 
     def revoked_serials(self) -> list[str]:
         """Return the serial numbers of the certificates that were revoked, sorted."""
+
+    def list_audit(self, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
+        """Return the audit's entries after a number, in order, as they are stored, also where they are damaged."""
+
+    def audit_head(self) -> AuditHead:
+        """Return number and hash of the audit's last entry; those of an empty chain without one."""
 
     def close(self) -> None:
         """Close files and connections."""

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command import (
+    audit,
     backup,
     ca,
     client,
@@ -59,6 +60,7 @@ app.add_typer(client.app, name="client", rich_help_panel=ADMIT)
 app.add_typer(ca.app, name="ca", rich_help_panel=ADMIT)
 app.add_typer(run.app, name="run", rich_help_panel=STEER)
 app.add_typer(model.app, name="model", rich_help_panel=USE)
+app.command("audit", rich_help_panel=KEEP, epilog=audit.EXAMPLES)(audit.audit)
 app.command("backup", rich_help_panel=KEEP, epilog=backup.EXAMPLES)(backup.backup)
 app.command("restore", rich_help_panel=KEEP, epilog=restore.EXAMPLES)(restore.restore)
 app.command("replay", rich_help_panel=KEEP, epilog=replay.EXAMPLES)(replay.replay)

@@ -20,9 +20,11 @@ from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.doctor.state_folder import aggregator_state, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
+from fedplcc.state.audit import entries_of, sentence_of_damage
 from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import FedplccError, RowCorrupt
+from shared.identity.audit_chain import verify
 from shared.reasons import RowDamaged
 from shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus
 
@@ -51,6 +53,7 @@ def examine_state(subject: Subject) -> Iterator[Finding]:
             yield from needed(store)
             yield from sequence(store)
             yield from runs(store)
+            yield from audit(store)
             yield from leftovers(state, store)
     except FedplccError as error:
         yield problem(
@@ -174,6 +177,18 @@ def runs(store: Store) -> Iterator[Finding]:
         yield problem("runs", f"the history contradicts the database, {_several(wrong)}; {RESTORE}")
     else:
         yield ok("runs", f"{count:,}, each as its history says")
+
+
+def audit(store: Store) -> Iterator[Finding]:
+    """Check that the audit's entries hold by their hashes."""
+    found = verify(entries_of(store))
+    if found.damages:
+        named = _several([sentence_of_damage(damage) for damage in found.damages])
+        yield problem("audit", f"{named}: somebody changed the database; {RESTORE}")
+    else:
+        yield ok(
+            "audit", f"{found.num_entries:,} entries, each with its hash; 'fedplcc audit --witness' checks the end"
+        )
 
 
 def contradictions(store: Store, run: Run) -> Iterator[str]:

@@ -12,6 +12,7 @@ from shared.convert.clients import (
 from shared.convert.fields import at_least, at_most, bounded_text, duration, malformed, plain_name, seconds_of
 from shared.convert.updates import committed_from_proto, committed_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2
+from shared.identity.audit_chain import checked_head
 from shared.types import Client, Membership
 
 TOKEN_CHARACTERS = (16, 128)
@@ -51,6 +52,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
 
 def membership_to_proto(membership: Membership) -> round_service_pb2.JoinResponse:
     """Return the answer of a membership."""
+    head = membership.audit_head
     return round_service_pb2.JoinResponse(
         heartbeat_interval=duration(membership.heartbeat_interval_s),
         lease=duration(membership.lease_s),
@@ -62,6 +64,7 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
         last_committed=None if membership.last_committed is None else committed_to_proto(membership.last_committed),
         version=membership.version,
         open_runs=None if membership.open_runs is None else round_service_pb2.OpenRuns(run_ids=membership.open_runs),
+        audit_head=None if head is None else round_service_pb2.AuditHead(number=head.number, hash=head.hash),
     )
 
 
@@ -79,4 +82,7 @@ def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membershi
         last_committed=committed_from_proto(response.last_committed) if response.HasField("last_committed") else None,
         version=bounded_text("version", response.version),
         open_runs=tuple(response.open_runs.run_ids) if response.HasField("open_runs") else None,
+        audit_head=checked_head(response.audit_head.number, response.audit_head.hash)
+        if response.HasField("audit_head")
+        else None,
     )

@@ -5,6 +5,7 @@ fractions from 0 to 1, rounds are whole numbers; round 0 makes the first model. 
 unknown keys.
 """
 
+from shared.documents.audit import AuditEntry, AuditPage
 from shared.documents.clients import Client, ClientEnvironment, ClientList, ClientProblem
 from shared.documents.configurations import (
     ConfigurationCheck,
@@ -26,6 +27,8 @@ from shared.documents.runs import QuarantinedClient, Rejections, Run, RunLinks, 
 
 __all__ = [
     "REQUEST_ID",
+    "AuditEntry",
+    "AuditPage",
     "Blob",
     "Client",
     "ClientEnvironment",

@@ -12,6 +12,7 @@ from shared.convert.clients import heartbeat_to_proto
 from shared.convert.membership import client_to_join, membership_from_proto
 from shared.errors import FedplccError, Unavailable
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.identity.audit_chain import AuditHead
 from shared.types import Client, Heartbeat, Membership
 from shared.version import VERSION
 from shared.wire.call_logs import OutgoingCalls
@@ -51,6 +52,7 @@ class RoundServiceCalls:
         stub: Methods for short messages.
         transfers: Methods for blobs.
         is_closed: Whether `close` was called.
+        saw_audit_head: Called, by any thread, with the head of the aggregator's audit in each answer to Join.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class RoundServiceCalls:
         self.stub, self.transfers = map(round_service_pb2_grpc.RoundServiceStub, self._channels)
         self._made = OutgoingCalls(address, quiet=("Join", FOLLOWING, "Heartbeat"))
         self.is_closed = False
+        self.saw_audit_head: Callable[[AuditHead | None], None] = lambda _head: None
 
     def join(self, client: Client) -> Membership:
         """Become the instance that acts for the client.
@@ -105,6 +108,7 @@ class RoundServiceCalls:
             membership = membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
         self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
         self.max_inline_bytes = min(INLINE_BYTES, membership.max_inline_bytes)
+        self.saw_audit_head(membership.audit_head)
         return membership
 
     def heartbeat(self, heartbeat: Heartbeat) -> bool:

@@ -16,13 +16,15 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from aggregator.coordinator.service import Limits
+from aggregator.identity.audit import Audit
+from aggregator.servicer.audit_calls import AuditServicer
 from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
 from gateway.app import serve
 from gateway.http.server import Server
 from gateway.routes.dependencies import Services
 from shared.config.settings import GatewaySettings
-from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from shared.gen.fedplcc.v1 import admin_service_pb2, admin_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
 from shared.wire.server import RpcServer
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -118,6 +120,11 @@ class ServedGateway:
             run_service_pb2_grpc.add_RunServiceServicer_to_server,
             RunServicer(self.federation.coordinator, self._wakeups),
             run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
+        )
+        self._aggregator.add(
+            admin_service_pb2_grpc.add_AdminServiceServicer_to_server,
+            AuditServicer(Audit(self.federation.store)),
+            admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
         )
         self._aggregator_port = await self._aggregator.start()
 

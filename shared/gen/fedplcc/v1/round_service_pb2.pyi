@@ -40,20 +40,30 @@ class TransferLimits(_message.Message):
     def __init__(self, max_chunk_bytes: _Optional[int] = ..., max_blob_bytes: _Optional[int] = ..., max_inline_bytes: _Optional[int] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
-    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs")
+    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs", "audit_head")
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMITTED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OPEN_RUNS_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_HEAD_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval: _duration_pb2.Duration
     lease: _duration_pb2.Duration
     limits: TransferLimits
     last_committed: CommittedUpdate
     version: str
     open_runs: OpenRuns
-    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Union[OpenRuns, _Mapping]] = ...) -> None: ...
+    audit_head: AuditHead
+    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Union[OpenRuns, _Mapping]] = ..., audit_head: _Optional[_Union[AuditHead, _Mapping]] = ...) -> None: ...
+
+class AuditHead(_message.Message):
+    __slots__ = ("number", "hash")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    hash: str
+    def __init__(self, number: _Optional[int] = ..., hash: _Optional[str] = ...) -> None: ...
 
 class OpenRuns(_message.Message):
     __slots__ = ("run_ids",)

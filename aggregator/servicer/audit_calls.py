@@ -1,0 +1,48 @@
+"""Calls of AdminService about the audit, and the refusals of calls that go into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aggregator.identity.audit import Audit
+from aggregator.servicer.calls import Context
+from aggregator.servicer.calls import control_call as call
+from aggregator.servicer.pages import MAX_PAGE, page_size
+from shared.convert.audit import audit_entry_to_proto
+from shared.errors import FedplccError, MalformedRequest
+from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from shared.identity.principals import Principal
+from shared.wire.call_logs import Call
+
+
+class AuditCalls(admin_grpc.AdminServiceServicer):
+    """The calls; mixed into the servicer of AdminService, which sets `_audit`."""
+
+    _audit: Audit
+
+    async def ListAudit(self, request: admin_pb2.ListAuditRequest, context: Context) -> admin_pb2.ListAuditResponse:
+        """See AdminService.ListAudit."""
+        if request.after < 0:
+            raise MalformedRequest("after: a number from 0")
+        limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
+        entries = await call(self._audit.entries, after=request.after, limit=limit)
+        return admin_pb2.ListAuditResponse(entries=[audit_entry_to_proto(entry) for entry in entries])
+
+
+class AuditServicer(AuditCalls):
+    """Servicer of AdminService where nobody is asked who they are: the audit alone."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+
+def into_audit(audit: Audit) -> Callable[[Principal, Call, FedplccError], None]:
+    """Return what notes in the audit that a call was refused for what its caller is or may."""
+
+    def refused(caller: Principal, call: Call, error: FedplccError) -> None:
+        facts = {name: str(call.facts.get(name, "")) for name in ("run_id", "client_id", "request_id")}
+        target = "/".join(facts[name] for name in ("run_id", "client_id") if facts[name])
+        audit.refused(caller, call.method.rpartition("/")[2], target, error.reason, facts["request_id"])
+
+    return refused

@@ -1,0 +1,57 @@
+"""An aggregator's audit in its state directory, and the heads of it that sites kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from aggregator.store.base import Store
+from shared.errors import InvalidConfig, MalformedRequest
+from shared.identity.audit_chain import AuditEntry, AuditHead, Damage, DamageKind, heads_from_text
+
+PAGE = 1000
+MAX_WITNESS_BYTES = 64 << 10
+"""Largest witness file; one with the most heads has less than half of it."""
+
+_MEANINGS = {
+    DamageKind.CHANGED: "changed, or the one before it was",
+    DamageKind.REMOVED: "removed",
+    DamageKind.INSERTED: "out of its place: inserted or moved",
+    DamageKind.CUT: "cut off: a site saw it, and the audit ends before it",
+    DamageKind.REWRITTEN: "written anew, or one before it was: a site saw another hash",
+}
+
+
+def entries_of(store: Store) -> Iterator[AuditEntry]:
+    """All entries, in order."""
+    page = store.list_audit(limit=PAGE)
+    while page:
+        yield from page
+        page = store.list_audit(after=page[-1].number, limit=PAGE)
+
+
+def witnessed(file: Path) -> list[AuditHead]:
+    """Return the heads in a copy of a trainer's file.
+
+    Raises:
+        InvalidConfig: It cannot be read, or is no such file.
+    """
+    try:
+        with file.open("rb") as source:
+            data = source.read(MAX_WITNESS_BYTES + 1)
+        if len(data) > MAX_WITNESS_BYTES:
+            raise InvalidConfig(f"{file} is no copy of a trainer's audit-heads: it has over {MAX_WITNESS_BYTES} bytes")
+        return heads_from_text(data.decode("ascii"))
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{file} is no copy of a trainer's audit-heads: it is no text") from error
+    except MalformedRequest as error:
+        raise InvalidConfig(f"{file} is no copy of a trainer's audit-heads: {error.detail}") from error
+
+
+def sentence_of_damage(damage: Damage) -> str:
+    """Return the sentence of a damage, for people."""
+    if damage.last != damage.number:
+        return f"entries {damage.number} to {damage.last} of the audit are {_MEANINGS[damage.kind]}"
+    return f"entry {damage.number} of the audit is {_MEANINGS[damage.kind]}"

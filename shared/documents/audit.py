@@ -1,0 +1,71 @@
+"""Documents of the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Self
+
+from shared.documents.document import Document, Sha256, utc_time
+from shared.identity import audit_chain
+
+
+class AuditEntry(Document):
+    """A change that somebody made, or refusals of one caller for one reason."""
+
+    number: int
+    """Place in the chain, from 1, without gaps."""
+    time: datetime
+    caller: str
+    """client:NAME, gateway:NAME, key:ID, owner, anyone (without certificates and keys), nobody, or others."""
+    credential: str | None
+    """Serial of the certificate or id of the key."""
+    method: str | None
+    """What was called, for instance "CreateRun"; null for refusals of many callers."""
+    target: str | None
+    """Run, client, key or invitation; a client of a run as RUN/CLIENT."""
+    outcome: str
+    """done or refused."""
+    reason: str | None
+    """Reason of a refusal."""
+    address: str | None
+    """From where."""
+    request_id: str | None
+    count: int
+    """How many equal refusals; 1 if done."""
+    hash: Sha256
+    """SHA-256 of the hash before it and of this entry."""
+
+    @classmethod
+    def of(cls, entry: audit_chain.AuditEntry) -> Self:
+        """Return the document of an entry."""
+        return cls(
+            number=entry.number,
+            time=utc_time(entry.time),
+            caller=entry.caller,
+            credential=entry.credential or None,
+            method=entry.method or None,
+            target=entry.target or None,
+            outcome=entry.outcome,
+            reason=entry.reason or None,
+            address=entry.address or None,
+            request_id=entry.request_id or None,
+            count=entry.count,
+            hash=entry.hash,
+        )
+
+
+class AuditPage(Document):
+    """Entries of the audit, in order."""
+
+    entries: list[AuditEntry]
+    next_after: int
+    """`after` of the next page; unchanged without entries."""
+
+    @classmethod
+    def of(cls, entries: Sequence[audit_chain.AuditEntry], *, after: int) -> Self:
+        """Return a page; `after` is the request's."""
+        return cls(
+            entries=[AuditEntry.of(entry) for entry in entries],
+            next_after=max((entry.number for entry in entries), default=after),
+        )

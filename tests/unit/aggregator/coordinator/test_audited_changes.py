@@ -1,0 +1,194 @@
+"""Every change of the coordinator's callers has its record in the audit, in the change's own transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aggregator.coordinator.service import Coordinator
+from aggregator.identity.audit import Audit
+from aggregator.store.blobs.blob_store import BlobStore
+from shared.errors import FedplccError, RunNotFound, StoreUnavailable
+from shared.identity.audit_chain import EMPTY, head_of, verify
+from shared.identity.principals import OWNER, current_principal
+from shared.process.failpoints import install
+from shared.types import ClientProblem, Heartbeat
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient, a_document
+
+
+class Audited(LocalFederation):
+    """A federation whose aggregator keeps an audit."""
+
+    audit: Audit
+
+    def _start(self) -> None:
+        super()._start()
+        self.audit = Audit(self.store, clock=self.clock, steady_clock=self.clock)
+        self.coordinator = Coordinator(
+            self.store,
+            BlobStore(self.folder),
+            self.metrics,
+            self.limits,
+            self.keep,
+            audit=self.audit,
+            wall_clock=self.clock,
+            monotonic_clock=self.clock,
+        )
+
+    @property
+    def records(self) -> list[tuple[str, str, str]]:
+        entries = self.store.list_audit()
+        assert verify(entries).damages == ()
+        return [(entry.method, entry.target, entry.request_id) for entry in entries]
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Audited:
+    return Audited(tmp_path, map(NumpyClient, ("ann", "bob")))
+
+
+def test_every_change_is_recorded_once(audited: Audited) -> None:
+    with audited:
+        audited.join()
+        audited.join()
+        steer = audited.coordinator
+        run = steer.create_run("r1", a_document()).run_id
+        steer.create_run("r1", a_document())
+        steer.pause(run, now=True, request_id="r2")
+        steer.pause(run, now=True, request_id="r2")
+        steer.resume(run)
+        steer.quarantine(run, "bob", reason="odd", request_id="r3")
+        steer.release(run, "bob")
+        steer.stop(run)
+        assert audited.records == [
+            ("Join", "ann", ""),
+            ("Join", "bob", ""),
+            ("CreateRun", run, "r1"),
+            ("PauseRun", run, "r2"),
+            ("ResumeRun", run, ""),
+            ("QuarantineClient", f"{run}/bob", "r3"),
+            ("ReleaseClient", f"{run}/bob", ""),
+            ("StopRun", run, ""),
+        ]
+        assert {entry.caller for entry in audited.store.list_audit()} == {"anyone"}
+
+
+def test_the_work_of_trainers_is_not_in_the_audit(audited: Audited) -> None:
+    with audited:
+        audited.join()
+        run = audited.create(run={"rounds": 2})
+        audited.run_to_end(run.run_id)
+        assert [method for method, _, _ in audited.records] == ["Join", "Join", "CreateRun"]
+
+
+def test_the_caller_of_the_call_is_recorded(audited: Audited) -> None:
+    with audited:
+        token = current_principal.set(OWNER)
+        run = audited.create()
+        current_principal.reset(token)
+        audited.coordinator.stop(run.run_id)
+        assert [entry.caller for entry in audited.store.list_audit()] == ["owner", "anyone"]
+
+
+def test_what_is_refused_or_not_written_leaves_no_record(audited: Audited) -> None:
+    with audited:
+        with pytest.raises(RunNotFound):
+            audited.coordinator.pause("none")
+        run = audited.create()
+        with pytest.raises(FedplccError):
+            audited.coordinator.release(run.run_id, "nobody")
+        assert [method for method, _, _ in audited.records] == ["CreateRun"]
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize(("moment", "is_there"), [("store.commit.before", False), ("store.commit.after", True)])
+def test_a_crash_leaves_the_change_and_its_record_or_neither(audited: Audited, moment: str, is_there: bool) -> None:
+    def crash(name: str) -> None:
+        if name == moment:
+            raise Crash
+
+    with audited:
+        audited.join()
+        run = audited.create(run={"rounds": 1}).run_id
+        before = audited.records
+        install(crash)
+        try:
+            with pytest.raises(Crash):
+                audited.coordinator.pause(run, now=True, request_id="r")
+        finally:
+            install(None)
+        audited.start_again()
+        assert audited.records == before + ([("PauseRun", run, "r")] if is_there else [])
+        assert (audited.store.find_control_request("r") is not None) is is_there
+
+
+def test_a_refusal_that_a_site_reports_is_recorded(audited: Audited) -> None:
+    with audited:
+        audited.join()
+        run = audited.create().run_id
+        ann = audited.clients["ann"]
+        for reason in ("CODE_NOT_ALLOWED", "FILE_NOT_ALLOWED", "DOWNLOAD_NOT_ALLOWED", "INVALID_DATA"):
+            problem = ClientProblem(reason=reason, detail="no", is_fatal=True)
+            audited.coordinator.heartbeat(Heartbeat(client_id="ann", run_id=run, round=0, problem=problem), ann.token)
+        audited.audit.write()
+        refused = [entry for entry in audited.store.list_audit() if entry.outcome == "refused"]
+        assert [(entry.method, entry.target, entry.reason) for entry in refused] == [
+            ("Heartbeat", f"{run}/ann", "CODE_NOT_ALLOWED"),
+            ("Heartbeat", f"{run}/ann", "FILE_NOT_ALLOWED"),
+            ("Heartbeat", f"{run}/ann", "DOWNLOAD_NOT_ALLOWED"),
+        ]
+
+
+def test_the_answer_to_join_has_the_head(audited: Audited) -> None:
+    with audited:
+        ann = audited.clients["ann"]
+        joined = audited.coordinator.join(ann.record, ann.token)
+        assert joined.audit_head == head_of(audited.store.list_audit()[-1])
+    with LocalFederation.small(audited.folder / "other") as plain:
+        assert plain.coordinator.join(ann.record, ann.token).audit_head is None
+
+
+def test_the_head_goes_into_the_log_at_the_start_and_hourly(audited: Audited, caplog: pytest.LogCaptureFixture) -> None:
+    def lines() -> list[int]:
+        return [vars(each)["msg"]["number"] for each in caplog.records if vars(each)["msg"]["event"] == "audit_head"]
+
+    caplog.set_level("INFO")
+    with audited:
+        audited.audit.write()
+        assert audited.audit.head() == EMPTY
+        audited.join()
+        for passed in (0.0, 3599.0, 1.0, 3600.0):
+            audited.clock.now += passed
+            audited.audit.write()
+        assert lines() == [2, 2]
+        audited.audit.close()
+        assert lines() == [2, 2, 2]
+
+
+def test_texts_from_outside_are_bounded_and_printable(audited: Audited) -> None:
+    with audited:
+        audited.audit.refused(OWNER, "GetRun", "r\0\n\ud800" + "x" * 500, "KEY_INVALID", "é")
+        audited.audit.close()
+        (entry,) = audited.store.list_audit()
+        assert entry.target == ("r???" + "x" * 500)[:128]
+        assert entry.request_id == "é"
+
+
+def test_refusals_wait_while_the_database_is_away(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    with audited:
+        audited.audit.refused(OWNER, "GetRun", "", "KEY_INVALID")
+
+        def away() -> None:
+            raise StoreUnavailable("away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(audited.store, "transaction", away)
+            with pytest.raises(StoreUnavailable):
+                audited.audit.write()
+        audited.audit.write()
+        assert [entry.reason for entry in audited.store.list_audit()] == ["KEY_INVALID"]

@@ -1,0 +1,59 @@
+"""The heads of the audit that a trainer keeps: bounded, whole after a crash, and never in its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text
+from trainer.audit_witness import HEADS_FILE, AuditWitness
+
+
+def head(number: int) -> AuditHead:
+    return AuditHead(number, f"{number:064x}")
+
+
+def kept(folder: Path) -> list[AuditHead]:
+    return heads_from_text((folder / HEADS_FILE).read_text())
+
+
+def test_heads_outlive_the_trainer(tmp_path: Path) -> None:
+    AuditWitness(tmp_path).saw(head(1))
+    witness = AuditWitness(tmp_path)
+    for seen in (head(1), None, head(3), head(3)):
+        witness.saw(seen)
+    assert kept(tmp_path) == [head(1), head(3)]
+
+
+def test_an_older_aggregator_leaves_no_file(tmp_path: Path) -> None:
+    AuditWitness(tmp_path).saw(None)
+    assert not (tmp_path / HEADS_FILE).exists()
+
+
+def test_the_newest_heads_are_kept(tmp_path: Path) -> None:
+    witness = AuditWitness(tmp_path)
+    for number in range(MOST_HEADS + 10):
+        witness.saw(head(number))
+    assert kept(tmp_path) == [head(number) for number in range(10, MOST_HEADS + 10)]
+
+
+def test_an_audit_that_went_back_is_logged_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    witness = AuditWitness(tmp_path)
+    witness.saw(head(5))
+    witness.saw(head(4))
+    assert kept(tmp_path) == [head(5), head(4)]
+    assert [vars(record)["msg"]["event"] for record in caplog.records] == ["audit_went_back"]
+
+
+@pytest.mark.parametrize("damage", [b"1 xy\n", b"\xff\xfe"])
+def test_a_damaged_file_begins_anew(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / HEADS_FILE).write_bytes(damage)
+    AuditWitness(tmp_path).saw(head(7))
+    assert kept(tmp_path) == [head(7)]
+
+
+def test_a_disk_that_refuses_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    witness = AuditWitness(tmp_path / "gone")
+    witness.saw(head(1))
+    assert [vars(record)["msg"]["event"] for record in caplog.records] == ["audit_head_not_kept"]
