@@ -18,6 +18,7 @@ from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
+from aggregator.ports import Ports, Service
 from aggregator.servicer.calls import control_call
 from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
@@ -37,7 +38,6 @@ from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
-from shared.wire.server import RpcServer
 
 log = get_logger("aggregator.app")
 
@@ -147,43 +147,35 @@ async def _serve(settings: AggregatorSettings) -> int:
     coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
-    server = RpcServer(
-        settings.host,
-        settings.port,
-        insecure=settings.insecure,
-        observer=metrics.calls,
-        quiet=(
-            "Heartbeat",
-            "SyncRound",
-            "GetRun",
-            "ListRuns",
-            "ListRounds",
-            "ListClients",
-            "GetUploadStatus",
-            "GetPrototypeMap",
-        ),
-        keepalive_s=settings.keepalive_s,
-        idle_s=settings.idle_s,
+    ports = Ports(settings, metrics.calls)
+    ports.add(
+        (
+            Service(
+                round_service_pb2_grpc.add_RoundServiceServicer_to_server,
+                RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s, idle_s=settings.idle_s),
+                round_service_pb2.DESCRIPTOR.services_by_name["RoundService"],
+            ),
+            Service(
+                run_service_pb2_grpc.add_RunServiceServicer_to_server,
+                RunServicer(coordinator, wakeups, idle_s=settings.idle_s),
+                run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
+            ),
+        )
     )
-    round_servicer = RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s, idle_s=settings.idle_s)
-    server.add(
-        round_service_pb2_grpc.add_RoundServiceServicer_to_server,
-        round_servicer,
-        round_service_pb2.DESCRIPTOR.services_by_name["RoundService"],
-    )
-    server.add(
-        run_service_pb2_grpc.add_RunServiceServicer_to_server,
-        RunServicer(coordinator, wakeups, idle_s=settings.idle_s),
-        run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
-    )
-    port = await server.start()
+    await ports.start()
     scraped = None
     try:
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
         metrics_port = scraped.port if scraped is not None else None
-        _write_endpoint(settings.state_dir, port, metrics_port)
-        where = {"host": settings.host, "port": port, "metrics_port": metrics_port, "database": store.database.name}
+        _write_endpoint(settings.state_dir, ports, metrics_port)
+        where = {
+            "host": settings.host,
+            "port": ports.port,
+            "enrol_port": ports.enrol_port,
+            "metrics_port": metrics_port,
+            "database": store.database.name,
+        }
         log.info("aggregator_ready", **where, version=VERSION)
         aggregations = AggregationPool(coordinator)
         aggregations.start()
@@ -194,9 +186,9 @@ async def _serve(settings: AggregatorSettings) -> int:
         log.info("aggregator_ending")
         ticking.cancel()
         # Streams end with a reason before the server stops; otherwise they would hold it for the whole grace period.
-        await server.announce_stop()
+        await ports.announce_stop()
         wakeups.close()
-        await server.stop(SHUTDOWN_GRACE_S)
+        await ports.stop(SHUTDOWN_GRACE_S)
         await asyncio.to_thread(aggregations.stop, SHUTDOWN_GRACE_S)
         await asyncio.to_thread(collector.stop)
     finally:
@@ -248,6 +240,12 @@ def _make_room(folder: Path) -> None:
         raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
-def _write_endpoint(folder: Path, port: int, metrics_port: int | None) -> None:
-    endpoint = {"port": port, "metrics_port": metrics_port, "pid": os.getpid()}
+def _write_endpoint(folder: Path, ports: Ports, metrics_port: int | None) -> None:
+    endpoint = {
+        "port": ports.port,
+        "enrol_port": ports.enrol_port,
+        "health_port": ports.health_port,
+        "metrics_port": metrics_port,
+        "pid": os.getpid(),
+    }
     disk.replace_file(folder / ENDPOINT_FILE, json.dumps(endpoint).encode(), "endpoint")

@@ -65,7 +65,12 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
-        channel = open_aio_channel(settings.aggregator, insecure=settings.insecure, keepalive_s=settings.keepalive_s)
+        channel = open_aio_channel(
+            settings.aggregator,
+            insecure=settings.insecure,
+            http_proxy=settings.http_proxy or "",
+            keepalive_s=settings.keepalive_s,
+        )
         services.aggregator = RunServiceClient(channel, settings.aggregator)
         try:
             yield

@@ -90,6 +90,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         token,
         metrics,
         insecure=settings.insecure,
+        http_proxy=settings.http_proxy or "",
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
         keepalive_s=settings.keepalive_s,
     )
