@@ -137,7 +137,7 @@ class Federation:
         process = self.processes.get("aggregator")
         if process is None:
             ports = ("--port", str(self.port), "--metrics-port", str(self.metrics_port))
-            arguments = ("aggregator", "--state-dir", str(state), *ports, *flags)
+            arguments = ("aggregator", "--insecure", "--state-dir", str(state), *ports, *flags)
             process = self.processes["aggregator"] = Process("aggregator", self.folder, arguments)
         (state / "endpoint.json").unlink(missing_ok=True)
         process.start()
@@ -172,7 +172,18 @@ class Federation:
 
     def trainer(self, name: str, client: str, data: str, *flags: str, state_dir: Path) -> Process:
         """A trainer that has not started yet."""
-        arguments = ["trainer", "--aggregator", self.address, "--client", client, "--domain", client, "--data", data]
+        arguments = [
+            "trainer",
+            "--insecure",
+            "--aggregator",
+            self.address,
+            "--client",
+            client,
+            "--domain",
+            client,
+            "--data",
+            data,
+        ]
         arguments += ["--state-dir", str(state_dir), "--device", "cpu", *flags]
         self.processes[name] = Process(name, self.folder, arguments)
         return self.processes[name]
@@ -181,7 +192,15 @@ class Federation:
         """Start a gateway on a free port and wait until it is ready."""
         if "gateway" not in self.processes:
             self.gateway_port = free_port()
-            arguments = ["gateway", "--aggregator", self.address, "--port", str(self.gateway_port), *flags]
+            arguments = [
+                "gateway",
+                "--insecure",
+                "--aggregator",
+                self.address,
+                "--port",
+                str(self.gateway_port),
+                *flags,
+            ]
             self.processes["gateway"] = Process("gateway", self.folder, arguments)
         self.processes["gateway"].start()
 
