@@ -46,6 +46,7 @@ class Ports:
         *,
         callers: Callers | None = None,
         server_credentials: Callable[[], tuple[bytes, bytes]] | None = None,
+        enrolment_credentials: Callable[[], tuple[bytes, bytes]] | None = None,
         roots_pem: Callable[[], bytes] = bytes,
     ) -> None:
         """Prepare; nothing listens before `start`.
@@ -55,6 +56,7 @@ class Ports:
             observer: Observer of every call.
             callers: Who may make which call; anyone may make any if None.
             server_credentials: Returns key and chain in PEM, read at each handshake; plain text if None.
+            enrolment_credentials: The same for the port of admission, which is closed if None.
             roots_pem: Returns the roots that members are checked against.
         """
         self._settings = settings
@@ -65,11 +67,12 @@ class Ports:
             callers=callers,
         )
         self._strangers: RpcServer | None = None
-        if server_credentials is not None and settings.enrol_port is not None:
+        if enrolment_credentials is not None and settings.enrol_port is not None:
             self._strangers = self._server(
                 settings.enrol_port,
                 observer,
-                tls=ServerTls(server_credentials, roots_pem, demands_client=False),
+                tls=ServerTls(enrolment_credentials, roots_pem, demands_client=False),
+                callers=callers,
                 max_message_bytes=MAX_ENROL_BYTES,
             )
         self.port = 0

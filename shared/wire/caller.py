@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from cryptography import x509
-
 from shared.errors import (
     CertificateExpired,
     CertificateRevoked,
@@ -26,7 +24,7 @@ from shared.errors import (
     ScopeMissing,
     Unauthenticated,
 )
-from shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, includes
+from shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, key_invalid, roles_of
 from shared.identity.certificates import check_chain, identity_of, serial_of
 from shared.identity.names import Role
 from shared.identity.principals import ANYONE, NOBODY, OWNER, Principal, current_principal
@@ -34,8 +32,6 @@ from shared.wire.call_logs import Call
 
 KEY_METADATA = "fedplcc-key"
 """Metadata key of a person's or a program's key, which a gateway passes on."""
-OF_ANY_ROLE = frozenset(f"/fedplcc.v1.AdminService/{name}" for name in ("RenewCertificate", "GetCaller"))
-"""Calls about oneself, which every role makes, and without a key."""
 MAX_KNOWN = 4096
 """Most certificates whose checks are kept; another one displaces the one that was used longest ago."""
 LOOK_S = 1.0
@@ -144,14 +140,13 @@ class Callers:
             CertificateExpired, CertificateRevoked, RoleForbidden, KeyInvalid, ScopeMissing: The caller may not make it.
         """
         address = call.peer.rpartition(":")[0]
-        service = call.method[1:].rpartition("/")[0]
-        roles = ROLES_OF_SERVICE.get(service)
+        is_open = call.method[1:].rpartition("/")[0] not in ROLES_OF_SERVICE
         certificate, key = None, ""
         if context.peer().startswith("unix:"):
             principal = OWNER
         elif self._certificates is None:
             principal = replace(ANYONE, address=address)
-        elif roles is None:
+        elif is_open:
             principal = replace(NOBODY, address=address)
         else:
             certificate = self._certificate(context)
@@ -164,8 +159,8 @@ class Callers:
                 held = self._held(key)
                 principal = replace(principal, key_id=held.key_id, scopes=held.scopes)
         current_principal.set(principal)
-        if roles is not None:
-            _require_allowed(principal, call.method, service)
+        if not is_open:
+            _require_allowed(principal, call.method)
         if not (call.is_request_stream or call.is_response_stream) or (certificate is None and not key):
             return None
         task = asyncio.current_task()
@@ -202,8 +197,7 @@ class Callers:
 
     def _checked(self, pem: bytes, roots: bytes) -> _Known:
         now = self._clock()
-        check_chain(pem, roots, now)
-        certificate = x509.load_pem_x509_certificate(pem)
+        certificate = check_chain(pem, roots, now)
         identity = identity_of(certificate)
         principal = Principal(role=identity.role, name=identity.name, serial=serial_of(certificate))
         rest_s = certificate.not_valid_after_utc.timestamp() - now
@@ -225,7 +219,7 @@ class Callers:
 
     def _held(self, key: str) -> Principal:
         if self._keys is None:
-            raise KeyInvalid("no such key")
+            raise key_invalid()
         return self._keys.principal_of(key)
 
     async def _look_at_times(self) -> None:
@@ -257,24 +251,19 @@ def require_client(client_id: str) -> None:
         raise IdentityMismatch(f"the call names the client {client_id[:100]!r}, its certificate is of {principal.name}")
 
 
-def _require_allowed(principal: Principal, method: str, service: str) -> None:
+def _require_allowed(principal: Principal, method: str) -> None:
     """Refuse a call that the caller's role or key does not cover."""
-    if principal.is_anyone:
-        return
-    if principal.is_owner:
-        # The owner steers, and is no client.
-        if Role.GATEWAY not in ROLES_OF_SERVICE[service]:
-            raise RoleForbidden(f"the owner makes no calls of {service}")
-        return
-    if principal.role not in ROLES_OF_SERVICE[service] and method not in OF_ANY_ROLE:
-        raise RoleForbidden(f"a certificate of role {principal.role} makes no calls of {service}")
+    roles = roles_of(method)
+    # The owner steers, as a gateway does, and is no client.
+    role = Role.GATEWAY if principal.is_owner else principal.role
+    if not principal.is_anyone and role not in roles:
+        raise RoleForbidden(f"{principal.caller} makes no calls of {method[1:].rpartition('/')[0]}")
     scope = SCOPE_OF_CALL.get(method)
-    if scope is None:
+    if scope is None or principal.may(scope):
         return
     if not principal.key_id:
-        raise KeyInvalid("this call needs a key")
-    if not includes(principal.scopes, scope):
-        raise ScopeMissing(f"the key has not the scope {scope}", scope=scope)
+        raise KeyInvalid("this call needs a key; `fedplcc login` on the aggregator's host makes one")
+    raise ScopeMissing(f"the key has not the scope {scope}", scope=scope)
 
 
 def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
