@@ -35,21 +35,20 @@ KEY_METADATA = "fedplcc-key"
 MAX_KNOWN = 4096
 """Most certificates whose checks are kept; another one displaces the one that was used longest ago."""
 LOOK_S = 1.0
-"""Time between two looks at the callers of open streams; a revocation is looked at at once."""
+"""Time between two looks at the roots and at the callers of open streams; a revocation is looked at at once."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class Certificates(Protocol):
-    """What the authority knows of certificates; quick, and callable on the event loop."""
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What the authority knows of certificates."""
 
-    @property
-    def roots_pem(self) -> bytes:
-        """Roots that callers are checked against."""
-
-    def is_revoked(self, serial: str) -> bool:
-        """Whether a certificate was revoked."""
+    roots_pem: Callable[[], bytes]
+    """Returns the roots that callers are checked against."""
+    is_revoked: Callable[[str], bool]
+    """Whether a certificate was revoked, by its serial number; quick."""
 
 
 class Keys(Protocol):
@@ -114,6 +113,7 @@ class Callers:
         self._steady, self._clock = steady, clock
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._latest: OrderedDict[tuple[Role | None, str], float] = OrderedDict()
+        self._roots_pem = b""
         self._open: set[OpenCall] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -184,11 +184,11 @@ class Callers:
         found = context.auth_context().get("x509_pem_cert")
         if not found:
             raise Unauthenticated("the connection has no certificate")
-        assert self._certificates is not None
-        pem, roots = found[0], self._certificates.roots_pem
+        pem = found[0]
         known = self._known.get(pem)
-        if known is None or known.roots_pem != roots:
-            known = self._checked(pem, roots)
+        if known is None or known.roots_pem is not self._roots_pem:
+            self._read_roots()
+            known = self._checked(pem, self._roots_pem)
             _keep(self._known, pem, known)
             holder = (known.principal.role, known.principal.name)
             _keep(self._latest, holder, max(known.ends_at, self._latest.get(holder, known.ends_at)))
@@ -227,7 +227,15 @@ class Callers:
             await asyncio.sleep(LOOK_S)
             self._look()
 
+    def _read_roots(self) -> None:
+        assert self._certificates is not None
+        roots = self._certificates.roots_pem()
+        if roots != self._roots_pem:
+            self._roots_pem = roots
+
     def _look(self) -> None:
+        if self._certificates is not None:
+            self._read_roots()
         for opened in list(self._open):
             try:
                 if opened.certificate is not None:

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key
 from shared.identity.names import Identity, Role
+from shared.wire.caller import Certificates
 from shared.wire.tls import ClientTls, ServerTls
 
 BEGUN_BEFORE_S = 2 * 3600
@@ -33,7 +34,7 @@ class TestAuthority:
 
     __test__ = False
 
-    def __init__(self, federation: str = "f0123456789abcdef") -> None:
+    def __init__(self, federation: str = "f0123456789abcde") -> None:
         self.federation, self.key = federation, new_key()
         self.root = make_root(self.key, federation, time.time())
         self.roots_pem = self.root.public_bytes(Encoding.PEM)
@@ -61,8 +62,9 @@ class TestAuthority:
         )
         return Held(key_to_pem(key), certificate.public_bytes(Encoding.PEM), self.roots_pem)
 
-    def is_revoked(self, serial: str) -> bool:
-        return serial in self.revoked
+    @property
+    def certificates(self) -> Certificates:
+        return Certificates(lambda: self.roots_pem, self.revoked.__contains__)
 
     def server_tls(self, *, demands_client: bool = True) -> ServerTls:
         return ServerTls(

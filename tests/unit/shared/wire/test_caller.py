@@ -101,7 +101,7 @@ class Served:
         self.refused: list[tuple[Principal, str, str]] = []
         self.now = 0.0
         self.callers = Callers(
-            authority,
+            authority.certificates,
             self.keys,
             refused=lambda principal, call, error: self.refused.append((principal, call.method, error.reason)),
             steady=lambda: asyncio.get_running_loop().time() + self.now,
@@ -167,7 +167,7 @@ async def reasons(served: Served, paths: list[str], held: Held, *, key: str = ""
 STRANGERS: dict[str, Callable[[TestAuthority], Held]] = {
     "no": lambda authority: authority.certless(),
     "a foreign": lambda authority: Held(
-        *_pair(TestAuthority("f0123456789abcdef").issue(Role.CLIENT, "ann")), authority.roots_pem
+        *_pair(TestAuthority("f0123456789abcde").issue(Role.CLIENT, "ann")), authority.roots_pem
     ),
     "an expired": lambda authority: authority.expired(Role.CLIENT, "ann"),
     "a not yet valid": lambda authority: authority.not_yet_valid(Role.CLIENT, "ann"),
@@ -264,7 +264,7 @@ def test_a_gateway_can_do_what_the_key_that_it_passes_on_can(authority: TestAuth
 def test_every_rpc_of_a_client_compares_the_client_that_it_names(authority: TestAuthority) -> None:
     async def call_all() -> None:
         service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
-        server = RpcServer("127.0.0.1", 0, tls=authority.server_tls(), callers=Callers(authority))
+        server = RpcServer("127.0.0.1", 0, tls=authority.server_tls(), callers=Callers(authority.certificates))
         # It has nothing to work with: a handler that did not compare first would crash.
         nothing: Any = None
         servicer = RoundServicer(nothing, nothing, 1.0)
@@ -370,7 +370,7 @@ def test_the_end_of_a_key_ends_the_streams_that_it_opened(authority: TestAuthori
 
 
 def test_a_renewed_certificate_and_another_root_need_no_restart() -> None:
-    authority, later = TestAuthority(), TestAuthority("fedcba98765432100")
+    authority, later = TestAuthority(), TestAuthority("fedcba9876543210")
 
     async def rotate() -> None:
         async with serving(authority) as served:
@@ -388,6 +388,8 @@ def test_a_renewed_certificate_and_another_root_need_no_restart() -> None:
             ) as channel:
                 await drain(channel, ROUND[0])
                 authority.roots_pem = authority.roots_pem.removeprefix(first)
+                served.callers.look_again()
+                await asyncio.sleep(0)
                 with pytest.raises(errors.Unauthenticated), translated():
                     await drain(channel, ROUND[0])
 

@@ -85,7 +85,7 @@ def test_the_causes_are_found_through_the_proxy_too() -> None:
     async def look() -> None:
         authority = TestAuthority()
         held = authority.issue(Role.CLIENT, "ann")
-        async with serving(TestAuthority("fabababababababab")) as address, proxy() as (http_proxy, _):
+        async with serving(TestAuthority("fabababababababa")) as address, proxy() as (http_proxy, _):
             found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
             assert found is not None
             assert found.startswith("TLS is intercepted by")

@@ -28,7 +28,7 @@ class Enrolment(enrol_service_pb2_grpc.EnrolServiceServicer):
     async def GetTime(
         self, request: enrol_service_pb2.GetTimeRequest, context: object
     ) -> enrol_service_pb2.GetTimeResponse:
-        return enrol_service_pb2.GetTimeResponse(time=time.time() + AHEAD_S, federation="f0123456789abcdef")
+        return enrol_service_pb2.GetTimeResponse(time=time.time() + AHEAD_S, federation="f0123456789abcde")
 
 
 @contextlib.asynccontextmanager
@@ -88,7 +88,7 @@ def test_a_certificate_that_begins_later_is_a_matter_of_the_clock(authority: Tes
 
 def test_another_issuer_is_named(authority: TestAuthority, ann: Held) -> None:
     async def look() -> None:
-        async with serving(TestAuthority("fabababababababab")) as address:
+        async with serving(TestAuthority("fabababababababa")) as address:
             found = await cause(address, ann)
             assert found is not None
             assert found.startswith("TLS is intercepted by CN=")
@@ -106,7 +106,7 @@ def test_an_aggregator_that_speaks_plain_text_is_said(ann: Held) -> None:
 
 
 def test_a_certificate_of_another_federation_is_what_the_aggregator_refuses(authority: TestAuthority) -> None:
-    stranger = TestAuthority("fabababababababab").issue(Role.CLIENT, "ann")
+    stranger = TestAuthority("fabababababababa").issue(Role.CLIENT, "ann")
     held = Held(stranger.key_pem, stranger.chain_pem, authority.roots_pem)
 
     async def look() -> None:
@@ -117,7 +117,7 @@ def test_a_certificate_of_another_federation_is_what_the_aggregator_refuses(auth
 
 
 def test_a_root_that_the_aggregator_dropped_is_said(authority: TestAuthority, ann: Held) -> None:
-    later = TestAuthority("fabababababababab")
+    later = TestAuthority("fabababababababa")
     held = Held(ann.key_pem, ann.chain_pem, authority.roots_pem + later.roots_pem)
 
     async def look() -> None:
@@ -140,7 +140,7 @@ def test_a_wrong_clock_is_found_by_the_enrolment_port(authority: TestAuthority, 
 
 def test_an_enrolment_port_of_somebody_else_tells_no_time(ann: Held) -> None:
     async def look() -> None:
-        async with serving(TestAuthority("fabababababababab"), demands_client=False) as enrolment:
+        async with serving(TestAuthority("fabababababababa"), demands_client=False) as enrolment:
             assert await cause(f"127.0.0.1:{free_port()}", ann, enrol_address=enrolment) is None
 
     asyncio.run(look())
