@@ -27,6 +27,39 @@ class ControlRequest:
     created_at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """Invitation to join the federation; it admits one key."""
+
+    invitation_id: str
+    secret_sha256: str
+    role: str
+    name: str
+    domain: str = ""
+    replaces: bool = False
+    """Whether it takes the name from its holder."""
+    created_at: float
+    expires_at: float
+    spent_at: float | None = None
+    serial: str | None = None
+    """Serial of the certificate that was issued for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Certificate that was issued."""
+
+    serial: str
+    role: str
+    name: str
+    public_key_sha256: str
+    issued_at: float
+    not_after: float
+    revoked_at: float | None = None
+    pem: str
+    """The certificate and those above it, in PEM."""
+
+
 class Transaction(Protocol):
     """Writes that are committed together."""
 
@@ -68,6 +101,18 @@ class Transaction(Protocol):
 
     def add_events(self, events: Sequence[Event]) -> None:
         """Append events to the history, in order."""
+
+    def save_invitation(self, invitation: Invitation) -> None:
+        """Insert or update an invitation."""
+
+    def save_certificate(self, certificate: Certificate) -> None:
+        """Insert or update a certificate."""
+
+    def forget_open_invitations(self, role: str, name: str) -> None:
+        """Delete the invitations for a holder for which nothing was issued; missing rows are fine."""
+
+    def forget_ended(self, before: float) -> None:
+        """Delete the invitations and the certificates that ended before a time."""
 
 
 class Store(Protocol):
@@ -143,6 +188,27 @@ class Store(Protocol):
 
     def domains(self, clients: Sequence[str]) -> dict[str, str]:
         """Return the domains of these clients."""
+
+    def find_invitation(self, invitation_id: str) -> Invitation | None:
+        """Return an invitation, open, spent or ended."""
+
+    def count_open_invitations(self, now: float) -> int:
+        """Return the number of invitations that admit somebody."""
+
+    def find_certificate(self, serial: str) -> Certificate | None:
+        """Return a certificate by its serial number."""
+
+    def certificates_of(self, role: str, name: str) -> list[Certificate]:
+        """Return all certificates of a holder, newest first."""
+
+    def has_holder(self, role: str) -> bool:
+        """Whether anybody has a certificate of a role that was not revoked."""
+
+    def list_certificates(self, *, ending_after: float, limit: int) -> list[Certificate]:
+        """Return the certificates that end after a time, by role and name, newest first for each holder."""
+
+    def revoked_serials(self) -> list[str]:
+        """Return the serial numbers of the certificates that were revoked, sorted."""
 
     def close(self) -> None:
         """Close files and connections."""

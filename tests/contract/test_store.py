@@ -1,13 +1,12 @@
-"""The contract of every store (aggregator/store/base.py). Another store joins by a line in `STORES`."""
+"""The contract of every store (aggregator/store/base.py); invitations and certificates are in test_identity_store.py."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -29,35 +28,9 @@ from shared.types import (
     RunStatus,
     Update,
 )
+from tests.contract.conftest import Open
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
-
-Open: TypeAlias = Callable[[], Store]
-"""Opens the same store again, as the next start of an aggregator does."""
-
-STORES = ("sqlite", "postgresql")
-
-
-@pytest.fixture(params=STORES)
-def open_store(request: pytest.FixtureRequest) -> Iterator[Open]:
-    opened: list[Store] = []
-    with memory_folder() as folder:
-        url = request.getfixturevalue("database_url") if request.param == "postgresql" else ""
-
-        def open_it() -> Store:
-            for store in opened:
-                store.close()
-            opened.append(SqlStore.at(url) if url else SqlStore.in_folder(Path(folder)))
-            return opened[-1]
-
-        yield open_it
-        for store in opened:
-            store.close()
-
-
-@pytest.fixture
-def store(open_store: Open) -> Store:
-    return open_store()
 
 
 def add_run(store: Store, run: Run) -> Run:

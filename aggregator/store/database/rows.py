@@ -82,7 +82,7 @@ def sealed(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row's values with their digest."""
     row = dict(values)
     for name, is_float in _COVERED[table.name]:
-        if is_float:
+        if is_float and row[name] is not None:
             row[name] = float(row[name])  # as the database returns it
     row[DIGEST] = digest_of(table, row)
     return row

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64plcc/v1/enrol_service.proto\x12\nfedplcc.v1\"\x10\n\x0eGetTimeRequest\"3\n\x0fGetTimeResponse\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x12\n\nfederation\x18\x02 \x01(\t\"R\n\x0c\x45nrolRequest\x12\x15\n\rinvitation_id\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x03 \x01(\x0c\"y\n\x11IssuedCertificate\x12\x11\n\tchain_pem\x18\x01 \x01(\t\x12\x11\n\troots_pem\x18\x02 \x01(\t\x12\x12\n\nfederation\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0e\n\x06\x64omain\x18\x06 \x01(\t\">\n\rEnrolResponse\x12-\n\x06issued\x18\x01 \x01(\x0b\x32\x1d.fedplcc.v1.IssuedCertificate\"+\n\x14\x42\x65ginRecoveryRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"*\n\x15\x42\x65ginRecoveryResponse\x12\x11\n\tchallenge\x18\x01 \x01(\x0c\"o\n\x15\x46inishRecoveryRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x11\n\tchallenge\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x04 \x01(\x0c\"G\n\x16\x46inishRecoveryResponse\x12-\n\x06issued\x18\x01 \x01(\x0b\x32\x1d.fedplcc.v1.IssuedCertificate2\xbf\x02\n\x0c\x45nrolService\x12\x42\n\x07GetTime\x12\x1a.fedplcc.v1.GetTimeRequest\x1a\x1b.fedplcc.v1.GetTimeResponse\x12<\n\x05\x45nrol\x12\x18.fedplcc.v1.EnrolRequest\x1a\x19.fedplcc.v1.EnrolResponse\x12T\n\rBeginRecovery\x12 .fedplcc.v1.BeginRecoveryRequest\x1a!.fedplcc.v1.BeginRecoveryResponse\x12W\n\x0e\x46inishRecovery\x12!.fedplcc.v1.FinishRecoveryRequest\x1a\".fedplcc.v1.FinishRecoveryResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64plcc/v1/enrol_service.proto\x12\nfedplcc.v1\"\x10\n\x0eGetTimeRequest\"3\n\x0fGetTimeResponse\x12\x0c\n\x04time\x18\x01 \x01(\x01\x12\x12\n\nfederation\x18\x02 \x01(\t\"R\n\x0c\x45nrolRequest\x12\x15\n\rinvitation_id\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x03 \x01(\x0c\"\x87\x01\n\x11IssuedCertificate\x12\x11\n\tchain_pem\x18\x01 \x01(\t\x12\x11\n\troots_pem\x18\x02 \x01(\t\x12\x12\n\nfederation\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0e\n\x06\x64omain\x18\x06 \x01(\t\x12\x0c\n\x04port\x18\x07 \x01(\r\">\n\rEnrolResponse\x12-\n\x06issued\x18\x01 \x01(\x0b\x32\x1d.fedplcc.v1.IssuedCertificate\"+\n\x14\x42\x65ginRecoveryRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"*\n\x15\x42\x65ginRecoveryResponse\x12\x11\n\tchallenge\x18\x01 \x01(\x0c\"o\n\x15\x46inishRecoveryRequest\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x11\n\tchallenge\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x04 \x01(\x0c\"G\n\x16\x46inishRecoveryResponse\x12-\n\x06issued\x18\x01 \x01(\x0b\x32\x1d.fedplcc.v1.IssuedCertificate2\xbf\x02\n\x0c\x45nrolService\x12\x42\n\x07GetTime\x12\x1a.fedplcc.v1.GetTimeRequest\x1a\x1b.fedplcc.v1.GetTimeResponse\x12<\n\x05\x45nrol\x12\x18.fedplcc.v1.EnrolRequest\x1a\x19.fedplcc.v1.EnrolResponse\x12T\n\rBeginRecovery\x12 .fedplcc.v1.BeginRecoveryRequest\x1a!.fedplcc.v1.BeginRecoveryResponse\x12W\n\x0e\x46inishRecovery\x12!.fedplcc.v1.FinishRecoveryRequest\x1a\".fedplcc.v1.FinishRecoveryResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,18 +37,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTIMERESPONSE']._serialized_end=115
   _globals['_ENROLREQUEST']._serialized_start=117
   _globals['_ENROLREQUEST']._serialized_end=199
-  _globals['_ISSUEDCERTIFICATE']._serialized_start=201
-  _globals['_ISSUEDCERTIFICATE']._serialized_end=322
-  _globals['_ENROLRESPONSE']._serialized_start=324
-  _globals['_ENROLRESPONSE']._serialized_end=386
-  _globals['_BEGINRECOVERYREQUEST']._serialized_start=388
-  _globals['_BEGINRECOVERYREQUEST']._serialized_end=431
-  _globals['_BEGINRECOVERYRESPONSE']._serialized_start=433
-  _globals['_BEGINRECOVERYRESPONSE']._serialized_end=475
-  _globals['_FINISHRECOVERYREQUEST']._serialized_start=477
-  _globals['_FINISHRECOVERYREQUEST']._serialized_end=588
-  _globals['_FINISHRECOVERYRESPONSE']._serialized_start=590
-  _globals['_FINISHRECOVERYRESPONSE']._serialized_end=661
-  _globals['_ENROLSERVICE']._serialized_start=664
-  _globals['_ENROLSERVICE']._serialized_end=983
+  _globals['_ISSUEDCERTIFICATE']._serialized_start=202
+  _globals['_ISSUEDCERTIFICATE']._serialized_end=337
+  _globals['_ENROLRESPONSE']._serialized_start=339
+  _globals['_ENROLRESPONSE']._serialized_end=401
+  _globals['_BEGINRECOVERYREQUEST']._serialized_start=403
+  _globals['_BEGINRECOVERYREQUEST']._serialized_end=446
+  _globals['_BEGINRECOVERYRESPONSE']._serialized_start=448
+  _globals['_BEGINRECOVERYRESPONSE']._serialized_end=490
+  _globals['_FINISHRECOVERYREQUEST']._serialized_start=492
+  _globals['_FINISHRECOVERYREQUEST']._serialized_end=603
+  _globals['_FINISHRECOVERYRESPONSE']._serialized_start=605
+  _globals['_FINISHRECOVERYRESPONSE']._serialized_end=676
+  _globals['_ENROLSERVICE']._serialized_start=679
+  _globals['_ENROLSERVICE']._serialized_end=998
 # @@protoc_insertion_point(module_scope)

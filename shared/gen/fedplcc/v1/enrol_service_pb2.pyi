@@ -28,20 +28,22 @@ class EnrolRequest(_message.Message):
     def __init__(self, invitation_id: _Optional[str] = ..., secret: _Optional[bytes] = ..., certificate_request: _Optional[bytes] = ...) -> None: ...
 
 class IssuedCertificate(_message.Message):
-    __slots__ = ("chain_pem", "roots_pem", "federation", "role", "name", "domain")
+    __slots__ = ("chain_pem", "roots_pem", "federation", "role", "name", "domain", "port")
     CHAIN_PEM_FIELD_NUMBER: _ClassVar[int]
     ROOTS_PEM_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
     chain_pem: str
     roots_pem: str
     federation: str
     role: str
     name: str
     domain: str
-    def __init__(self, chain_pem: _Optional[str] = ..., roots_pem: _Optional[str] = ..., federation: _Optional[str] = ..., role: _Optional[str] = ..., name: _Optional[str] = ..., domain: _Optional[str] = ...) -> None: ...
+    port: int
+    def __init__(self, chain_pem: _Optional[str] = ..., roots_pem: _Optional[str] = ..., federation: _Optional[str] = ..., role: _Optional[str] = ..., name: _Optional[str] = ..., domain: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class EnrolResponse(_message.Message):
     __slots__ = ("issued",)

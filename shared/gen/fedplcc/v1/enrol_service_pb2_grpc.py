@@ -72,7 +72,8 @@ class EnrolServiceServicer(object):
 
     def Enrol(self, request, context):
         """Issues a certificate for an invitation. The same key again gets the same certificate. Fails with INVITATION_INVALID
-        (unknown or expired), INVITATION_USED (by another key) or MALFORMED_REQUEST. Idempotent.
+        (unknown or expired), INVITATION_USED (by another key), CERTIFICATE_REVOKED (the certificate of this key) or
+        MALFORMED_REQUEST. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,8 +88,9 @@ class EnrolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FinishRecovery(self, request, context):
-        """Issues a new certificate to who signs the challenge with the old key. Fails as BeginRecovery does. Idempotent: the same
-        new key again gets the same certificate.
+        """Issues a new certificate to who signs the challenge with the old key. Fails as BeginRecovery does, with
+        FAILED_PRECONDITION (begin again) or UNAUTHENTICATED (another key signed). Idempotent: the same new key again gets the
+        same certificate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

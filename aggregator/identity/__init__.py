@@ -1,0 +1,1 @@
+"""Admission to the federation: who issues certificates, who gets one, who has lost one."""

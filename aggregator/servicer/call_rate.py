@@ -1,0 +1,65 @@
+"""A limit of calls a minute for each address, for services that anybody may call."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from urllib.parse import unquote
+
+from shared.errors import TooManyCalls
+
+MAX_ADDRESSES = 10_000
+"""Most addresses that are remembered; beyond it the one that called longest ago is forgotten."""
+NETWORK_BITS = 64
+"""Bits of an IPv6 address that count: whoever has one has all others of its network."""
+
+
+class CallRate:
+    """Calls that each address may still make: `most` at once, and as many more in each `period_s` seconds."""
+
+    def __init__(self, most: int, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._period_s, self._clock = most, period_s, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Calls left by address and the time for which that is right, in the order of the last call."""
+
+    def count(self, address: str) -> None:
+        """Count a call.
+
+        Args:
+            address: An answer of `address_of`.
+
+        Raises:
+            TooManyCalls: The address has no calls left.
+        """
+        now = self._clock()
+        left, since = self._left.pop(address, (float(self._most), now))
+        left = min(self._most, left + (now - since) * self._most / self._period_s)
+        is_allowed = left >= 1
+        self._left[address] = (left - is_allowed, now)
+        if len(self._left) > MAX_ADDRESSES:
+            self._left.popitem(last=False)
+        if not is_allowed:
+            wait = max(1, math.ceil((1 - left) * self._period_s / self._most))
+            raise TooManyCalls(
+                f"{self._most} calls in {self._period_s:g} s are allowed; try again in {wait} s", retry_after_s=wait
+            )
+
+
+def address_of(peer: str) -> str:
+    """Return the IP address in the peer of a gRPC call, of IPv6 the network; what is no IP address stays as it is."""
+    kind, _, where = peer.partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return peer[:64]
+    host = unquote(where).rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return peer[:64]
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False).network_address)
+    return str(address)

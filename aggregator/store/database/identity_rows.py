@@ -1,0 +1,112 @@
+"""Rows of invitations and certificates, and the reads and writes of them that are mixed into the SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Row, Table, delete, func, select
+
+from aggregator.store.base import Certificate, Invitation
+from aggregator.store.database import rows, schema
+
+
+class _Reader(Protocol):
+    def _reading(self) -> AbstractContextManager[Connection]: ...
+
+
+class _Writer(Protocol):
+    _connection: Connection
+
+    def _upsert(self, table: Table, values: Mapping[str, Any]) -> None: ...
+
+
+class IdentityReads:
+    """Reads of a `Store` (see base.py) about invitations and certificates."""
+
+    def find_invitation(self: _Reader, invitation_id: str) -> Invitation | None:
+        """See `Store.find_invitation`."""
+        table = schema.invitations
+        with self._reading() as connection:
+            row = connection.execute(select(table).where(table.c.invitation_id == invitation_id)).first()
+            return None if row is None else _invitation_of(row)
+
+    def count_open_invitations(self: _Reader, now: float) -> int:
+        """See `Store.count_open_invitations`."""
+        table = schema.invitations
+        is_open = table.c.spent_at.is_(None) & (table.c.expires_at > now)
+        with self._reading() as connection:
+            return int(connection.execute(select(func.count()).select_from(table).where(is_open)).scalar_one())
+
+    def find_certificate(self: _Reader, serial: str) -> Certificate | None:
+        """See `Store.find_certificate`."""
+        table = schema.certificates
+        with self._reading() as connection:
+            row = connection.execute(select(table).where(table.c.serial == serial)).first()
+            return None if row is None else _certificate_of(row)
+
+    def certificates_of(self: _Reader, role: str, name: str) -> list[Certificate]:
+        """See `Store.certificates_of`."""
+        table = schema.certificates
+        query = select(table).where(table.c.role == role, table.c.name == name)
+        with self._reading() as connection:
+            return list(_certificates(connection, query.order_by(table.c.issued_at.desc(), table.c.serial)))
+
+    def has_holder(self: _Reader, role: str) -> bool:
+        """See `Store.has_holder`."""
+        table = schema.certificates
+        query = select(table.c.serial).where(table.c.role == role, table.c.revoked_at.is_(None)).limit(1)
+        with self._reading() as connection:
+            return connection.execute(query).first() is not None
+
+    def list_certificates(self: _Reader, *, ending_after: float, limit: int) -> list[Certificate]:
+        """See `Store.list_certificates`."""
+        table = schema.certificates
+        query = select(table).where(table.c.not_after > ending_after)
+        query = query.order_by(table.c.role, table.c.name, table.c.issued_at.desc(), table.c.serial).limit(limit)
+        with self._reading() as connection:
+            return list(_certificates(connection, query))
+
+    def revoked_serials(self: _Reader) -> list[str]:
+        """See `Store.revoked_serials`."""
+        table = schema.certificates
+        query = select(table.c.serial).where(table.c.revoked_at.is_not(None)).order_by(table.c.serial)
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
+
+class IdentityWrites:
+    """Writes of a `Transaction` (see base.py) about invitations and certificates."""
+
+    def save_invitation(self: _Writer, invitation: Invitation) -> None:
+        """See `Transaction.save_invitation`."""
+        self._upsert(schema.invitations, rows.sealed(schema.invitations, asdict(invitation)))
+
+    def save_certificate(self: _Writer, certificate: Certificate) -> None:
+        """See `Transaction.save_certificate`."""
+        self._upsert(schema.certificates, rows.sealed(schema.certificates, asdict(certificate)))
+
+    def forget_open_invitations(self: _Writer, role: str, name: str) -> None:
+        """See `Transaction.forget_open_invitations`."""
+        table = schema.invitations
+        is_it = (table.c.role == role) & (table.c.name == name) & table.c.spent_at.is_(None)
+        self._connection.execute(delete(table).where(is_it))
+
+    def forget_ended(self: _Writer, before: float) -> None:
+        """See `Transaction.forget_ended`."""
+        self._connection.execute(delete(schema.invitations).where(schema.invitations.c.expires_at < before))
+        self._connection.execute(delete(schema.certificates).where(schema.certificates.c.not_after < before))
+
+
+def _certificates(connection: Connection, query: Any) -> Iterator[Certificate]:
+    return map(_certificate_of, connection.execute(query).all())
+
+
+def _invitation_of(row: Row[Any]) -> Invitation:
+    return Invitation(**rows.checked(schema.invitations, row))
+
+
+def _certificate_of(row: Row[Any]) -> Certificate:
+    return Certificate(**rows.checked(schema.certificates, row))

@@ -1,0 +1,163 @@
+"""Sites that join over TLS, and who stands in between."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from aggregator.identity.admissions import Admissions
+from aggregator.servicer.call_rate import CallRate
+from aggregator.servicer.enrol_service import CALLS, MAX_MESSAGE_BYTES, EnrolServicer
+from aggregator.store.database.sql_store import SqlStore
+from shared.errors import (
+    AggregatorUnavailable,
+    CertificateRevoked,
+    InvitationInvalid,
+    InvitationUsed,
+    PinMismatch,
+    ResourceExhausted,
+    TlsFailed,
+    TooManyCalls,
+)
+from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
+from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
+from shared.identity.certificates import AGGREGATOR_DNS, new_key, request_for
+from shared.identity.names import Identity, Role
+from shared.wire.enrolment import join, recover, served_certificate
+from shared.wire.statuses import translated
+from tests.support.identity.enrol_port import EnrolPort, TlsEndingProxy, company_certificate
+from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
+
+_REQUEST = request_for(new_key())
+NORTH = Identity(FEDERATION, Role.CLIENT, "north")
+
+
+@pytest.fixture
+def authority() -> MemoryAuthority:
+    return MemoryAuthority(time.time)
+
+
+@pytest.fixture
+def admissions(folder: Path, authority: MemoryAuthority) -> Iterator[Admissions]:
+    with closing(SqlStore.in_folder(folder)) as store:
+        yield Admissions(store, authority)
+
+
+@pytest.fixture
+def port(admissions: Admissions, authority: MemoryAuthority) -> Iterator[EnrolPort]:
+    with EnrolPort(admissions, authority) as served:
+        yield served
+
+
+def test_a_site_joins_and_knows_address_name_and_domain(port: EnrolPort) -> None:
+    credentials = join(port.invite(), new_key())
+    assert credentials.identity == NORTH
+    assert (credentials.domain, credentials.address) == ("hospital", "127.0.0.1:50051")
+    assert credentials.enrolment == port.address
+
+
+def test_a_site_that_lost_the_answer_gets_the_same_certificate(port: EnrolPort, admissions: Admissions) -> None:
+    key, code = new_key(), port.invite()
+    assert join(code, key) == join(code, key)
+    assert len(admissions.list_certificates()) == 1
+    with pytest.raises(InvitationUsed):
+        join(code, new_key())
+
+
+def test_a_wrong_secret_is_no_invitation(port: EnrolPort) -> None:
+    with pytest.raises(InvitationInvalid):
+        join(replace(port.invite(), secret=bytes(32)), new_key())
+
+
+def test_a_proxy_that_ends_tls_learns_no_secret_and_is_named(port: EnrolPort, folder: Path) -> None:
+    with TlsEndingProxy(port.address, folder, company_certificate) as proxy:
+        code = port.invite(through=proxy.address)
+        with pytest.raises(PinMismatch, match=r"inspection\.example") as refused:
+            join(code, new_key())
+        assert not proxy.learned
+        assert "inspection.example" in refused.value.metadata["issuer"]
+    assert join(replace(code, address=port.address), new_key()).identity == NORTH, "the invitation is unspent"
+
+
+def test_a_proxy_whose_certificate_is_trusted_would_learn_the_secret(port: EnrolPort, folder: Path) -> None:
+    with TlsEndingProxy(port.address, folder, company_certificate) as proxy:
+        code = port.invite(through=proxy.address)
+        trusting = replace(code, certificate_sha256=proxy.certificate_sha256)
+        assert join(trusting, new_key(), timeout_s=10.0).identity == NORTH
+        assert code.secret in proxy.learned, "so the tests above would see it"
+
+
+def test_a_proxy_that_steps_in_after_the_first_look_learns_no_secret(
+    port: EnrolPort, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = served_certificate(port.address)
+    monkeypatch.setattr("shared.wire.enrolment.served_certificate", lambda *_args, **_named: genuine)
+    with TlsEndingProxy(port.address, folder, company_certificate) as proxy:
+        with pytest.raises(AggregatorUnavailable):
+            join(port.invite(through=proxy.address), new_key(), timeout_s=5.0)
+        assert not proxy.learned
+
+
+def test_a_plain_port_and_a_closed_one_are_told_apart() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        answering = threading.Thread(target=answer_in_plain_text, args=(listening,))
+        answering.start()
+        with pytest.raises(TlsFailed, match="does not speak TLS"):
+            served_certificate(address)
+        answering.join()
+    with pytest.raises(AggregatorUnavailable):
+        served_certificate(address)
+
+
+def answer_in_plain_text(listening: socket.socket) -> None:
+    connection, _peer = listening.accept()
+    with connection:
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        connection.recv(1 << 16)
+
+
+def test_a_site_recovers_with_a_new_key(port: EnrolPort, admissions: Admissions) -> None:
+    held, key = join(port.invite(), new_key()), new_key()
+    renewed = recover(held, key)
+    assert renewed.identity == NORTH
+    assert renewed.serial != held.serial
+    assert (renewed.domain, renewed.address, renewed.enrolment) == (held.domain, held.address, held.enrolment)
+    admissions.revoke(Role.CLIENT, "north")
+    with pytest.raises(CertificateRevoked):
+        recover(renewed, new_key())
+
+
+def raw_call(port: EnrolPort, request: enrol_pb2.EnrolRequest) -> None:
+    trusted = served_certificate(port.address).public_bytes(Encoding.PEM)
+    options = (("grpc.ssl_target_name_override", AGGREGATOR_DNS),)
+    credentials = grpc.ssl_channel_credentials(trusted)
+    with grpc.secure_channel(port.address, credentials, options=options) as channel, translated():
+        enrol_grpc.EnrolServiceStub(channel).Enrol(request, timeout=20)
+
+
+def test_a_message_over_the_limit_reaches_no_handler(port: EnrolPort) -> None:
+    with pytest.raises(ResourceExhausted, match="limit"):
+        raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=bytes(MAX_MESSAGE_BYTES)))
+
+
+def test_an_address_that_calls_too_often_is_told_when_it_may_again(
+    admissions: Admissions, authority: MemoryAuthority
+) -> None:
+    servicer = EnrolServicer(admissions, authority.federation, rate=CallRate(CALLS, 60.0, lambda: 0.0))
+    with EnrolPort(admissions, authority, servicer) as port:
+        for _ in range(CALLS):
+            with pytest.raises(InvitationInvalid):
+                raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
+        with pytest.raises(TooManyCalls, match="try again in 6 s") as refused:
+            raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
+        assert refused.value.metadata["retry_after_s"] == "6"

@@ -1,0 +1,67 @@
+"""An authority without files: the same certificates, whose keys end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key, serial_of
+from shared.identity.names import Identity, Role
+
+FEDERATION = "f0123456789abcde"
+
+
+@dataclass(frozen=True)
+class IssuedInMemory:
+    """A certificate just issued."""
+
+    serial: str
+    chain_pem: bytes
+    not_after: float
+
+
+class MemoryAuthority:
+    """An issuer of certificates with one or two roots, newest first."""
+
+    federation = FEDERATION
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._roots: list[tuple[ec.EllipticCurvePrivateKey, x509.Certificate]] = []
+        self.begin_rotation()
+
+    @property
+    def roots_pem(self) -> bytes:
+        """The roots."""
+        return b"".join(root.public_bytes(Encoding.PEM) for _key, root in self._roots)
+
+    def begin_rotation(self) -> None:
+        """Add a root, which issues from now on."""
+        key = new_key()
+        self._roots.insert(0, (key, make_root(key, self.federation, self._clock())))
+
+    def finish_rotation(self) -> None:
+        """Drop all roots but the newest."""
+        del self._roots[1:]
+
+    def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> IssuedInMemory:
+        """Issue a certificate."""
+        return self._issue(identity, public_key, valid_s, ())
+
+    def server_credentials(self) -> tuple[bytes, bytes]:
+        """Return key and chain of an aggregator."""
+        key = new_key()
+        identity = Identity(self.federation, Role.AGGREGATOR, "aggregator")
+        return key_to_pem(key), self._issue(identity, key.public_key(), 1e6, (AGGREGATOR_DNS,)).chain_pem
+
+    def _issue(
+        self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float, names: tuple[str, ...]
+    ) -> IssuedInMemory:
+        (key, root), now = self._roots[0], self._clock()
+        made = issue(root, key, public_key, identity, now=now, valid_s=valid_s, dns_names=names)
+        chain = made.public_bytes(Encoding.PEM) + root.public_bytes(Encoding.PEM)
+        return IssuedInMemory(serial_of(made), chain, made.not_valid_after_utc.timestamp())
