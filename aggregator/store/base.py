@@ -60,6 +60,22 @@ class Certificate:
     """The certificate and those above it, in PEM."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """Key of a person or a program, or a browser's session."""
+
+    key_id: str
+    secret_sha256: str
+    kind: str
+    """key or session."""
+    label: str
+    """A name for people; of a session the caller that opened it, as in the audit."""
+    scopes: tuple[str, ...]
+    created_at: float
+    expires_at: float
+    revoked_at: float | None = None
+
+
 class Transaction(Protocol):
     """Writes that are committed together."""
 
@@ -113,6 +129,12 @@ class Transaction(Protocol):
 
     def forget_ended(self, before: float) -> None:
         """Delete the invitations and the certificates that ended before a time."""
+
+    def save_key(self, key: ApiKey) -> None:
+        """Insert or update a key."""
+
+    def forget_ended_keys(self, before: float) -> None:
+        """Delete the keys that ended before a time, revoked or not."""
 
 
 class Store(Protocol):
@@ -209,6 +231,12 @@ class Store(Protocol):
 
     def revoked_serials(self) -> list[str]:
         """Return the serial numbers of the certificates that were revoked, sorted."""
+
+    def find_key(self, key_id: str) -> ApiKey | None:
+        """Return a key by its id, ended or revoked too."""
+
+    def list_keys(self, *, ending_after: float, limit: int) -> list[ApiKey]:
+        """Return the keys that end after a time and were not revoked, newest first."""
 
     def close(self) -> None:
         """Close files and connections."""
