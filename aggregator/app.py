@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -17,19 +18,34 @@ from aggregator.aggregation_pool import AggregationPool
 from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
+from aggregator.identity.admissions import Admissions
+from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
+from aggregator.identity.authority import Authority
 from aggregator.metrics import AggregatorMetrics
 from aggregator.ports import Ports, Service
+from aggregator.servicer.admin_service import AdminServicer
 from aggregator.servicer.calls import control_call
+from aggregator.servicer.enrol_service import EnrolServicer
 from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
+from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.reserve import make_room_to_start
 from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import AggregatorSettings
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
+from shared.gen.fedplcc.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    enrol_service_pb2,
+    enrol_service_pb2_grpc,
+    round_service_pb2,
+    round_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
+)
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.disk import why_unusable
@@ -38,6 +54,7 @@ from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
+from shared.wire.caller import Callers, Certificates
 
 log = get_logger("aggregator.app")
 
@@ -147,7 +164,8 @@ async def _serve(settings: AggregatorSettings) -> int:
     coordinator = await asyncio.to_thread(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
-    ports = Ports(settings, metrics.calls)
+    membership = await asyncio.to_thread(_membership, settings, store)
+    ports = _ports(settings, metrics, membership)
     ports.add(
         (
             Service(
@@ -181,7 +199,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
-        ticking = asyncio.create_task(_tick(coordinator, min(1.0, limits.heartbeat_interval_s)))
+        ticking = asyncio.create_task(_tick(coordinator, membership, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
         ticking.cancel()
@@ -199,10 +217,61 @@ async def _serve(settings: AggregatorSettings) -> int:
     return EXIT_STORE if lost else EXIT_OK
 
 
-async def _tick(coordinator: Coordinator, interval_s: float) -> None:
+@dataclass(frozen=True, slots=True)
+class _Membership:
+    """Who belongs to the federation."""
+
+    authority: Authority
+    admissions: Admissions
+
+
+def _membership(settings: AggregatorSettings, store: Store) -> _Membership | None:
+    """Open the federation's authority; None where plain text is served."""
+    if settings.insecure or not (settings.state_dir / IDENTITY_FOLDER).is_dir():
+        return None
+    authority = Authority.open(settings.state_dir)
+    return _Membership(authority, Admissions(store, authority))
+
+
+def _ports(settings: AggregatorSettings, metrics: AggregatorMetrics, membership: _Membership | None) -> Ports:
+    if membership is None:
+        return Ports(settings, metrics.calls)
+    authority, admissions = membership.authority, membership.admissions
+    callers = Callers(Certificates(lambda: authority.roots_pem, admissions.is_revoked))
+    admissions.on_revoked(callers.look_again)
+    ports = Ports(
+        settings,
+        metrics.calls,
+        callers=callers,
+        server_credentials=authority.server_credentials,
+        enrolment_credentials=authority.enrolment_credentials,
+        roots_pem=lambda: authority.roots_pem,
+    )
+    ports.add(
+        [
+            Service(
+                admin_service_pb2_grpc.add_AdminServiceServicer_to_server,
+                AdminServicer(admissions, lambda: authority.enrolment_sha256),
+                admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
+            )
+        ]
+    )
+    ports.add_enrolment(
+        Service(
+            enrol_service_pb2_grpc.add_EnrolServiceServicer_to_server,
+            EnrolServicer(admissions, authority.federation, port=lambda: ports.port),
+            enrol_service_pb2.DESCRIPTOR.services_by_name["EnrolService"],
+        )
+    )
+    return ports
+
+
+async def _tick(coordinator: Coordinator, membership: _Membership | None, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         try:
+            if membership is not None and await control_call(membership.authority.renew_if_due):
+                log.info("own_certificate_renewed", ends_at=membership.authority.not_after)
             await control_call(coordinator.space.look)
             await control_call(coordinator.tick)
         except StoreUnavailable as error:

@@ -24,10 +24,12 @@ from gateway.run_service import RunServiceClient
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import GatewaySettings
 from shared.errors import InvalidConfig
+from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
 from shared.wire.channels import open_aio_channel
+from shared.wire.tls import ClientTls
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""
@@ -67,6 +69,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         channel = open_aio_channel(
             settings.aggregator,
+            tls=_tls_of(settings),
             insecure=settings.insecure,
             http_proxy=settings.http_proxy or "",
             keepalive_s=settings.keepalive_s,
@@ -95,6 +98,14 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     app.state.services = services
     app.openapi = lambda: dict(openapi.describe(app))  # type: ignore[method-assign]
     return app
+
+
+def _tls_of(settings: GatewaySettings) -> ClientTls | None:
+    """Return the gateway's certificate; None where plain text is spoken to the aggregator."""
+    file = settings.state_dir / IDENTITY_FILE
+    if settings.insecure or not file.is_file():
+        return None
+    return ClientTls(lambda: Credentials.load(file))
 
 
 def run(settings: GatewaySettings) -> int:

@@ -11,13 +11,15 @@ from types import FrameType
 
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import TrainerSettings, limit_threads
-from shared.errors import FedplccError, StoreUnavailable
+from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
+from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.process.allocator import keep_freed_memory
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import bind, get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import TRAINER_FILES, require
 from shared.version import VERSION
+from shared.wire.tls import ClientTls
 from trainer.instance import held_state_dir
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
@@ -89,6 +91,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         settings.client,
         token,
         metrics,
+        tls=_tls_of(settings),
         insecure=settings.insecure,
         http_proxy=settings.http_proxy or "",
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
@@ -111,6 +114,21 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         signals.end = worker.end
         worker.run()
     log.info("trainer_ended")
+
+
+def _tls_of(settings: TrainerSettings) -> ClientTls | None:
+    """Return the client's certificate, which is read anew for each channel; None where plain text is spoken.
+
+    Raises:
+        InvalidConfig: The certificate is another client's, or cannot be read.
+    """
+    file = settings.state_dir / IDENTITY_FILE
+    if settings.insecure or not file.is_file():
+        return None
+    name = Credentials.load(file).identity.name
+    if name != settings.client:
+        raise InvalidConfig(f"client = {settings.client}: the certificate in {file} is of {name}")
+    return ClientTls(lambda: Credentials.load(file))
 
 
 class _Signals:

@@ -187,6 +187,8 @@ class GatewaySettings(Settings):
     """HOST:PORT of the aggregator."""
     http_proxy: ProxyAddress = None
     """HOST:PORT of an HTTP proxy that opens the tunnel to the aggregator (CONNECT); none if not set."""
+    state_dir: Path = Path("fedplcc-state/gateway")
+    """Folder of the gateway's certificate."""
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""

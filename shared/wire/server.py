@@ -96,8 +96,9 @@ class RpcServer:
         self._server = grpc.aio.server(
             interceptors=[ErrorInterceptor(observer=self._observer, quiet=quiet, idle_s=idle_s, callers=callers)],
             options=(
-                *with_keepalive(SERVER_OPTIONS, keepalive_s),
+                # Of two options of one name, gRPC takes the first.
                 ("grpc.max_receive_message_length", max_message_bytes),
+                *with_keepalive(SERVER_OPTIONS, keepalive_s),
                 # Beyond it a new connection is closed at once: who opens thousands must not take the files of runs.
                 ("grpc.max_allowed_incoming_connections", most_connections()),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
