@@ -1,1 +1,1 @@
-"""Who may join and who may steer: the authority of certificates."""
+"""Admission to the federation: who issues certificates, who gets one, who has lost one."""

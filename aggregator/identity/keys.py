@@ -1,7 +1,7 @@
 """Keys of people and programs, and sessions of browsers: made, looked up, revoked.
 
-Every key that holds is in memory, without its secret: a lookup reads no disk, so it may run on the event loop. Each change is
-one transaction; a lock makes changes follow each other.
+Every key that holds is in memory, without its secret: a lookup reads no disk, so it may run on the event loop. Each change
+is one transaction; a lock makes changes follow each other.
 """
 
 from __future__ import annotations
