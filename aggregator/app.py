@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from aggregator.admin_socket import AdminSocket
 from aggregator.aggregation_pool import AggregationPool
 from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.garbage import Keep
@@ -21,6 +22,7 @@ from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
 from aggregator.identity.authority import Authority
+from aggregator.identity.keys import Keys
 from aggregator.metrics import AggregatorMetrics
 from aggregator.ports import Ports, Service
 from aggregator.servicer.admin_service import AdminServicer
@@ -183,10 +185,13 @@ async def _serve(settings: AggregatorSettings) -> int:
     await ports.start()
     scraped = None
     try:
+        if membership is not None:
+            await membership.socket.start(membership.callers, metrics.calls)
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
         metrics_port = scraped.port if scraped is not None else None
-        _write_endpoint(settings.state_dir, ports, metrics_port)
+        admin_socket = None if membership is None else membership.socket.path
+        _write_endpoint(settings.state_dir, ports, metrics_port, admin_socket)
         where = {
             "host": settings.host,
             "port": ports.port,
@@ -207,6 +212,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         await ports.announce_stop()
         wakeups.close()
         await ports.stop(SHUTDOWN_GRACE_S)
+        if membership is not None:
+            await membership.socket.stop(SHUTDOWN_GRACE_S)
         await asyncio.to_thread(aggregations.stop, SHUTDOWN_GRACE_S)
         await asyncio.to_thread(collector.stop)
     finally:
@@ -223,6 +230,10 @@ class _Membership:
 
     authority: Authority
     admissions: Admissions
+    keys: Keys
+    callers: Callers
+    admin: AdminServicer
+    socket: AdminSocket
 
 
 def _membership(settings: AggregatorSettings, store: Store) -> _Membership | None:
@@ -230,19 +241,23 @@ def _membership(settings: AggregatorSettings, store: Store) -> _Membership | Non
     if settings.insecure or not (settings.state_dir / IDENTITY_FOLDER).is_dir():
         return None
     authority = Authority.open(settings.state_dir)
-    return _Membership(authority, Admissions(store, authority))
+    admissions, keys = Admissions(store, authority), Keys(store)
+    callers = Callers(Certificates(lambda: authority.roots_pem, admissions.is_revoked), keys)
+    admissions.on_revoked(callers.look_again)
+    keys.on_revoked(callers.look_again)
+    admin = AdminServicer(admissions, lambda: authority.enrolment_sha256, keys, authority.federation)
+    socket = AdminSocket(settings.state_dir, admin_service_pb2_grpc.add_AdminServiceServicer_to_server, admin)
+    return _Membership(authority, admissions, keys, callers, admin, socket)
 
 
 def _ports(settings: AggregatorSettings, metrics: AggregatorMetrics, membership: _Membership | None) -> Ports:
     if membership is None:
         return Ports(settings, metrics.calls)
     authority, admissions = membership.authority, membership.admissions
-    callers = Callers(Certificates(lambda: authority.roots_pem, admissions.is_revoked))
-    admissions.on_revoked(callers.look_again)
     ports = Ports(
         settings,
         metrics.calls,
-        callers=callers,
+        callers=membership.callers,
         server_credentials=authority.server_credentials,
         enrolment_credentials=authority.enrolment_credentials,
         roots_pem=lambda: authority.roots_pem,
@@ -251,7 +266,7 @@ def _ports(settings: AggregatorSettings, metrics: AggregatorMetrics, membership:
         [
             Service(
                 admin_service_pb2_grpc.add_AdminServiceServicer_to_server,
-                AdminServicer(admissions, lambda: authority.enrolment_sha256),
+                membership.admin,
                 admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
             )
         ]
@@ -309,12 +324,13 @@ def _make_room(folder: Path) -> None:
         raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
-def _write_endpoint(folder: Path, ports: Ports, metrics_port: int | None) -> None:
+def _write_endpoint(folder: Path, ports: Ports, metrics_port: int | None, admin_socket: Path | None) -> None:
     endpoint = {
         "port": ports.port,
         "enrol_port": ports.enrol_port,
         "health_port": ports.health_port,
         "metrics_port": metrics_port,
+        "admin_socket": None if admin_socket is None else str(admin_socket),
         "pid": os.getpid(),
     }
     disk.replace_file(folder / ENDPOINT_FILE, json.dumps(endpoint).encode(), "endpoint")

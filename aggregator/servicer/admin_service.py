@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aggregator.identity.admissions import Admissions
+from aggregator.identity.keys import Keys
 from aggregator.servicer.certificate_calls import CertificateCalls
+from aggregator.servicer.key_calls import KeyCalls
 
 
-class AdminServicer(CertificateCalls):
+class AdminServicer(CertificateCalls, KeyCalls):
     """Servicer of the RPCs of administrators and of holders of certificates."""
 
-    def __init__(self, admissions: Admissions, enrolment_sha256: Callable[[], bytes]) -> None:
+    def __init__(
+        self, admissions: Admissions, enrolment_sha256: Callable[[], bytes], keys: Keys, federation: str
+    ) -> None:
         """Prepare.
 
         Args:
             admissions: Use cases of invitations and certificates.
             enrolment_sha256: Returns the SHA-256 of the certificate at the port of EnrolService.
+            keys: Use cases of keys.
+            federation: Id of the federation.
         """
         self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256
+        self._keys, self._federation = keys, federation
