@@ -14,11 +14,12 @@ from gateway import openapi
 from gateway.console import routes as console
 from gateway.http import problem
 from gateway.http.cross_site_guard import CrossSiteGuard
+from gateway.http.key_guard import KeyGuard
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
 from gateway.http.server import Server, listen
-from gateway.routes import clients, events, models, results, runs, service
+from gateway.routes import callers, clients, events, models, results, runs, service
 from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
@@ -42,7 +43,9 @@ too little memory."""
 log = get_logger("gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
-    route for part in (runs, models, results, events, clients, service, console) for route in part.OPERATIONS.routes
+    route
+    for part in (runs, models, results, events, clients, callers, service, console)
+    for route in part.OPERATIONS.routes
 )
 """Every route."""
 
@@ -50,6 +53,7 @@ MIDDLEWARE: tuple[Middleware, ...] = (
     # Outermost: it sees every request and every error, refusals of the other middleware among them.
     Middleware(RequestContext),
     Middleware(CrossSiteGuard),
+    Middleware(KeyGuard),
     # Innermost: its refusals are logged and counted like all others.
     Middleware(
         BodyLimit,
@@ -69,7 +73,9 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         channel = open_aio_channel(
             settings.aggregator,
-            tls=_tls_of(settings),
+            tls=None
+            if credentials is None
+            else ClientTls(lambda: Credentials.load(settings.state_dir / IDENTITY_FILE)),
             insecure=settings.insecure,
             http_proxy=settings.http_proxy or "",
             keepalive_s=settings.keepalive_s,
@@ -81,7 +87,13 @@ def create_app(settings: GatewaySettings) -> FastAPI:
             services.stopping.set()
             await channel.close(None)
 
-    services = Services(metrics=GatewayMetrics(documented_answers(ROUTES)), host_names=settings.host_names)
+    credentials = _credentials_of(settings)
+    services = Services(
+        metrics=GatewayMetrics(documented_answers(ROUTES)),
+        host_names=settings.host_names,
+        # An aggregator that knows its members by certificate asks their callers for keys; in plain text it asks nobody.
+        federation="" if credentials is None else credentials.identity.federation,
+    )
     app = FastAPI(
         title=openapi.TITLE,
         version=VERSION,
@@ -100,12 +112,14 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     return app
 
 
-def _tls_of(settings: GatewaySettings) -> ClientTls | None:
-    """Return the gateway's certificate; None where plain text is spoken to the aggregator."""
+def _credentials_of(settings: GatewaySettings) -> Credentials | None:
+    """Return the gateway's certificate; None where plain text is spoken to the aggregator.
+
+    Raises:
+        InvalidConfig: Its file is damaged, or others may read it.
+    """
     file = settings.state_dir / IDENTITY_FILE
-    if settings.insecure or not file.is_file():
-        return None
-    return ClientTls(lambda: Credentials.load(file))
+    return None if settings.insecure or not file.is_file() else Credentials.load(file)
 
 
 def run(settings: GatewaySettings) -> int:

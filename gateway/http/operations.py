@@ -99,12 +99,13 @@ def _problem_responses(kinds: Iterable[problem.Kind]) -> dict[int | str, Any]:
     for kind in kinds:
         by_status.setdefault(kind.status, []).append(kind)
     responses: dict[int | str, Any] = {
-        status: _problem_response(" ".join(f"{kind.code}: {kind.description}" for kind in found))
+        status: problem_response(" ".join(f"{kind.code}: {kind.description}" for kind in found))
         for status, found in sorted(by_status.items())
     }
-    return responses | {"default": _problem_response("Any other problem.")}
+    return responses | {"default": problem_response("Any other problem.")}
 
 
-def _problem_response(text: str) -> dict[str, Any]:
+def problem_response(text: str) -> dict[str, Any]:
+    """Return the documentation of an answer that is a problem document."""
     schema = {"$ref": SCHEMA.format(model="Problem")}
     return {"description": text, "content": {problem.MEDIA_TYPE: {"schema": schema}}}

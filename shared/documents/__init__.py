@@ -5,6 +5,7 @@ fractions from 0 to 1, rounds are whole numbers; round 0 makes the first model. 
 unknown keys.
 """
 
+from shared.documents.callers import Caller, ConsoleSessionRequest
 from shared.documents.clients import Client, ClientEnvironment, ClientList, ClientProblem
 from shared.documents.configurations import (
     ConfigurationCheck,
@@ -27,11 +28,13 @@ from shared.documents.runs import QuarantinedClient, Rejections, Run, RunLinks, 
 __all__ = [
     "REQUEST_ID",
     "Blob",
+    "Caller",
     "Client",
     "ClientEnvironment",
     "ClientList",
     "ClientProblem",
     "ConfigurationCheck",
+    "ConsoleSessionRequest",
     "Document",
     "DroppedClient",
     "Evaluation",
