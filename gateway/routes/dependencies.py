@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
@@ -66,15 +66,17 @@ def _aggregator(request: Request) -> RunServiceClient:
 Aggregator = Annotated[RunServiceClient, Depends(_aggregator)]
 
 
-async def require_scope(request: Request, scope: Scope) -> None:
-    """Refuse a request whose key lacks a scope, for operations that make no other call of the aggregator.
+def needs(scope: Scope) -> Any:
+    """Return the dependency of an operation that makes no other call of the aggregator: the key must have this scope.
 
-    Raises:
-        KeyInvalid: The key is unknown, expired or revoked.
-        ScopeMissing: It has not the scope.
+    It raises KeyInvalid for a key that is unknown, expired or revoked, and ScopeMissing.
     """
-    if not services_of(request).federation:
-        return
-    caller = await _aggregator(request).get_caller()
-    if not includes({Scope(name) for name in caller.scopes}, scope):
-        raise ScopeMissing(f"the key has not the scope {scope}", scope=scope)
+
+    async def require(request: Request) -> None:
+        if not services_of(request).federation:
+            return
+        caller = await _aggregator(request).get_caller()
+        if not includes({Scope(name) for name in caller.scopes}, scope):
+            raise ScopeMissing(f"the key has not the scope {scope}", scope=scope)
+
+    return Depends(require)

@@ -11,7 +11,7 @@ from fastapi import Query, Request, Response
 from gateway import run_configuration
 from gateway.http.json_body import with_json_object
 from gateway.http.operations import SCHEMA, Operations
-from gateway.routes.dependencies import Aggregator, require_scope, services_of
+from gateway.routes.dependencies import Aggregator, needs, services_of
 from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, RunId, SteeringKey, request_id_of
 from shared import documents
 from shared.config.run import canonical_json
@@ -72,10 +72,9 @@ async def create_run(
     return run
 
 
-@OPERATIONS.add("GET", _CONFIGURATION, calls_aggregator=False)
-async def get_run_configuration(request: Request) -> documents.RunConfigurationForm:
+@OPERATIONS.add("GET", _CONFIGURATION, calls_aggregator=False, dependencies=(needs(Scope.READ),))
+async def get_run_configuration() -> documents.RunConfigurationForm:
     """Describe a run's configuration: every key with its meaning, range and default, the methods and the models."""
-    await require_scope(request, Scope.READ)
     return await asyncio.to_thread(run_configuration.form)  # the first call reads the source of every section
 
 
@@ -87,6 +86,7 @@ async def get_run_configuration(request: Request) -> documents.RunConfigurationF
     # Any object: its problems are the answer, not a refusal.
     body={"application/json": {"schema": {"type": "object"}, "example": EXAMPLE}},
     calls_aggregator=False,
+    dependencies=(needs(Scope.READ),),
 )
 async def check_run_configuration(request: Request) -> documents.ConfigurationCheck:
     """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created.
@@ -94,7 +94,6 @@ async def check_run_configuration(request: Request) -> documents.ConfigurationCh
     The body is that of the request that starts the run. The aggregator is not called: it checks when the run starts
     whether the run or model to begin with exists and whether its lease allows quorum.silence_s.
     """
-    await require_scope(request, Scope.READ)
     return await with_json_object(request, services_of(request).turns, run_configuration.check)
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.http import problem
 from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator, require_scope, services_of
+from gateway.routes.dependencies import Aggregator, needs, services_of
 from shared import documents
 from shared.errors import AggregatorUnavailable, NotFound
 from shared.identity.api_keys import Scope
@@ -56,8 +56,7 @@ async def ready(request: Request, aggregator: Aggregator) -> documents.Readiness
     return documents.Readiness(status="ok", service=SERVICE, version=VERSION, checks={"aggregator": "ok"})
 
 
-@OPERATIONS.add("GET", "/metrics", responses=_METRICS, calls_aggregator=False)
+@OPERATIONS.add("GET", "/metrics", responses=_METRICS, calls_aggregator=False, dependencies=(needs(Scope.METRICS),))
 async def get_metrics(request: Request) -> Response:
     """Return the metrics of this process for Prometheus."""
-    await require_scope(request, Scope.METRICS)
     return Response(generate_latest(services_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST)

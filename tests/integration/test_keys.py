@@ -221,6 +221,7 @@ def test_no_secret_is_in_logs_processes_rest_or_the_database(keyed: Keyed, http:
         for file in keyed.folder.rglob("*")
         if file.is_file() and "user" not in file.parts
     )
+    assert text.split("_")[1] in kept  # the search would find what is there
     for secret in (text.split("_")[2], session.split("_")[2], code):
         for what, where in (("answers", answers), ("processes", processes), ("files and logs", kept)):
             assert secret not in where, what
