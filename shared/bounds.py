@@ -1,9 +1,11 @@
-"""Bounds of the numbers that trainers send. A number beyond its bound is refused, as are NaN and infinity."""
+"""Bounds of the numbers and names that others send. A number beyond its bound is refused, as are NaN and infinity."""
 
 from __future__ import annotations
 
 import math
 
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Client ids, domains, run names and names in certificates."""
 MAX_VALUE = 3.4028234663852886e38
 """Largest magnitude of a named number (a loss, a measured time, a scalar, a reading): the largest float32, in which trainers
 compute. A sum over any number of clients, each times `MAX_EXAMPLES`, is finite in float64."""

@@ -31,8 +31,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedplcc.comparison.published import PublishedTable, published_tables
+from shared.bounds import NAME_PATTERN
 from shared.config.problems import table_problems
-from shared.config.sections import NAME_PATTERN, Name, Section, read_document, unknown
+from shared.config.sections import Name, Section, read_document, unknown
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 

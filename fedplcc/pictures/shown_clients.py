@@ -11,8 +11,9 @@ from pathlib import Path
 
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.run_folder import FEDERATION
+from shared.bounds import NAME_PATTERN
 from shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
-from shared.config.sections import NAME_PATTERN, validate
+from shared.config.sections import validate
 from shared.errors import InvalidConfig, InvalidData, StoreUnavailable
 from trainer.data.parts import split_part
 from trainer.data.specs import KINDS

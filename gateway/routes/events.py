@@ -17,7 +17,7 @@ from gateway.routes.dependencies import MAX_EVENT_STREAMS, Aggregator, Services,
 from gateway.routes.parameters import RUN_PATH, RunId
 from gateway.run_service import RunServiceClient
 from shared import documents
-from shared.config.run import NAME_PATTERN
+from shared.bounds import NAME_PATTERN
 from shared.errors import MalformedRequest, Overloaded, RunNotFound
 from shared.types import EventQuery
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Header, Path, Query
 
 from shared import documents
-from shared.config.run import NAME_PATTERN
+from shared.bounds import NAME_PATTERN
 
 RUN_PATH = "/v1/runs/{run_id}"
 MAX_ROUND = 2**31 - 1

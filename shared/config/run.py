@@ -25,10 +25,10 @@ from pydantic import (
     model_validator,
 )
 
+from shared.bounds import NAME_PATTERN
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.partition import expand
 from shared.config.sections import FACTORY as FACTORY
-from shared.config.sections import NAME_PATTERN as NAME_PATTERN
 from shared.config.sections import InvalidKey, Name, Section, check_keys, unknown, validate
 from shared.config.sections import read_document as read_document
 from shared.errors import InvalidConfig

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared.config.run import NAME_PATTERN
+from shared.bounds import NAME_PATTERN
 from shared.errors import MalformedRequest
 
 MAX_TEXT = 1024

@@ -74,14 +74,19 @@ def link(source: Path, target: Path, step: str) -> None:
         os.link(source, target)
 
 
-def make_folder(folder: Path, step: str) -> None:
+def make_folder(folder: Path, step: str, *, mode: int = 0o777) -> None:
     """Make a folder unless it exists.
+
+    Args:
+        folder: The folder.
+        step: Prefix of the failpoints.
+        mode: Permissions of a new folder, before the process's umask.
 
     Raises:
         OSError: The disk refuses.
     """
     with durable_step(step, "mkdir"):
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode, exist_ok=True)
 
 
 def make_state_folder(folder: Path, step: str) -> None:

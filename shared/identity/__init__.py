@@ -1,0 +1,1 @@
+"""Who is who in a federation: names, certificates, invitations, keys of people and programs."""

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from aggregator.identity.authority import AUTHORITY_FILE, FOLDER, Authority
+from shared.errors import FailedPrecondition, StoreUnavailable
+from shared.identity.certificates import check_chain, federation_of, load_certificate, new_key
+from shared.identity.credentials import IDENTITY_FILE
+from shared.identity.names import Identity, Role
+from shared.process import failpoints
+
+DAY = 86400.0
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1_795_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Died(BaseException):
+    """The process would end here."""
+
+
+def opened(folder: Path, clock: Clock) -> Authority:
+    return Authority.open(folder, clock=clock)
+
+
+def certified(authority: Authority, name: str = "north") -> bytes:
+    identity = Identity(authority.federation, Role.CLIENT, name)
+    return authority.issue_client(identity, new_key().public_key(), 30 * DAY).chain_pem
+
+
+def test_a_federation_is_made_once_and_found_again(tmp_path: Path) -> None:
+    clock = Clock()
+    first = opened(tmp_path, clock)
+    again = opened(tmp_path, clock)
+    assert again.federation == first.federation == federation_of(load_certificate(first.roots_pem))
+    assert again.roots_pem == first.roots_pem
+    assert again.server_credentials() == first.server_credentials()
+    assert again.enrolment_credentials() == first.enrolment_credentials()
+    check_chain(certified(again), first.roots_pem, clock.now)
+    assert opened(make(tmp_path / "other"), clock).federation != first.federation
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_only_the_owner_may_look_at_the_keys(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        opened(tmp_path, Clock())
+    finally:
+        os.umask(before)
+    folder = tmp_path / FOLDER
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        AUTHORITY_FILE: 0o600,
+        IDENTITY_FILE: 0o600,
+    }
+    os.chmod(folder / AUTHORITY_FILE, 0o644)
+    with pytest.raises(StoreUnavailable, match=r"others may read the keys .* chmod 600"):
+        opened(tmp_path, Clock())
+    os.chmod(folder, 0o755)
+    with pytest.raises(StoreUnavailable, match=r"others may look into .* chmod 700"):
+        opened(tmp_path, Clock())
+
+
+def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path) -> None:
+    opened(tmp_path, Clock())
+    file = tmp_path / FOLDER / AUTHORITY_FILE
+    whole = file.read_bytes()
+    document = json.loads(whole)
+    swapped = {**document, "roots": [{**document["roots"][0], "key": document["enrolment"]["key"]}]}
+    for data in (b"", whole[:-10], b"[]", json.dumps(swapped).encode(), whole.replace(b"f", b"g", 3), b"x" * 100_000):
+        file.write_bytes(data)
+        with pytest.raises(StoreUnavailable, match=r"is damaged.* put it back from a backup"):
+            opened(tmp_path, Clock())
+        assert file.read_bytes() == data
+
+
+def test_the_own_certificate_is_renewed_at_half_its_life_and_made_anew_where_it_is_missing(tmp_path: Path) -> None:
+    clock = Clock()
+    authority = opened(tmp_path, clock)
+    first = authority.server_credentials()
+    clock.now += 14.9 * DAY
+    assert not authority.renew_if_due()
+    clock.now += 0.2 * DAY
+    assert authority.renew_if_due()
+    assert authority.not_after == clock.now + 30 * DAY
+    assert authority.server_credentials() != first
+    own = tmp_path / FOLDER / IDENTITY_FILE
+    for spoil in (own.unlink, lambda: own.write_bytes(b"x")):
+        spoil()
+        check_chain(opened(tmp_path, clock).server_credentials()[1], authority.roots_pem, clock.now)
+    clock.now += 400 * DAY
+    check_chain(opened(tmp_path, clock).server_credentials()[1], authority.roots_pem, clock.now)
+
+
+def test_a_rotation_leaves_nobody_behind(tmp_path: Path) -> None:
+    clock = Clock()
+    authority = opened(tmp_path, clock)
+    old_roots, asleep = authority.roots_pem, certified(authority)
+    with pytest.raises(FailedPrecondition, match="begin with"):
+        authority.finish_rotation()
+    both = authority.begin_rotation()
+    assert len(both) == 2
+    with pytest.raises(FailedPrecondition, match="--finish"):
+        authority.begin_rotation()
+    authority = opened(tmp_path, clock)
+    assert authority.roots_sha256 == both
+    renewed = certified(authority)
+    check_chain(authority.server_credentials()[1], old_roots, clock.now)  # who has not renewed yet knows it
+    check_chain(asleep, authority.roots_pem, clock.now)
+    assert [authority.is_of_oldest_root(each) for each in (asleep, renewed)] == [True, False]
+    enrolment = authority.enrolment_sha256
+    assert authority.finish_rotation() == both[:1]
+    authority = opened(tmp_path, clock)
+    assert authority.roots_sha256 == both[:1]
+    assert authority.enrolment_sha256 != enrolment
+    check_chain(renewed, authority.roots_pem, clock.now)
+    check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
+    assert not authority.is_of_oldest_root(asleep)
+
+
+def test_a_death_at_any_step_leaves_one_federation(tmp_path: Path) -> None:
+    """At the first start, in a renewal, at the beginning and at the end of a rotation."""
+
+    def story(folder: Path, clock: Clock) -> str:
+        authority = opened(folder, clock)
+        clock.now += 16 * DAY
+        authority.renew_if_due()
+        if not authority.is_rotating:
+            authority.begin_rotation()
+        authority.finish_rotation()
+        return authority.federation
+
+    passed: list[str] = []
+    failpoints.install(passed.append)
+    try:
+        story(make(tmp_path / "whole"), Clock())
+        assert len(passed) > 20
+        for place in range(len(passed)):
+            folder, clock, left = make(tmp_path / str(place)), Clock(), [place]
+
+            def die(_name: str, left: list[int] = left) -> None:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise Died
+
+            failpoints.install(die)
+            with pytest.raises(Died):
+                story(folder, clock)
+            failpoints.install(None)
+            kept = folder / FOLDER / AUTHORITY_FILE
+            before = json.loads(kept.read_text())["federation"] if kept.exists() else None
+            authority = opened(folder, clock)
+            assert before in (None, authority.federation)
+            check_chain(certified(authority), authority.roots_pem, clock.now)
+            check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
+    finally:
+        failpoints.install(None)
