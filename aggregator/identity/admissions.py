@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from aggregator.identity.challenges import Challenges
@@ -32,8 +30,8 @@ from shared.errors import (
     MalformedRequest,
     ResourceExhausted,
 )
-from shared.identity.certificates import key_of_request, public_key_sha256, serial_of
-from shared.identity.names import Identity, Role
+from shared.identity.certificates import key_of_request, load_certificate, public_key_sha256, serial_of
+from shared.identity.names import INVITED_ROLES, Identity, Role
 from shared.identity.recovery import require_signature
 from shared.process.log import get_logger
 
@@ -50,9 +48,6 @@ MOST_INVITATIONS = 10_000
 """Most open invitations."""
 MOST_LISTED = 10_000
 """Most certificates of a list."""
-INVITED = (Role.CLIENT, Role.GATEWAY, Role.MONITOR)
-"""Roles that are invited; the aggregator issues its own certificate."""
-
 log = get_logger("aggregator.identity")
 
 
@@ -86,11 +81,14 @@ class Authority(Protocol):
     def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> Issued:
         """Issue a certificate."""
 
-    def begin_rotation(self) -> None:
-        """Add a second root, which issues from now on."""
+    def is_of_oldest_root(self, certificate_pem: bytes) -> bool:
+        """Whether the root that a rotation will drop issued a certificate."""
 
-    def finish_rotation(self) -> None:
-        """Drop the older root."""
+    def begin_rotation(self) -> list[str]:
+        """Add a second root, which issues from now on; returns the SHA-256 of all, newest first."""
+
+    def finish_rotation(self) -> list[str]:
+        """Drop the older root; returns the SHA-256 of the one that is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +198,8 @@ class Admissions:
             ResourceExhausted: Too many invitations are open.
             StoreUnavailable: The store refuses; nothing has changed.
         """
-        if role not in INVITED:
-            raise MalformedRequest(f"role: {', '.join(INVITED)}")
+        if role not in INVITED_ROLES:
+            raise MalformedRequest(f"role: {', '.join(sorted(INVITED_ROLES))}")
         if not SHORTEST_INVITATION_S <= valid_s <= LONGEST_INVITATION_S:
             raise MalformedRequest(f"valid_s: {SHORTEST_INVITATION_S:.0f} to {LONGEST_INVITATION_S:.0f} seconds")
         secret, now = secrets.token_bytes(SECRET_BYTES), self._clock()
@@ -317,7 +315,7 @@ class Admissions:
             CertificateRevoked: It was revoked.
             MalformedRequest: It is no certificate.
         """
-        return self._challenges.make(self._recoverable(_certificate_in(certificate)).serial)
+        return self._challenges.make(self._recoverable(load_certificate(certificate)).serial)
 
     def finish_recovery(self, certificate: bytes, challenge: bytes, signature: bytes, request: bytes) -> Admitted:
         """Issue a new certificate to who signs the challenge with the old key.
@@ -334,7 +332,7 @@ class Admissions:
             Unauthenticated: The signature is not by the certificate's key.
             ResourceExhausted, StoreUnavailable: As `renew`.
         """
-        given = _certificate_in(certificate)
+        given = load_certificate(certificate)
         held = self._recoverable(given)
         if not self._challenges.is_good(held.serial, challenge):
             raise FailedPrecondition("the challenge is over a minute old or of another certificate; begin again")
@@ -343,11 +341,7 @@ class Admissions:
 
     def _recoverable(self, given: x509.Certificate) -> Certificate:
         held = self._store.find_certificate(serial_of(given))
-        if (
-            held is None
-            or x509.load_pem_x509_certificate(held.pem.encode()) != given
-            or held.not_after + RECOVERY_S < self._clock()
-        ):
+        if held is None or load_certificate(held.pem.encode()) != given or held.not_after + RECOVERY_S < self._clock():
             raise CertificateExpired(
                 f"no such certificate, or it ended more than {RECOVERY_S / DAY_S:.0f} days ago; ask for another invitation"
             )
@@ -410,40 +404,36 @@ class Admissions:
     def begin_rotation(self) -> list[str]:
         """Add a second root, which travels with every renewal; returns the SHA-256 of all roots, newest first."""
         with self._lock:
-            self._authority.begin_rotation()
-            return self._record_rotation("begin")
+            roots = self._authority.begin_rotation()
+            self._record_rotation("begin")
+            return roots
 
     def finish_rotation(self) -> list[str]:
         """Drop the older root; returns the SHA-256 of those left.
 
         Raises:
-            FailedPrecondition: Holders need it: their newest certificate is of that root, and has not ended too long ago to
-                recover. The metadata's "holders" names them.
+            FailedPrecondition: Holders need it: all their certificates are of that root, and one has not ended too long ago
+                to recover. The metadata's "holders" names them.
         """
         with self._lock:
-            newest = self._roots()[0]
             held = self._store.list_certificates(ending_after=self._clock() - RECOVERY_S, limit=MOST_LISTED)
-            newest_of: dict[str, Certificate] = {}
-            for certificate in held:
-                if certificate.revoked_at is None:
-                    newest_of.setdefault(f"{certificate.role} {certificate.name}", certificate)
-            holders = [holder for holder, certificate in newest_of.items() if not _is_of(newest, certificate)]
+            holding = [certificate for certificate in held if certificate.revoked_at is None]
+            is_old = self._authority.is_of_oldest_root
+            renewed = {_holder(certificate) for certificate in holding if not is_old(certificate.pem.encode())}
+            holders = sorted({_holder(certificate) for certificate in holding} - renewed)
             if holders:
                 raise FailedPrecondition(
-                    f"{len(holders)} certificates are of the older root; it can be dropped once {', '.join(holders[:5])} "
-                    "have renewed or are revoked",
+                    f"the older root can be dropped once these have renewed or are revoked: {', '.join(holders[:5])}"
+                    + (f" and {len(holders) - 5} others" if len(holders) > 5 else ""),
                     holders=", ".join(holders),
                 )
-            self._authority.finish_rotation()
-            return self._record_rotation("finish")
+            roots = self._authority.finish_rotation()
+            self._record_rotation("finish")
+            return roots
 
-    def _record_rotation(self, target: str) -> list[str]:
+    def _record_rotation(self, target: str) -> None:
         with self._store.transaction() as transaction:
             self._record(transaction, "RotateAuthority", target)
-        return [root.fingerprint(hashes.SHA256()).hex() for root in self._roots()]
-
-    def _roots(self) -> list[x509.Certificate]:
-        return x509.load_pem_x509_certificates(self._authority.roots_pem)
 
     # Parts of them
 
@@ -494,23 +484,12 @@ class Admissions:
         return Admitted(identity, certificate.pem, _text(self._authority.roots_pem), domain)
 
 
-def _certificate_in(data: bytes) -> x509.Certificate:
-    try:
-        return x509.load_der_x509_certificate(data)
-    except ValueError as error:
-        raise MalformedRequest("certificate: it is no X.509 certificate") from error
+def _holder(certificate: Certificate) -> str:
+    return f"{certificate.role} {certificate.name}"
 
 
 def _sha256(secret: bytes) -> str:
     return hashlib.sha256(secret).hexdigest()
-
-
-def _is_of(root: x509.Certificate, certificate: Certificate) -> bool:
-    try:
-        x509.load_pem_x509_certificate(certificate.pem.encode()).verify_directly_issued_by(root)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _text(pem: bytes) -> str:

@@ -11,11 +11,11 @@ from aggregator.servicer.certificate_calls import CertificateCalls
 class AdminServicer(CertificateCalls):
     """Servicer of the RPCs of administrators and of holders of certificates."""
 
-    def __init__(self, admissions: Admissions, enrolment_certificate: Callable[[], bytes]) -> None:
+    def __init__(self, admissions: Admissions, enrolment_sha256: Callable[[], bytes]) -> None:
         """Prepare.
 
         Args:
             admissions: Use cases of invitations and certificates.
-            enrolment_certificate: Returns the certificate at the port of EnrolService, in PEM.
+            enrolment_sha256: Returns the SHA-256 of the certificate at the port of EnrolService.
         """
-        self._admissions, self._enrolment_certificate = admissions, enrolment_certificate
+        self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-
-from aggregator.identity.admissions import INVITED, Admissions
+from aggregator.identity.admissions import Admissions
 from aggregator.servicer.calls import Context
 from aggregator.servicer.calls import control_call as call
-from aggregator.servicer.enrol_service import MAX_MESSAGE_BYTES, issued_to_proto
+from aggregator.servicer.enrol_service import issued_to_proto
 from shared.convert.fields import plain_name
 from shared.errors import FailedPrecondition, MalformedRequest
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.names import Role
+from shared.identity.names import INVITED_ROLES, Role
 from shared.identity.principals import current_principal
 
 
@@ -24,8 +21,8 @@ class CertificateCalls(admin_grpc.AdminServiceServicer):
     """Mixin of AdminServicer; it needs the attributes below."""
 
     _admissions: Admissions
-    _enrolment_certificate: Callable[[], bytes]
-    """Returns the certificate at the port of EnrolService, in PEM."""
+    _enrolment_sha256: Callable[[], bytes]
+    """Returns the SHA-256 of the certificate at the port of EnrolService."""
 
     async def RenewCertificate(
         self, request: admin_pb2.RenewCertificateRequest, context: Context
@@ -34,8 +31,6 @@ class CertificateCalls(admin_grpc.AdminServiceServicer):
         caller = current_principal.get()
         if caller.role is None or not caller.serial:
             raise FailedPrecondition("only who calls with a certificate has one to renew")
-        if len(request.certificate_request) > MAX_MESSAGE_BYTES:
-            raise MalformedRequest(f"certificate_request: it has at most {MAX_MESSAGE_BYTES} bytes")
         renew = self._admissions.renew
         admitted = await call(renew, caller.role, caller.name, caller.serial, request.certificate_request)
         return admin_pb2.RenewCertificateResponse(issued=issued_to_proto(admitted, 0))
@@ -53,11 +48,10 @@ class CertificateCalls(admin_grpc.AdminServiceServicer):
         invitation, secret = await call(
             self._admissions.invite, role, name, domain=domain, valid_s=request.valid_s, replaces=request.replaces
         )
-        certificate = x509.load_pem_x509_certificate(self._enrolment_certificate())
         return admin_pb2.CreateInvitationResponse(
             invitation_id=invitation.invitation_id,
             secret=secret,
-            certificate_sha256=certificate.fingerprint(hashes.SHA256()),
+            certificate_sha256=self._enrolment_sha256(),
             expires_at=invitation.expires_at,
         )
 
@@ -100,6 +94,6 @@ def _invited(role: str) -> Role:
         found = Role(role)
     except ValueError:
         found = Role.AGGREGATOR
-    if found not in INVITED:
-        raise MalformedRequest(f"role: {', '.join(INVITED)}")
+    if found not in INVITED_ROLES:
+        raise MalformedRequest(f"role: {', '.join(sorted(INVITED_ROLES))}")
     return found

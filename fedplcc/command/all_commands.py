@@ -11,6 +11,8 @@ import typer
 
 from fedplcc.command import (
     backup,
+    ca,
+    client,
     compare,
     config,
     data,
@@ -18,6 +20,8 @@ from fedplcc.command import (
     doctor,
     exit_codes,
     health,
+    invite,
+    join,
     model,
     replay,
     restore,
@@ -26,7 +30,7 @@ from fedplcc.command import (
     simulate,
 )
 from fedplcc.command.examples import examples
-from fedplcc.command.listing import KEEP, PREPARE, SERVE, STEER, TRY, USE, AllCommands
+from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE, AllCommands
 from shared.version import VERSION
 
 app = typer.Typer(
@@ -49,6 +53,10 @@ app.command("doctor", rich_help_panel=PREPARE, epilog=doctor.EXAMPLES)(doctor.do
 for service in services.SERVICES:
     app.command(service.__name__, rich_help_panel=SERVE)(service)
 AllCommands.built_when_called.update(services.BUILDERS)
+app.command("invite", rich_help_panel=ADMIT, epilog=invite.EXAMPLES)(invite.invite)
+app.command("join", rich_help_panel=ADMIT, epilog=join.EXAMPLES)(join.join)
+app.add_typer(client.app, name="client", rich_help_panel=ADMIT)
+app.add_typer(ca.app, name="ca", rich_help_panel=ADMIT)
 app.add_typer(run.app, name="run", rich_help_panel=STEER)
 app.add_typer(model.app, name="model", rich_help_panel=USE)
 app.command("backup", rich_help_panel=KEEP, epilog=backup.EXAMPLES)(backup.backup)

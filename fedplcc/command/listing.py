@@ -10,10 +10,11 @@ from typer.core import TyperGroup
 TRY = "Try it on this machine"
 PREPARE = "Prepare and check"
 SERVE = "Run a federation"
+ADMIT = "Admit members to a federation"
 STEER = "Steer runs of a federation"
 USE = "Use what a run leaves"
 KEEP = "Keep the state safe"
-PANELS = (TRY, PREPARE, SERVE, STEER, USE, KEEP)
+PANELS = (TRY, PREPARE, SERVE, ADMIT, STEER, USE, KEEP)
 """Headings of the help, in this order."""
 
 

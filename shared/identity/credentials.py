@@ -38,6 +38,8 @@ class Credentials:
     """Domain of a client's data, if the invitation said one."""
     address: str = ""
     """HOST:PORT of the aggregator."""
+    enrolment: str = ""
+    """HOST:PORT of its EnrolService."""
 
     @cached_property
     def certificate(self) -> x509.Certificate:
@@ -91,7 +93,7 @@ class Credentials:
         Raises:
             OSError: The disk refuses; the file is unchanged.
         """
-        told = json.dumps({"domain": self.domain, "address": self.address})
+        told = json.dumps({"domain": self.domain, "address": self.address, "enrolment": self.enrolment})
         first, roots = f"{_FIRST}{told}\n".encode(), f"{_ROOTS}\n".encode()
         data = first + _lines(self.key_pem) + _lines(self.chain_pem) + roots + _lines(self.roots_pem)
         disk.replace_file(path, data, step, mode=PRIVATE_FILE)
@@ -106,7 +108,8 @@ class Credentials:
         key, begin, chain = own.partition(b"-----BEGIN CERTIFICATE-----")
         if not mark or not x509.load_pem_x509_certificates(roots):
             raise ValueError("no roots")
-        found = cls(key, begin + chain, roots, domain=str(told["domain"]), address=str(told["address"]))
+        texts = {name: str(told[name]) for name in ("domain", "address", "enrolment")}
+        found = cls(key, begin + chain, roots, **texts)
         private = key_from_pem(found.key_pem)
         certified = found.certificate.public_key()
         if public_key_sha256(private.public_key()) != public_key_sha256(certified):  # type: ignore[arg-type]

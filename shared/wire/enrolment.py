@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from shared.errors import AggregatorUnavailable, PinMismatch, TlsFailed, Unauthenticated
+from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
 from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
 from shared.identity.certificates import AGGREGATOR_DNS, key_from_pem, key_to_pem, request_for
@@ -88,6 +90,30 @@ def recover(held: Credentials, key: ec.EllipticCurvePrivateKey, *, timeout_s: fl
             certificate_request=request,
         )
         issued = stub.FinishRecovery(finished, timeout=timeout_s).issued
+    return renewed_credentials(issued, key, held)
+
+
+def renew(
+    held: Credentials, key: ec.EllipticCurvePrivateKey, address: str, *, timeout_s: float = CALL_S
+) -> Credentials:
+    """Return credentials for a new key in place of those that still hold.
+
+    Args:
+        held: The credentials.
+        key: The new key.
+        address: HOST:PORT of the services that demand certificates.
+        timeout_s: Longest wait for the answer.
+
+    Raises:
+        CertificateRevoked: Only another invitation helps.
+        CertificateExpired: They have ended; see `recover`.
+        AggregatorUnavailable, Unavailable: Try again.
+        Unauthenticated: The answer is no certificate of this key.
+    """
+    credentials = grpc.ssl_channel_credentials(held.roots_pem, held.key_pem, held.chain_pem)
+    with _channel(address, credentials) as channel, translated(address):
+        request = admin_pb2.RenewCertificateRequest(certificate_request=request_for(key))
+        issued = admin_grpc.AdminServiceStub(channel).RenewCertificate(request, timeout=timeout_s).issued
     return renewed_credentials(issued, key, held)
 
 
@@ -184,11 +210,13 @@ def renewed_credentials(
 @contextmanager
 def _enrol_stub(address: str, trusted_pem: bytes) -> Iterator[Any]:
     """Yield EnrolService at HOST:PORT, which must show one of these certificates or one issued by them."""
-    host, port = split_address(address, "address")
-    options = (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", AGGREGATOR_DNS))
-    credentials = grpc.ssl_channel_credentials(trusted_pem)
-    with grpc.secure_channel(join_address(host, port), credentials, options=options) as channel:
+    with _channel(address, grpc.ssl_channel_credentials(trusted_pem)) as channel:
         yield enrol_grpc.EnrolServiceStub(channel)
+
+
+def _channel(address: str, credentials: grpc.ChannelCredentials) -> grpc.Channel:
+    options = (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", AGGREGATOR_DNS))
+    return grpc.secure_channel(join_address(*split_address(address, "address")), credentials, options=options)
 
 
 def _is_of(leaf: x509.Certificate, root: x509.Certificate) -> bool:

@@ -41,7 +41,7 @@ class EnrolPort(Proxy):
         super().__init__("")
         self._key, self._chain = authority.server_credentials()
         self._admissions = admissions
-        self._make = lambda: servicer or EnrolServicer(admissions, authority.federation, port=lambda: port)
+        self._servicer = servicer or EnrolServicer(admissions, authority.federation, port=lambda: port)
         self.certificate_sha256 = x509.load_pem_x509_certificate(self._chain).fingerprint(hashes.SHA256())
 
     def invite(self, name: str = "north", role: Role = Role.CLIENT, *, through: str = "") -> InvitationCode:
@@ -52,7 +52,7 @@ class EnrolPort(Proxy):
     async def _serve(self) -> None:
         options = {**dict(SERVER_OPTIONS), "grpc.max_receive_message_length": MAX_MESSAGE_BYTES}
         server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(options.items()))
-        enrol_grpc.add_EnrolServiceServicer_to_server(self._make(), server)
+        enrol_grpc.add_EnrolServiceServicer_to_server(self._servicer, server)
         credentials = grpc.ssl_server_credentials([(self._key, self._chain)])
         port = server.add_secure_port("127.0.0.1:0", credentials)
         await server.start()
@@ -83,14 +83,17 @@ class TlsEndingProxy(Proxy):
         onward.check_hostname, onward.verify_mode = False, ssl.CERT_NONE
         onward.set_alpn_protocols(["h2"])
         host, _, port = self.target.rpartition(":")
+        opened = list[asyncio.StreamWriter]()
 
         async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            opened.append(writer)
             data = await reader.read(1 << 16)
             if not data:
                 writer.close()  # it was only asked for its certificate
                 return
             with suppress(OSError):
                 there, back = await asyncio.open_connection(host, int(port), ssl=onward)
+                opened.append(back)
 
                 async def back_to_the_caller() -> None:
                     while data := await there.read(1 << 16):
@@ -107,6 +110,8 @@ class TlsEndingProxy(Proxy):
 
         async with await asyncio.start_server(pass_on, "127.0.0.1", 0, ssl=self._context) as server:
             await self._up(server.sockets[0].getsockname()[1])
+        for writer in opened:
+            writer.transport.abort()
 
 
 def company_certificate() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:

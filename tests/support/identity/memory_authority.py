@@ -6,10 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key, serial_of
+from shared.identity.certificates import (
+    AGGREGATOR_DNS,
+    issue,
+    issuer_of,
+    key_to_pem,
+    load_certificate,
+    make_root,
+    new_key,
+    serial_of,
+)
 from shared.identity.names import Identity, Role
 
 FEDERATION = "f0123456789abcde"
@@ -39,14 +49,25 @@ class MemoryAuthority:
         """The roots."""
         return b"".join(root.public_bytes(Encoding.PEM) for _key, root in self._roots)
 
-    def begin_rotation(self) -> None:
+    @property
+    def _roots_sha256(self) -> list[str]:
+        return [root.fingerprint(hashes.SHA256()).hex() for _key, root in self._roots]
+
+    def is_of_oldest_root(self, certificate_pem: bytes) -> bool:
+        """Whether the root that a rotation will drop issued a certificate."""
+        oldest = self._roots[-1][1]
+        return len(self._roots) > 1 and issuer_of(load_certificate(certificate_pem), [oldest]) is not None
+
+    def begin_rotation(self) -> list[str]:
         """Add a root, which issues from now on."""
         key = new_key()
         self._roots.insert(0, (key, make_root(key, self.federation, self._clock())))
+        return self._roots_sha256
 
-    def finish_rotation(self) -> None:
+    def finish_rotation(self) -> list[str]:
         """Drop all roots but the newest."""
         del self._roots[1:]
+        return self._roots_sha256
 
     def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> IssuedInMemory:
         """Issue a certificate."""

@@ -1,0 +1,81 @@
+"""`fedplcc join`: this host becomes a member of a federation by an invitation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+
+EXAMPLES = examples(
+    "fedplcc join", "fedplcc join --code-file invitation.txt", "pbpaste | fedplcc join --state-dir north"
+)
+VARIABLE = "FEDPLCC_JOIN"
+"""Environment variable with an invitation. The invitation is never an argument: every user of a host sees those."""
+MAX_CODE = 4096
+"""Most characters of an invitation that are read."""
+DEFAULT_FOLDER = Path("fedplcc-state/trainer")
+
+
+@explains_errors
+def join(
+    state_dir: Annotated[
+        Path,
+        typer.Option(
+            help="Folder of the trainer's or the gateway's state; the identity is kept in it.", file_okay=False
+        ),
+    ] = DEFAULT_FOLDER,
+    code_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the invitation.", dir_okay=False, metavar="FILE", show_default=False),
+    ] = None,
+    aggregator: Annotated[
+        str,
+        typer.Option(
+            help="HOST:PORT of the aggregator, where it is reached at another port than its own.",
+            metavar="HOST:PORT",
+            show_default=False,
+        ),
+    ] = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Join anew, in place of the identity that is there.")
+    ] = False,
+) -> int:
+    """Join a federation with the invitation that its owner sent.
+
+    The invitation is asked for; it may also come by stdin, from --code-file or in FEDPLCC_JOIN. This host makes its key, and
+    what answers is checked against the invitation before the secret in it is sent. Then `fedplcc trainer --data ...` knows
+    the aggregator, the client and the domain.
+    """
+    from fedplcc.remote.joining import join_federation
+    from shared.identity.invitation_codes import InvitationCode
+
+    held = join_federation(
+        InvitationCode.parse(_code(code_file)), state_dir, aggregator=aggregator, replace=replace, tell=say
+    )
+    print(f"{held.identity.role.value} {held.identity.name} of federation {held.identity.federation}: {state_dir}")
+    return ExitCode.OK
+
+
+def _code(file: Path | None) -> str:
+    """Read the invitation: from the file, the environment, or stdin, with a prompt where a person sits there."""
+    import getpass
+    import os
+    import sys
+
+    from shared.errors import InvalidConfig
+
+    if file is not None:
+        try:
+            with file.open(encoding="utf-8", errors="replace") as opened:
+                return opened.read(MAX_CODE)
+        except OSError as error:
+            raise InvalidConfig(f"cannot read {file}: {error.strerror or error}") from error
+    if os.environ.get(VARIABLE):
+        return os.environ[VARIABLE][:MAX_CODE]
+    if sys.stdin.isatty():
+        return getpass.getpass("Invitation: ")[:MAX_CODE]
+    return sys.stdin.read(MAX_CODE)

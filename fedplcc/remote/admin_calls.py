@@ -1,0 +1,115 @@
+"""Calls of AdminService by the owner of an aggregator's state directory, through the socket in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from shared.errors import AggregatorUnavailable
+from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from shared.identity.invitation_codes import InvitationCode
+from shared.wire.channels import CHANNEL_OPTIONS
+from shared.wire.statuses import translated
+
+ENDPOINT_FILE = "endpoint.json"
+"""File in the state directory while the aggregator serves."""
+SOCKET_FILE = "admin.sock"
+"""Socket in the state directory, unless the file above names another path."""
+CALL_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A certificate that has not ended, and who holds it."""
+
+    role: str
+    name: str
+    serial: str
+    issued_at: float
+    """Seconds since the epoch, as the times below."""
+    not_after: float
+    revoked_at: float
+    """0 if it was not revoked."""
+
+
+class AdminCalls:
+    """AdminService of a running aggregator."""
+
+    def __init__(self, stub: Any, enrol_port: int | None) -> None:
+        self._stub = stub
+        self.enrol_port = enrol_port
+        """Port at which sites join; None if they cannot."""
+
+    def invite(
+        self, role: str, name: str, *, address: str, domain: str = "", valid_s: float, replaces: bool = False
+    ) -> tuple[InvitationCode, float]:
+        """Make an invitation; returns it and its end in seconds since the epoch.
+
+        Raises:
+            AlreadyExists: The name has a holder, and `replaces` is not set.
+            MalformedRequest: A name or a number is out of range.
+        """
+        request = admin_pb2.CreateInvitationRequest(
+            role=role, name=name, domain=domain, valid_s=valid_s, replaces=replaces
+        )
+        with translated():
+            made = self._stub.CreateInvitation(request, timeout=CALL_S)
+        return InvitationCode(address, made.certificate_sha256, made.invitation_id, made.secret), made.expires_at
+
+    def holders(self) -> list[Holder]:
+        """Return the certificates that have not ended, newest first for each holder."""
+        with translated():
+            answer = self._stub.ListCertificates(admin_pb2.ListCertificatesRequest(), timeout=CALL_S)
+        return [
+            Holder(held.role, held.name, held.serial, held.issued_at, held.not_after, held.revoked_at)
+            for held in answer.certificates
+        ]
+
+    def revoke(self, role: str, name: str) -> int:
+        """Revoke a holder's certificates; returns how many were revoked now.
+
+        Raises:
+            ClientNotFound: Nobody of this role and name has a certificate.
+        """
+        with translated():
+            return int(
+                self._stub.RevokeHolder(admin_pb2.RevokeHolderRequest(role=role, name=name), timeout=CALL_S).revoked
+            )
+
+    def rotate(self, *, finish: bool) -> list[str]:
+        """Add a second root, or drop the older one; returns the SHA-256 of the roots, newest first.
+
+        Raises:
+            FailedPrecondition: Holders still need the older root, or there is none to drop, or two already.
+        """
+        with translated():
+            return list(
+                self._stub.RotateAuthority(
+                    admin_pb2.RotateAuthorityRequest(is_finish=finish), timeout=CALL_S
+                ).roots_sha256
+            )
+
+
+@contextmanager
+def admin_calls(state_dir: Path) -> Iterator[AdminCalls]:
+    """Yield AdminService of the aggregator that runs on a state directory.
+
+    Raises:
+        AggregatorUnavailable: None runs on it.
+    """
+    try:
+        endpoint = json.loads((state_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AggregatorUnavailable(
+            f"no aggregator runs on {state_dir}: start it first, or give its folder with --state-dir"
+        ) from error
+    socket = Path(endpoint.get("admin_socket") or state_dir / SOCKET_FILE).absolute()
+    with grpc.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS) as channel:
+        yield AdminCalls(admin_grpc.AdminServiceStub(channel), endpoint.get("enrol_port"))

@@ -1,0 +1,78 @@
+"""Joining a federation: the key is on the disk before it is sent, so that a lost answer gives one certificate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace as with_changes
+from pathlib import Path
+
+from shared.errors import AlreadyExists, StoreUnavailable, TooManyCalls
+from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.identity.invitation_codes import InvitationCode
+from shared.process import disk
+from shared.wire.addresses import split_address
+from shared.wire.enrolment import join
+from shared.wire.renewal import keep, next_key
+
+ATTEMPTS = 20
+"""Most attempts where many sites call from one address."""
+MAX_WAIT_S = 60.0
+
+
+def join_federation(
+    code: InvitationCode,
+    folder: Path,
+    *,
+    aggregator: str = "",
+    replace: bool = False,
+    tell: Callable[[str], None] = lambda _sentence: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Credentials:
+    """Join by an invitation, and keep the identity in a folder.
+
+    Args:
+        code: The invitation.
+        folder: State directory of a trainer or a gateway; made if it is missing, private to its owner.
+        aggregator: HOST:PORT of the aggregator, where it is not the host of the invitation and the port it tells.
+        replace: Whether an identity that is there is given up.
+        tell: Called with sentences for a person who waits.
+        sleep: Waits for so many seconds.
+
+    Raises:
+        AlreadyExists: There is an identity, and `replace` is not set.
+        InvalidConfig: There is one that cannot be read, and `replace` is not set; or `aggregator` is no address.
+        StoreUnavailable: The folder cannot be used.
+        PinMismatch, InvitationInvalid, InvitationUsed, AggregatorUnavailable: See shared/wire/enrolment.py.
+    """
+    if aggregator:
+        split_address(aggregator)
+    is_member = (folder / IDENTITY_FILE).exists()
+    if is_member and not replace:
+        held = Credentials.load(folder / IDENTITY_FILE).identity
+        raise AlreadyExists(
+            f"{folder} has the identity of {held.role.value} {held.name} already; to join anew, add --replace, for another "
+            "member choose another --state-dir"
+        )
+    try:
+        disk.make_state_folder(folder, "identity")
+        key = next_key(folder)
+        joined = _patiently(lambda: join(code, key), tell, sleep)
+        joined = with_changes(joined, address=aggregator or joined.address)
+        keep(joined, folder)
+    except OSError as error:
+        raise StoreUnavailable(disk.why_unusable(folder, error)) from error
+    return joined
+
+
+def _patiently(
+    call: Callable[[], Credentials], tell: Callable[[str], None], sleep: Callable[[float], None]
+) -> Credentials:
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return call()
+        except TooManyCalls as error:
+            wait_s = min(float(error.metadata.get("retry_after_s", MAX_WAIT_S)), MAX_WAIT_S)
+            tell(f"many sites call from this address; trying again in {wait_s:.0f} s")
+            sleep(wait_s)
+    return call()
