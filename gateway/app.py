@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
 from gateway import openapi
+from gateway.aggregator_link import AggregatorLink
 from gateway.console import routes as console
 from gateway.http import problem
 from gateway.http.cross_site_guard import CrossSiteGuard
@@ -21,7 +22,6 @@ from gateway.http.operations import documented_answers
 from gateway.http.server import Server, listen
 from gateway.routes import callers, clients, events, models, results, runs, service
 from gateway.routes.dependencies import Services
-from gateway.run_service import RunServiceClient
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import GatewaySettings
 from shared.errors import InvalidConfig
@@ -29,8 +29,6 @@ from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
-from shared.wire.channels import open_aio_channel
-from shared.wire.tls import ClientTls
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""
@@ -71,21 +69,12 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
-        channel = open_aio_channel(
-            settings.aggregator,
-            tls=None
-            if credentials is None
-            else ClientTls(lambda: Credentials.load(settings.state_dir / IDENTITY_FILE)),
-            insecure=settings.insecure,
-            http_proxy=settings.http_proxy or "",
-            keepalive_s=settings.keepalive_s,
-        )
-        services.aggregator = RunServiceClient(channel, settings.aggregator)
+        link = AggregatorLink(settings, services)
         try:
             yield
         finally:
             services.stopping.set()
-            await channel.close(None)
+            await link.close()
 
     credentials = _credentials_of(settings)
     services = Services(

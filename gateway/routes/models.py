@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator, needs, needs
+from gateway.routes.dependencies import Aggregator, needs
 from shared import documents, types
 from shared.errors import BlobCorrupt, BlobTooLarge, ChunkOutOfOrder, InvalidModel, Overloaded, TransferIdle
 from shared.identity.api_keys import Scope

@@ -27,6 +27,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from shared.config.sections import FACTORY, Name, explain, read_document
+from shared.config.site_identity import with_identity
 from shared.errors import InvalidConfig
 from shared.process.log import Level
 from shared.wire.addresses import is_host, is_loopback, require_secure, split_address
@@ -106,6 +107,11 @@ class Settings(BaseSettings):
     )
     table: ClassVar[str]
     """Name of the process's table in a settings file."""
+
+    @classmethod
+    def completed(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the given settings with those that the process knows from elsewhere."""
+        return values
 
     metrics_host: str = "127.0.0.1"
     """Address at which /metrics is served."""
@@ -262,6 +268,15 @@ class TrainerSettings(Settings):
     threads: int = Field(1, ge=1, le=256)
     """Processor threads with which numerical libraries start; a run's configuration sets the threads of training."""
 
+    @classmethod
+    def completed(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the given settings with those that the identity in the state directory tells.
+
+        Raises:
+            InvalidConfig: The identity cannot be read, or is of another client.
+        """
+        return with_identity(values)
+
     @model_validator(mode="before")
     @classmethod
     def _named_after_the_client(cls, values: Any) -> Any:
@@ -303,7 +318,7 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
         raise InvalidConfig(f"{file}: unknown key {kind.table}.{unknown[0]}; known: {', '.join(kind.model_fields)}")
     values = {**from_file, **EnvSettingsSource(kind)(), **given}
     try:
-        return kind(**values)
+        return kind(**kind.completed(values))
     except ValidationError as error:
         raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from None
 

@@ -9,7 +9,7 @@ import grpc
 
 
 class HeldCertificate(Protocol):
-    """A certificate with its key, and the roots of the other side, all in PEM."""
+    """A certificate with its key and the roots of the other side, all in PEM."""
 
     @property
     def key_pem(self) -> bytes:
@@ -22,6 +22,10 @@ class HeldCertificate(Protocol):
     @property
     def roots_pem(self) -> bytes:
         """Certificates that the other side is checked against."""
+
+    @property
+    def enrolment(self) -> str:
+        """HOST:PORT of EnrolService, which tells the time; empty if not known."""
 
 
 class ServerTls:

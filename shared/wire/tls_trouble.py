@@ -37,18 +37,15 @@ CONNECT_BYTES = 8 << 10
 class TlsTrouble:
     """Cause of the failing connections to one address; any thread may ask."""
 
-    def __init__(
-        self, address: str, held: Callable[[], HeldCertificate], *, http_proxy: str = "", enrol_address: str = ""
-    ) -> None:
+    def __init__(self, address: str, held: Callable[[], HeldCertificate], *, http_proxy: str = "") -> None:
         """Prepare.
 
         Args:
             address: HOST:PORT of the aggregator.
             held: Returns the own certificate and the roots.
             http_proxy: HOST:PORT of an HTTP proxy on the way; none if empty.
-            enrol_address: HOST:PORT of EnrolService, which tells the time; not asked if empty.
         """
-        self._address, self._held, self._http_proxy, self._enrol = address, held, http_proxy, enrol_address
+        self._address, self._held, self._http_proxy = address, held, http_proxy
         self._lock = threading.Lock()
         self._found: tuple[float, str | None] | None = None
 
@@ -56,16 +53,14 @@ class TlsTrouble:
         """Return TlsFailed with the cause; the error itself where TLS is not the cause, or where none was found."""
         with self._lock:  # one thread looks, the others wait for what it finds
             if self._found is None or time.monotonic() >= self._found[0] + LOOK_AGAIN_S:
-                cause = cause_of_failure(
-                    self._address, self._held(), http_proxy=self._http_proxy, enrol_address=self._enrol
-                )
+                cause = cause_of_failure(self._address, self._held(), http_proxy=self._http_proxy)
                 self._found = (time.monotonic(), cause)
             cause = self._found[1]
         return error if cause is None else TlsFailed(cause)
 
 
 def cause_of_failure(
-    address: str, held: HeldCertificate, *, http_proxy: str = "", enrol_address: str = "", now: float | None = None
+    address: str, held: HeldCertificate, *, http_proxy: str = "", now: float | None = None
 ) -> str | None:
     """Return a sentence on why TLS with an address fails; None where nobody answers there, or TLS is not why.
 
@@ -73,12 +68,11 @@ def cause_of_failure(
         address: HOST:PORT.
         held: The own certificate and the roots.
         http_proxy: HOST:PORT of an HTTP proxy on the way; none if empty.
-        enrol_address: HOST:PORT of EnrolService, which tells the time; not asked if empty.
         now: Seconds since the epoch; the clock's if None.
     """
     now = time.time() if now is None else now
     roots = x509.load_pem_x509_certificates(held.roots_pem)
-    clock = _clock_trouble(enrol_address, roots, http_proxy, now)
+    clock = _clock_trouble(held.enrolment, roots, http_proxy, now)
     if clock is not None:
         return clock
     own = x509.load_pem_x509_certificates(held.chain_pem)[0]
@@ -215,12 +209,12 @@ def _load(context: ssl.SSLContext, held: HeldCertificate) -> None:
         os.close(file)
 
 
-def _clock_trouble(enrol_address: str, roots: list[x509.Certificate], http_proxy: str, now: float) -> str | None:
-    if not enrol_address:
+def _clock_trouble(enrolment: str, roots: list[x509.Certificate], http_proxy: str, now: float) -> str | None:
+    if not enrolment:
         return None
     with (
         suppress(OSError, ValueError),
-        dialled(enrol_address, http_proxy) as connection,
+        dialled(enrolment, http_proxy) as connection,
         _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
     ):
         shown = secure.getpeercert(binary_form=True)

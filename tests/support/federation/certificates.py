@@ -23,6 +23,7 @@ class Held:
     key_pem: bytes
     chain_pem: bytes
     roots_pem: bytes
+    enrolment: str = ""
 
     @property
     def tls(self) -> ClientTls:

@@ -41,7 +41,7 @@ class EnrolPort(Proxy):
         super().__init__("")
         self._key, self._chain = authority.server_credentials()
         self._admissions = admissions
-        self._make = lambda: servicer or EnrolServicer(admissions, authority.federation, port=lambda: port)
+        self._servicer = servicer or EnrolServicer(admissions, authority.federation, port=lambda: port)
         self.certificate_sha256 = x509.load_pem_x509_certificate(self._chain).fingerprint(hashes.SHA256())
 
     def invite(self, name: str = "north", role: Role = Role.CLIENT, *, through: str = "") -> InvitationCode:
@@ -52,7 +52,7 @@ class EnrolPort(Proxy):
     async def _serve(self) -> None:
         options = {**dict(SERVER_OPTIONS), "grpc.max_receive_message_length": MAX_MESSAGE_BYTES}
         server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=list(options.items()))
-        enrol_grpc.add_EnrolServiceServicer_to_server(self._make(), server)
+        enrol_grpc.add_EnrolServiceServicer_to_server(self._servicer, server)
         credentials = grpc.ssl_server_credentials([(self._key, self._chain)])
         port = server.add_secure_port("127.0.0.1:0", credentials)
         await server.start()

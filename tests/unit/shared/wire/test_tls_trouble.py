@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -57,8 +58,8 @@ def ann(authority: TestAuthority) -> Held:
     return authority.issue(Role.CLIENT, "ann")
 
 
-async def cause(address: str, held: Held, *, enrol_address: str = "", now: float | None = None) -> str | None:
-    return await asyncio.to_thread(cause_of_failure, address, held, enrol_address=enrol_address, now=now)
+async def cause(address: str, held: Held, *, now: float | None = None) -> str | None:
+    return await asyncio.to_thread(cause_of_failure, address, held, now=now)
 
 
 def test_where_tls_works_there_is_no_cause(authority: TestAuthority, ann: Held) -> None:
@@ -130,10 +131,10 @@ def test_a_root_that_the_aggregator_dropped_is_said(authority: TestAuthority, an
 def test_a_wrong_clock_is_found_by_the_enrolment_port(authority: TestAuthority, ann: Held) -> None:
     async def look() -> None:
         async with serving(authority, demands_client=False) as enrolment:
-            found = await cause(f"127.0.0.1:{free_port()}", ann, enrol_address=enrolment)
+            found = await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment))
             assert found == "the clock here is 5.0 h behind the aggregator's; set it"
             now = time.time() + AHEAD_S
-            assert await cause(f"127.0.0.1:{free_port()}", ann, enrol_address=enrolment, now=now) is None
+            assert await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment), now=now) is None
 
     asyncio.run(look())
 
@@ -141,7 +142,7 @@ def test_a_wrong_clock_is_found_by_the_enrolment_port(authority: TestAuthority, 
 def test_an_enrolment_port_of_somebody_else_tells_no_time(ann: Held) -> None:
     async def look() -> None:
         async with serving(TestAuthority("fabababababababa"), demands_client=False) as enrolment:
-            assert await cause(f"127.0.0.1:{free_port()}", ann, enrol_address=enrolment) is None
+            assert await cause(f"127.0.0.1:{free_port()}", replace(ann, enrolment=enrolment)) is None
 
     asyncio.run(look())
 

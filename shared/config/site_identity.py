@@ -1,0 +1,49 @@
+"""Settings of a trainer that it knows from its identity: aggregator, client, domain and state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared.errors import InvalidConfig
+from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.identity.names import Role
+
+STATE = Path("fedplcc-state")
+JOINED = STATE / "trainer"
+"""Folder in which `fedplcc join` keeps an identity unless told another."""
+
+
+def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trainer's settings, completed from the identity in its state directory, if there is one.
+
+    Args:
+        values: Settings that were given, by name.
+
+    Raises:
+        InvalidConfig: The identity cannot be read, is none of a client, or of another client than the one given.
+    """
+    folder = _folder(values)
+    if folder is None:
+        return dict(values)
+    held = Credentials.load(folder / IDENTITY_FILE)
+    if held.identity.role is not Role.CLIENT:
+        raise InvalidConfig(f"{folder} has the identity of a {held.identity.role.value}; a trainer acts for a client")
+    name, given = held.identity.name, values.get("client")
+    if given is not None and given != name:
+        raise InvalidConfig(f"client = {given!r}: {folder} has the identity of client {name}; leave the client out")
+    known = {"aggregator": held.address, "client": name, "domain": held.domain, "state_dir": folder}
+    return {**{setting: value for setting, value in known.items() if value}, **values}
+
+
+def _folder(values: Mapping[str, Any]) -> Path | None:
+    """The folder with the identity: the state directory, the client's, or the one of `fedplcc join`."""
+    client = values.get("client")
+    if values.get("state_dir"):
+        folders = [Path(values["state_dir"])]
+    elif isinstance(client, str):
+        folders = [STATE / f"trainer-{client}"]
+    else:
+        folders = [JOINED]
+    return next((folder for folder in folders if (folder / IDENTITY_FILE).exists()), None)
