@@ -53,7 +53,7 @@ def test_any_request_is_answered_as_documented(
     keyed: tuple[Keyed, dict[str, dict[str, str]]], held: str, case: schemathesis.Case[Any]
 ) -> None:
     federation, headers = keyed
-    case.headers = {name: value for name, value in (case.headers or {}).items() if name.lower() != "authorization"}
+    case.headers.pop("Authorization", None)
     case.cookies = {}
     case.call_and_validate(base_url=federation.gateway_url, headers=headers[held], checks=CHECKS, timeout=None)
 
