@@ -10,21 +10,31 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
 
+from aggregator.admin_socket import AdminSocket
 from aggregator.aggregation_pool import AggregationPool
 from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
+from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
+from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
+from aggregator.identity.authority import Authority
+from aggregator.identity.keys import Keys
 from aggregator.metrics import AggregatorMetrics
-from aggregator.servicer.audit_calls import AuditServicer
+from aggregator.ports import Ports, Service
+from aggregator.servicer.admin_service import AdminServicer
+from aggregator.servicer.audit_calls import AuditServicer, into_audit
 from aggregator.servicer.calls import control_call
+from aggregator.servicer.enrol_service import EnrolServicer
 from aggregator.servicer.round_service import RoundServicer
 from aggregator.servicer.run_service import RunServicer
 from aggregator.servicer.wakeups import Wakeups
+from aggregator.store.base import Store, Transaction
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.reserve import make_room_to_start
 from aggregator.store.opening import open_store
@@ -34,6 +44,8 @@ from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
 from shared.gen.fedplcc.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
+    enrol_service_pb2,
+    enrol_service_pb2_grpc,
     round_service_pb2,
     round_service_pb2_grpc,
     run_service_pb2,
@@ -47,7 +59,7 @@ from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
-from shared.wire.server import RpcServer
+from shared.wire.caller import Callers, Certificates
 
 log = get_logger("aggregator.app")
 
@@ -159,62 +171,54 @@ async def _serve(settings: AggregatorSettings) -> int:
     coordinator = await asyncio.to_thread(make)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
-    server = RpcServer(
-        settings.host,
-        settings.port,
-        insecure=settings.insecure,
-        observer=metrics.calls,
-        quiet=(
-            "Heartbeat",
-            "SyncRound",
-            "GetRun",
-            "ListRuns",
-            "ListRounds",
-            "ListClients",
-            "GetUploadStatus",
-            "GetPrototypeMap",
-            "ListAudit",
-        ),
-        keepalive_s=settings.keepalive_s,
-        idle_s=settings.idle_s,
+    membership = await asyncio.to_thread(_membership, settings, store, audit)
+    ports = _ports(settings, metrics, membership, audit)
+    ports.add(
+        (
+            Service(
+                round_service_pb2_grpc.add_RoundServiceServicer_to_server,
+                RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s, idle_s=settings.idle_s),
+                round_service_pb2.DESCRIPTOR.services_by_name["RoundService"],
+            ),
+            Service(
+                run_service_pb2_grpc.add_RunServiceServicer_to_server,
+                RunServicer(coordinator, wakeups, idle_s=settings.idle_s),
+                run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
+            ),
+        )
     )
-    round_servicer = RoundServicer(coordinator, wakeups, lease_check_s=limits.lease_s, idle_s=settings.idle_s)
-    server.add(
-        round_service_pb2_grpc.add_RoundServiceServicer_to_server,
-        round_servicer,
-        round_service_pb2.DESCRIPTOR.services_by_name["RoundService"],
-    )
-    server.add(
-        run_service_pb2_grpc.add_RunServiceServicer_to_server,
-        RunServicer(coordinator, wakeups, idle_s=settings.idle_s),
-        run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
-    )
-    server.add(
-        admin_service_pb2_grpc.add_AdminServiceServicer_to_server,
-        AuditServicer(audit),
-        admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
-    )
-    port = await server.start()
+    await ports.start()
     scraped = None
     try:
+        if membership is not None:
+            await membership.socket.start(membership.callers, metrics.calls)
         if settings.metrics_port is not None:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
         metrics_port = scraped.port if scraped is not None else None
-        _write_endpoint(settings.state_dir, port, metrics_port)
-        where = {"host": settings.host, "port": port, "metrics_port": metrics_port, "database": store.database.name}
+        admin_socket = None if membership is None else membership.socket.path
+        _write_endpoint(settings.state_dir, ports, metrics_port, admin_socket)
+        where = {
+            "host": settings.host,
+            "port": ports.port,
+            "enrol_port": ports.enrol_port,
+            "metrics_port": metrics_port,
+            "database": store.database.name,
+        }
         log.info("aggregator_ready", **where, version=VERSION)
         aggregations = AggregationPool(coordinator)
         aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
-        ticking = asyncio.create_task(_tick(coordinator, audit, min(1.0, limits.heartbeat_interval_s)))
+        ticking = asyncio.create_task(_tick(coordinator, membership, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
         ticking.cancel()
         # Streams end with a reason before the server stops; otherwise they would hold it for the whole grace period.
-        await server.announce_stop()
+        await ports.announce_stop()
         wakeups.close()
-        await server.stop(SHUTDOWN_GRACE_S)
+        await ports.stop(SHUTDOWN_GRACE_S)
+        if membership is not None:
+            await membership.socket.stop(SHUTDOWN_GRACE_S)
         await asyncio.to_thread(aggregations.stop, SHUTDOWN_GRACE_S)
         await asyncio.to_thread(collector.stop)
         await asyncio.to_thread(_close, audit)
@@ -226,10 +230,75 @@ async def _serve(settings: AggregatorSettings) -> int:
     return EXIT_STORE if lost else EXIT_OK
 
 
-async def _tick(coordinator: Coordinator, audit: Audit, interval_s: float) -> None:
+@dataclass(frozen=True, slots=True)
+class _Membership:
+    """Who belongs to the federation."""
+
+    authority: Authority
+    admissions: Admissions
+    keys: Keys
+    callers: Callers
+    admin: AdminServicer
+    socket: AdminSocket
+
+
+def _membership(settings: AggregatorSettings, store: Store, audit: Audit) -> _Membership | None:
+    """Open the federation's authority; None where plain text is served."""
+    if settings.insecure or not (settings.state_dir / IDENTITY_FOLDER).is_dir():
+        return None
+    authority = Authority.open(settings.state_dir)
+
+    def record(transaction: Transaction, method: str, target: str) -> None:
+        audit.change(method, target)(transaction)
+
+    admissions, keys = Admissions(store, authority, record=record), Keys(store, record=record)
+    certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
+    callers = Callers(certificates, keys, refused=into_audit(audit))
+    admissions.on_revoked(callers.look_again)
+    keys.on_revoked(callers.look_again)
+    admin = AdminServicer(admissions, lambda: authority.enrolment_sha256, keys, authority.federation, audit)
+    socket = AdminSocket(settings.state_dir, admin_service_pb2_grpc.add_AdminServiceServicer_to_server, admin)
+    return _Membership(authority, admissions, keys, callers, admin, socket)
+
+
+def _ports(
+    settings: AggregatorSettings, metrics: AggregatorMetrics, membership: _Membership | None, audit: Audit
+) -> Ports:
+    if membership is None:
+        ports = Ports(settings, metrics.calls)
+        ports.add([_administration(AuditServicer(audit))])
+        return ports
+    authority, admissions = membership.authority, membership.admissions
+    ports = Ports(
+        settings,
+        metrics.calls,
+        callers=membership.callers,
+        server_credentials=authority.server_credentials,
+        enrolment_credentials=authority.enrolment_credentials,
+        roots_pem=lambda: authority.roots_pem,
+    )
+    ports.add([_administration(membership.admin)])
+    ports.add_enrolment(
+        Service(
+            enrol_service_pb2_grpc.add_EnrolServiceServicer_to_server,
+            EnrolServicer(admissions, authority.federation, port=lambda: ports.port),
+            enrol_service_pb2.DESCRIPTOR.services_by_name["EnrolService"],
+        )
+    )
+    return ports
+
+
+def _administration(servicer: AdminServicer | AuditServicer) -> Service:
+    register = admin_service_pb2_grpc.add_AdminServiceServicer_to_server
+    return Service(register, servicer, admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"])
+
+
+async def _tick(coordinator: Coordinator, membership: _Membership | None, audit: Audit, interval_s: float) -> None:
     while True:
         await asyncio.sleep(interval_s)
         try:
+            if membership is not None and await control_call(membership.authority.renew_if_due):
+                log.info("own_certificate_renewed", ends_at=membership.authority.not_after)
             await control_call(coordinator.space.look)
             await control_call(coordinator.tick)
             await control_call(audit.write)
@@ -275,6 +344,13 @@ def _make_room(folder: Path) -> None:
         raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
-def _write_endpoint(folder: Path, port: int, metrics_port: int | None) -> None:
-    endpoint = {"port": port, "metrics_port": metrics_port, "pid": os.getpid()}
+def _write_endpoint(folder: Path, ports: Ports, metrics_port: int | None, admin_socket: Path | None) -> None:
+    endpoint = {
+        "port": ports.port,
+        "enrol_port": ports.enrol_port,
+        "health_port": ports.health_port,
+        "metrics_port": metrics_port,
+        "admin_socket": None if admin_socket is None else str(admin_socket),
+        "pid": os.getpid(),
+    }
     disk.replace_file(folder / ENDPOINT_FILE, json.dumps(endpoint).encode(), "endpoint")

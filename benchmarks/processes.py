@@ -89,7 +89,7 @@ def aggregator(folder: Path, *flags: str) -> Iterator[tuple[str, int]]:
     """A real aggregator on a folder where an earlier one may have left its state; gives its address and process id."""
     state = folder / "state"
     (state / ENDPOINT_FILE).unlink(missing_ok=True)  # of one that was killed
-    arguments = ["aggregator", "--state-dir", str(state), "--port", "0", "--metrics-port", "0", *flags]
+    arguments = ["aggregator", "--insecure", "--state-dir", str(state), "--port", "0", "--metrics-port", "0", *flags]
     log = folder / "aggregator.log"
     with _process(arguments, log) as process:
         yield f"127.0.0.1:{_port(process, state / ENDPOINT_FILE, log)}", process.pid
@@ -99,7 +99,7 @@ def aggregator(folder: Path, *flags: str) -> Iterator[tuple[str, int]]:
 def gateway(folder: Path, aggregator: str) -> Iterator[str]:
     """A real gateway in front of an aggregator; gives its URL."""
     log = folder / "gateway.log"
-    with _process(["gateway", "--aggregator", aggregator, "--port", "0"], log) as process:
+    with _process(["gateway", "--insecure", "--aggregator", aggregator, "--port", "0"], log) as process:
         yield _url(process, log)
 
 

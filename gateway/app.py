@@ -11,23 +11,24 @@ from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
 from gateway import openapi
+from gateway.aggregator_link import AggregatorLink
 from gateway.console import routes as console
 from gateway.http import problem
 from gateway.http.cross_site_guard import CrossSiteGuard
+from gateway.http.key_guard import KeyGuard
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
 from gateway.http.server import Server, listen
-from gateway.routes import audit, clients, events, models, results, runs, service
+from gateway.routes import audit, callers, clients, events, models, results, runs, service
 from gateway.routes.dependencies import Services
-from gateway.run_service import RunServiceClient
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import GatewaySettings
 from shared.errors import InvalidConfig
+from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
-from shared.wire.channels import open_aio_channel
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""
@@ -41,7 +42,7 @@ log = get_logger("gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
     route
-    for part in (runs, models, results, events, clients, audit, service, console)
+    for part in (runs, models, results, events, clients, audit, callers, service, console)
     for route in part.OPERATIONS.routes
 )
 """Every route."""
@@ -50,6 +51,7 @@ MIDDLEWARE: tuple[Middleware, ...] = (
     # Outermost: it sees every request and every error, refusals of the other middleware among them.
     Middleware(RequestContext),
     Middleware(CrossSiteGuard),
+    Middleware(KeyGuard),
     # Innermost: its refusals are logged and counted like all others.
     Middleware(
         BodyLimit,
@@ -67,15 +69,20 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
-        channel = open_aio_channel(settings.aggregator, insecure=settings.insecure, keepalive_s=settings.keepalive_s)
-        services.aggregator = RunServiceClient(channel, settings.aggregator)
+        link = AggregatorLink(settings, services)
         try:
             yield
         finally:
             services.stopping.set()
-            await channel.close(None)
+            await link.close()
 
-    services = Services(metrics=GatewayMetrics(documented_answers(ROUTES)), host_names=settings.host_names)
+    credentials = _credentials_of(settings)
+    services = Services(
+        metrics=GatewayMetrics(documented_answers(ROUTES)),
+        host_names=settings.host_names,
+        # An aggregator that knows its members by certificate asks their callers for keys; in plain text it asks nobody.
+        federation="" if credentials is None else credentials.identity.federation,
+    )
     app = FastAPI(
         title=openapi.TITLE,
         version=VERSION,
@@ -92,6 +99,16 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     app.state.services = services
     app.openapi = lambda: dict(openapi.describe(app))  # type: ignore[method-assign]
     return app
+
+
+def _credentials_of(settings: GatewaySettings) -> Credentials | None:
+    """Return the gateway's certificate; None where plain text is spoken to the aggregator.
+
+    Raises:
+        InvalidConfig: Its file is damaged, or others may read it.
+    """
+    file = settings.state_dir / IDENTITY_FILE
+    return None if settings.insecure or not file.is_file() else Credentials.load(file)
 
 
 def run(settings: GatewaySettings) -> int:

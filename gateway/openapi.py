@@ -9,10 +9,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from gateway.http.operations import SCHEMA
+from gateway.http.key_guard import CONSOLE_HEADER, cookie_name, is_open
+from gateway.http.operations import SCHEMA, problem_response
+from gateway.http.problem import kind_of
 from gateway.run_configuration import described, section_kinds
 from shared.config.run import RunConfig
 from shared.documents import EventPage, FieldProblem, Problem
+from shared.errors import KeyInvalid, ScopeMissing
 from shared.version import VERSION
 
 TITLE = "fedplcc gateway"
@@ -28,6 +31,7 @@ TAGS = (
     {"name": "results", "description": "Results of runs."},
     {"name": "events", "description": "Histories of runs, live or as pages."},
     {"name": "federation", "description": "Clients of the federation."},
+    {"name": "callers", "description": "Who calls, and sessions of the console."},
     {"name": "service", "description": "The gateway itself."},
 )
 
@@ -48,8 +52,38 @@ def describe(app: FastAPI) -> Mapping[str, Any]:
             [(model, "serialization") for model in (Problem, FieldProblem, EventPage)], ref_template=SCHEMA
         )
         schemas.update(extra["$defs"] | {"RunConfiguration": run_configuration_schema(schemas)})
+        if app.state.services.federation:
+            _add_security(document, app.state.services.federation)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _add_security(document: dict[str, Any], federation: str) -> None:
+    """Describe the keys that this gateway's aggregator asks for, and the refusals of every operation that needs one."""
+    document["components"]["securitySchemes"] = {
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A key of `fedplcc key create`: fedpk_ID_SECRET_CRC.",
+        },
+        "session": {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": cookie_name(federation),
+            "description": f"A session of the console; changes need the header {CONSOLE_HEADER} as well.",
+        },
+    }
+    for path, operations in document["paths"].items():
+        if is_open(path):
+            continue
+        for operation in operations.values():
+            operation["security"] = [{"key": []}, {"session": []}]
+            for error in (KeyInvalid, ScopeMissing):
+                kind = kind_of(error)
+                text = f"{kind.code}: {kind.description}"
+                known = operation["responses"].setdefault(str(kind.status), problem_response(text))
+                if kind.code not in known["description"]:
+                    known["description"] += f" {text}"
 
 
 def run_configuration_schema(schemas: dict[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
-"""A typed asyncio client of RunService, with records and the errors of shared/errors.py.
+"""A typed asyncio client of RunService, and of what callers ask AdminService about themselves, with the errors of
+shared/errors.py.
 
 No other module of the gateway knows gRPC or the generated code. Unary calls have a deadline; transfers have a limit on
 silence.
@@ -15,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from gateway.caller_key import call_metadata
 from shared.convert.audit import audit_entry_from_proto
 from shared.convert.clients import client_from_proto
 from shared.convert.evaluations import evaluation_from_proto
@@ -32,7 +34,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.identity.audit_chain import AuditEntry
 from shared.prototype_map import RoundMap
 from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
-from shared.wire.call_logs import OutgoingCalls, request_metadata
+from shared.wire.call_logs import OutgoingCalls
 from shared.wire.statuses import translated
 
 CALL_S = 30.0
@@ -66,6 +68,19 @@ class Artifact:
     close: Callable[[], object]
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a request, as the aggregator sees it."""
+
+    caller: str
+    """key:ID; gateway:NAME where the request has no key."""
+    label: str
+    scopes: tuple[str, ...]
+    expires_at: float
+    """Seconds since the epoch; 0 if never."""
+    federation: str
+
+
 class RunServiceClient:
     """RunService of one aggregator. Every method raises the aggregator's error, or `Unavailable` without an answer."""
 
@@ -84,7 +99,7 @@ class RunServiceClient:
 
     async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Upload a model to begin with. `pieces` are not read if the aggregator refuses the model or holds it already."""
-        call = self._runs.UploadInitialModel(metadata=request_metadata())
+        call = self._runs.UploadInitialModel(metadata=call_metadata())
         try:
             await self._write(call, pb2.UploadInitialModelRequest(header=initial_model_to_proto(blob, name)))
             is_stored = await self._says_stored(call, CALL_S)
@@ -178,14 +193,14 @@ class RunServiceClient:
             client_id=query.client_id,
             newest_first=query.newest_first,
         )
-        call = self._runs.WatchRun(request, timeout=CALL_S, metadata=request_metadata())
+        call = self._runs.WatchRun(request, timeout=CALL_S, metadata=call_metadata())
         with self._calling("WatchRun"):
             return [_decoded(event_from_proto, response.event) async for response in call]
 
     async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
         """Yield the events after one, in order, as they happen, until the run ends or the aggregator stops."""
         request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True)
-        call = self._runs.WatchRun(request, metadata=request_metadata())
+        call = self._runs.WatchRun(request, metadata=call_metadata())
         try:
             with self._calling("WatchRun"):
                 async for response in call:
@@ -211,7 +226,7 @@ class RunServiceClient:
         request = pb2.FetchArtifactRequest(
             run_id=run_id, round=round_number, kind=_KINDS[kind], offset_bytes=offset_bytes
         )
-        call = self._runs.FetchArtifact(request, metadata=request_metadata())
+        call = self._runs.FetchArtifact(request, metadata=call_metadata())
         try:
             first = await self._next_part(call, "FetchArtifact")
             if first is _EOF or first.WhichOneof("part") != "blob":
@@ -221,6 +236,16 @@ class RunServiceClient:
             call.cancel()
             raise
         return Artifact(blob, self._chunks(call, blob.size_bytes - offset_bytes), call.cancel)
+
+    async def get_caller(self) -> Caller:
+        """Return whose key the request has. Raises KeyInvalid."""
+        found = await self._call(self._admin.GetCaller, admin_pb2.GetCallerRequest())
+        return Caller(found.caller, found.label, tuple(found.scopes), found.expires_at, found.federation)
+
+    async def redeem_console_code(self, code: str) -> tuple[str, float]:
+        """Return a session's text and its end, in seconds since the epoch, for a console code. Raises KeyInvalid."""
+        made = await self._call(self._admin.RedeemConsoleCode, admin_pb2.RedeemConsoleCodeRequest(code=code))
+        return made.text, made.expires_at
 
     async def check_health(self) -> None:
         """Check that the aggregator serves.
@@ -283,7 +308,7 @@ class RunServiceClient:
 
     async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
         with self._calling(type(request).__name__.removesuffix("Request")):
-            return await method(request, timeout=timeout_s, metadata=request_metadata())
+            return await method(request, timeout=timeout_s, metadata=call_metadata())
 
     @contextmanager
     def _calling(self, method: str) -> Iterator[None]:

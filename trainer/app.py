@@ -12,12 +12,15 @@ from types import FrameType
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import TrainerSettings, limit_threads
 from shared.errors import FedplccError, StoreUnavailable
+from shared.identity.credentials import IDENTITY_FILE
 from shared.process.allocator import keep_freed_memory
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import bind, get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import TRAINER_FILES, require
 from shared.version import VERSION
+from shared.wire.renewal import Renewal
+from shared.wire.tls import ClientTls
 from trainer.audit_witness import AuditWitness
 from trainer.instance import held_state_dir
 
@@ -85,12 +88,15 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
     )  # a folder for each client
     runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True)
+    renewal = _renewal_of(settings, lambda: connection.use_renewed_certificate())
     connection = AggregatorConnection(
         settings.aggregator,
         settings.client,
         token,
         metrics,
+        tls=None if renewal is None else ClientTls(lambda: renewal.held),
         insecure=settings.insecure,
+        http_proxy=settings.http_proxy or "",
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
         keepalive_s=settings.keepalive_s,
     )
@@ -109,9 +115,23 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
             checked = serve_health(lambda: worker.is_well, settings.health_port)
             served.callback(checked.close)
             log.info("health_served", port=checked.port)
+        if renewal is not None:
+            renewal.start()
+            served.callback(renewal.close)
         signals.end = worker.end
         worker.run()
     log.info("trainer_ended")
+
+
+def _renewal_of(settings: TrainerSettings, on_renewed: Callable[[], None]) -> Renewal | None:
+    """Return the client's certificate, which is renewed in time; None where plain text is spoken.
+
+    Raises:
+        InvalidConfig: The certificate cannot be read.
+    """
+    if settings.insecure or not (settings.state_dir / IDENTITY_FILE).is_file():
+        return None
+    return Renewal(settings.state_dir, settings.aggregator, lambda _renewed: on_renewed())
 
 
 class _Signals:

@@ -24,12 +24,12 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 from shared.errors import (
+    CertificateRevoked,
     FedplccError,
     InvalidArgument,
     NotAMember,
     NotInCohort,
     RoundClosed,
-    Unauthenticated,
     UpdateConflict,
 )
 from shared.process.failpoints import passing
@@ -151,7 +151,7 @@ class Worker:
 
         Raises:
             InvalidData: The data set cannot be opened.
-            InvalidArgument, Unauthenticated: The aggregator refuses this client permanently.
+            InvalidArgument, CertificateRevoked: The aggregator refuses this client permanently.
         """
         self._record = self._runner.announce()
         # Each runs in a copy of the log context, which a thread does not inherit.
@@ -352,7 +352,7 @@ class Worker:
                 )
             except Cancelled:
                 return
-            except (InvalidArgument, Unauthenticated) as error:
+            except (InvalidArgument, CertificateRevoked) as error:
                 self._fatal = error
                 self.end()
                 return

@@ -1,1 +1,1 @@
-"""Admission to the federation: who issues certificates, who gets one, who has lost one."""
+"""Who may join and who may steer: the authority of certificates."""

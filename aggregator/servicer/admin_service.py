@@ -6,19 +6,26 @@ from collections.abc import Callable
 
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
+from aggregator.identity.keys import Keys
 from aggregator.servicer.audit_calls import AuditCalls
 from aggregator.servicer.certificate_calls import CertificateCalls
+from aggregator.servicer.key_calls import KeyCalls
 
 
-class AdminServicer(CertificateCalls, AuditCalls):
+class AdminServicer(CertificateCalls, KeyCalls, AuditCalls):
     """Servicer of the RPCs of administrators and of holders of certificates."""
 
-    def __init__(self, admissions: Admissions, enrolment_sha256: Callable[[], bytes], audit: Audit) -> None:
+    def __init__(
+        self, admissions: Admissions, enrolment_sha256: Callable[[], bytes], keys: Keys, federation: str, audit: Audit
+    ) -> None:
         """Prepare.
 
         Args:
             admissions: Use cases of invitations and certificates.
             enrolment_sha256: Returns the SHA-256 of the certificate at the port of EnrolService.
+            keys: Use cases of keys.
+            federation: Id of the federation.
             audit: The audit, which it lists.
         """
-        self._admissions, self._enrolment_sha256, self._audit = admissions, enrolment_sha256, audit
+        self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256
+        self._keys, self._federation, self._audit = keys, federation, audit

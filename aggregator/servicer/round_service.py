@@ -23,6 +23,7 @@ from shared.convert.uploads import UploadHeader, upload_header_from_proto
 from shared.errors import MalformedRequest, NotAMember
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from shared.wire.caller import require_client
 from shared.wire.channels import IDLE_S
 
 MAX_HOLD_S = 20.0
@@ -48,6 +49,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
 
     async def Join(self, request: round_pb2.JoinRequest, context: Context) -> round_pb2.JoinResponse:
         """See RoundService.Join."""
+        require_client(request.client_id)
         client = client_from_join(request)
         membership = await call(self._coordinator.join, client, request.instance_token)
         return membership_to_proto(membership)
@@ -57,6 +59,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
     ) -> AsyncIterator[round_pb2.SyncRoundResponse]:
         """See RoundService.SyncRound."""
         client_id, token = request.client_id, request.instance_token
+        require_client(client_id)
         poll = poll_from_proto(request.poll) if request.HasField("poll") else None
         known = None if poll is None else poll.known
         inline = InlineTasks(self._coordinator, request)
@@ -88,6 +91,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
 
     async def Heartbeat(self, request: round_pb2.HeartbeatRequest, context: Context) -> round_pb2.HeartbeatResponse:
         """See RoundService.Heartbeat."""
+        require_client(request.client_id)
         heartbeat = heartbeat_from_proto(request)
         is_wanted = self._coordinator.sign_of_life(heartbeat, request.instance_token)
         if self._coordinator.has_consequences(heartbeat):
@@ -101,6 +105,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self, request: round_pb2.DownloadBlobRequest, context: Context
     ) -> AsyncIterator[round_pb2.DownloadBlobResponse]:
         """See RoundService.DownloadBlob."""
+        require_client(request.client_id)
         blob, kind, _path = await call(
             self._coordinator.transfers.open_download, request.client_id, request.instance_token, request.sha256
         )
@@ -129,6 +134,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self, request: round_pb2.GetUploadStatusRequest, context: Context
     ) -> round_pb2.GetUploadStatusResponse:
         """See RoundService.GetUploadStatus."""
+        require_client(request.header.client_id)
         header = upload_header_from_proto(request.header)
         offset, is_complete = await call(
             self._coordinator.transfers.upload_status,
@@ -156,6 +162,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self, request: round_pb2.CommitUpdateRequest, context: Context
     ) -> round_pb2.CommitUpdateResponse:
         """See RoundService.CommitUpdate."""
+        require_client(request.client_id)
         update = update_from_commit(request)
         committed = await call(
             self._coordinator.commit_update,
@@ -172,6 +179,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
         self, request: round_pb2.ReportEvaluationRequest, context: Context
     ) -> round_pb2.ReportEvaluationResponse:
         """See RoundService.ReportEvaluation."""
+        require_client(request.client_id)
         evaluation = evaluation_from_report(request, domain="")
         await call(
             self._coordinator.report_evaluation,
@@ -194,6 +202,7 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 if header is None:
                     if which != "header":
                         raise MalformedRequest("an upload begins with its header")
+                    require_client(part.header.client_id)
                     header = upload_header_from_proto(part.header)
                     receiver = await call(
                         self._coordinator.transfers.begin_upload,

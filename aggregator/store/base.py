@@ -61,6 +61,22 @@ class Certificate:
     """The certificate and those above it, in PEM."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """Key of a person or a program, or a browser's session."""
+
+    key_id: str
+    secret_sha256: str
+    kind: str
+    """key or session."""
+    label: str
+    """A name for people; of a session the caller that opened it, as in the audit."""
+    scopes: tuple[str, ...]
+    created_at: float
+    expires_at: float
+    revoked_at: float | None = None
+
+
 class Transaction(Protocol):
     """Writes that are committed together."""
 
@@ -117,6 +133,12 @@ class Transaction(Protocol):
 
     def add_audit(self, records: Sequence[AuditRecord]) -> None:
         """Append records to the audit's chain, in order."""
+
+    def save_key(self, key: ApiKey) -> None:
+        """Insert or update a key."""
+
+    def forget_ended_keys(self, before: float) -> None:
+        """Delete the keys that ended before a time, revoked or not."""
 
 
 class Store(Protocol):
@@ -219,6 +241,12 @@ class Store(Protocol):
 
     def audit_head(self) -> AuditHead:
         """Return number and hash of the audit's last entry; those of an empty chain without one."""
+
+    def find_key(self, key_id: str) -> ApiKey | None:
+        """Return a key by its id, ended or revoked too."""
+
+    def list_keys(self, *, ending_after: float, limit: int) -> list[ApiKey]:
+        """Return the keys that end after a time and were not revoked, newest first."""
 
     def close(self) -> None:
         """Close files and connections."""

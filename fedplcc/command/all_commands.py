@@ -23,6 +23,8 @@ from fedplcc.command import (
     health,
     invite,
     join,
+    key,
+    login,
     model,
     replay,
     restore,
@@ -58,6 +60,9 @@ app.command("invite", rich_help_panel=ADMIT, epilog=invite.EXAMPLES)(invite.invi
 app.command("join", rich_help_panel=ADMIT, epilog=join.EXAMPLES)(join.join)
 app.add_typer(client.app, name="client", rich_help_panel=ADMIT)
 app.add_typer(ca.app, name="ca", rich_help_panel=ADMIT)
+app.command("login", rich_help_panel=STEER, epilog=login.LOGIN_EXAMPLES)(login.login)
+app.command("console", rich_help_panel=STEER, epilog=login.CONSOLE_EXAMPLES)(login.console)
+app.add_typer(key.app, name="key", rich_help_panel=ADMIT)
 app.add_typer(run.app, name="run", rich_help_panel=STEER)
 app.add_typer(model.app, name="model", rich_help_panel=USE)
 app.command("audit", rich_help_panel=KEEP, epilog=audit.EXAMPLES)(audit.audit)

@@ -207,7 +207,7 @@ class LocalFederation:
     def _process(self, name: str, *flags: str, has_state: bool = True) -> LocalProcess:
         package = name.partition("-")[0]
         state = ("--state-dir", str(self._state / name)) if has_state else ()
-        arguments = [package, *flags, *state, "--log-level", "info"]
+        arguments = [package, "--insecure", *flags, *state, "--log-level", "info"]
         return LocalProcess(name, arguments, self._logs / f"{name}.log")
 
     async def _launch(self, process: LocalProcess) -> None:

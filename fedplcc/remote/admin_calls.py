@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,19 @@ class Holder:
     not_after: float
     revoked_at: float
     """0 if it was not revoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """A key or session that holds, without its secret."""
+
+    key_id: str
+    kind: str
+    label: str
+    scopes: list[str]
+    created_at: float
+    """Seconds since the epoch, as the time below."""
+    expires_at: float
 
 
 class AdminCalls:
@@ -95,6 +108,41 @@ class AdminCalls:
                     admin_pb2.RotateAuthorityRequest(is_finish=finish), timeout=CALL_S
                 ).roots_sha256
             )
+
+    def create_key(self, label: str, scopes: Sequence[str], valid_s: float) -> tuple[HeldKey, str]:
+        """Make a key; returns it and its text, which is nowhere else.
+
+        Raises:
+            MalformedRequest: The label, a scope or the time is out of range.
+        """
+        request = admin_pb2.CreateKeyRequest(label=label, scopes=scopes, valid_s=valid_s)
+        with translated():
+            made = self._stub.CreateKey(request, timeout=CALL_S)
+        return _held_key(made.key), made.text
+
+    def keys(self) -> list[HeldKey]:
+        """Return the keys and sessions that hold, newest first."""
+        with translated():
+            answer = self._stub.ListKeys(admin_pb2.ListKeysRequest(), timeout=CALL_S)
+        return [_held_key(key) for key in answer.keys]
+
+    def revoke_key(self, key_id: str) -> None:
+        """Revoke a key and the sessions that it opened.
+
+        Raises:
+            NotFound: There is no such key.
+        """
+        with translated():
+            self._stub.RevokeKey(admin_pb2.RevokeKeyRequest(key_id=key_id), timeout=CALL_S)
+
+    def console_code(self) -> str:
+        """Make a code that opens the console once, within five minutes."""
+        with translated():
+            return str(self._stub.CreateConsoleCode(admin_pb2.CreateConsoleCodeRequest(), timeout=CALL_S).code)
+
+
+def _held_key(key: Any) -> HeldKey:
+    return HeldKey(key.key_id, key.kind, key.label, list(key.scopes), key.created_at, key.expires_at)
 
 
 @contextmanager

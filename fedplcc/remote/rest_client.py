@@ -22,6 +22,7 @@ import httpx
 from httpx_sse import EventSource
 from pydantic import ValidationError
 
+from fedplcc.remote.own_keys import key_for
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from shared.documents import Client, ClientList, Document, Event, InitialModel, Problem, Round, RoundPage, Run, RunPage
 from shared.errors import (
@@ -79,12 +80,14 @@ class Gateway:
             sleep: How to pause, for tests.
 
         Raises:
-            InvalidConfig: It is no such URL, or off loopback without TLS and `insecure`.
+            InvalidConfig: It is no such URL, or off loopback without TLS and `insecure`; or others may read the user's keys.
         """
-        self.url = _checked(url, insecure)
+        self.url = checked_url(url, insecure)
         self._sleep = sleep
+        key = key_for(self.url)
         self._http = httpx.AsyncClient(
             base_url=self.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # A proxy that the environment names cannot reach this machine's own loopback.
             trust_env=not is_loopback(httpx.URL(self.url).host),
@@ -382,7 +385,12 @@ class GatewayAbsent(Unavailable):
     """No process listens at the address."""
 
 
-def _checked(url: str, insecure: bool) -> str:
+def checked_url(url: str, insecure: bool) -> str:
+    """Return a gateway's URL without a slash at its end; its scheme is http if none is given.
+
+    Raises:
+        InvalidConfig: It is no such URL, or off loopback without TLS and `insecure`.
+    """
     text = url if "://" in url else f"http://{url}"
     try:
         parsed = httpx.URL(text)

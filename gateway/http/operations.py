@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi.routing import APIRoute
@@ -40,6 +40,7 @@ class Operations:
         body: Mapping[str, Any] | None = None,
         calls_aggregator: bool = True,
         has_head: bool = False,
+        dependencies: Sequence[Any] = (),
     ) -> Callable[[Handler], Handler]:
         """Return a decorator that declares a handler as an operation.
 
@@ -55,6 +56,7 @@ class Operations:
             body: Documentation of the request's body that the handler's signature does not give.
             calls_aggregator: Whether the problems of such a call are possible too.
             has_head: Whether HEAD is served at the path too; the OpenAPI document does not list it.
+            dependencies: What else must hold for each request, as the framework's `Depends`.
         """
         errors = (*refusals, *(OF_AGGREGATOR if calls_aggregator else ()), Internal)
 
@@ -69,6 +71,7 @@ class Operations:
                         handler,
                         methods=[name],
                         tags=[self._tag],
+                        dependencies=dependencies,
                         status_code=status,
                         responses=_problem_responses((*map(problem.kind_of, errors), *of_http)) | dict(responses or {}),
                         openapi_extra={}
@@ -99,12 +102,13 @@ def _problem_responses(kinds: Iterable[problem.Kind]) -> dict[int | str, Any]:
     for kind in kinds:
         by_status.setdefault(kind.status, []).append(kind)
     responses: dict[int | str, Any] = {
-        status: _problem_response(" ".join(f"{kind.code}: {kind.description}" for kind in found))
+        status: problem_response(" ".join(f"{kind.code}: {kind.description}" for kind in found))
         for status, found in sorted(by_status.items())
     }
-    return responses | {"default": _problem_response("Any other problem.")}
+    return responses | {"default": problem_response("Any other problem.")}
 
 
-def _problem_response(text: str) -> dict[str, Any]:
+def problem_response(text: str) -> dict[str, Any]:
+    """Return the documentation of an answer that is a problem document."""
     schema = {"$ref": SCHEMA.format(model="Problem")}
     return {"description": text, "content": {problem.MEDIA_TYPE: {"schema": schema}}}

@@ -22,7 +22,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from shared.documents import FieldProblem, Problem, ProblemKind
-from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, MalformedRequest
+from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, MalformedRequest, ScopeMissing
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEMS_PATH = "/v1/problems"
@@ -30,6 +30,8 @@ RETRY_AFTER_S = 1
 """Value of `Retry-After` where a retry may help."""
 MAY_PASS = frozenset({429, 503})
 """Statuses of problems that may pass."""
+CHALLENGE = 'Bearer realm="fedplcc"'
+"""Value of `WWW-Authenticate` (RFC 6750) where a key is missing, or is not enough."""
 MAX_FIELD_PROBLEMS = 20
 """Most entries of `errors`."""
 
@@ -141,7 +143,11 @@ def problem_of(error: FedplccError, *, instance: str | None = None, request_id: 
 def respond(error: FedplccError, scope: Mapping[str, Any]) -> ProblemResponse:
     """Return the response for an error."""
     problem = problem_of(error, **_where(scope))
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if problem.status in MAY_PASS else None
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if problem.status in MAY_PASS else {}
+    if isinstance(error, ScopeMissing):
+        headers["WWW-Authenticate"] = f'{CHALLENGE}, error="insufficient_scope"'
+    elif problem.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = CHALLENGE
     return ProblemResponse(problem, headers)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.slots import Slots, Turns
 from gateway.run_service import RunServiceClient
+from shared.errors import ScopeMissing
+from shared.identity.api_keys import Scope, includes
 
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""
@@ -35,6 +37,8 @@ class Services:
     metrics: GatewayMetrics
     host_names: frozenset[str] | None = None
     """Names besides those of loopback that a Host header may have; None for any."""
+    federation: str = ""
+    """Id of the federation whose aggregator asks for keys; empty where anyone may call."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway stops; event streams end then."""
     stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))
@@ -60,3 +64,19 @@ def _aggregator(request: Request) -> RunServiceClient:
 
 
 Aggregator = Annotated[RunServiceClient, Depends(_aggregator)]
+
+
+def needs(scope: Scope) -> Any:
+    """Return the dependency of an operation that makes no other call of the aggregator: the key must have this scope.
+
+    It raises KeyInvalid for a key that is unknown, expired or revoked, and ScopeMissing.
+    """
+
+    async def require(request: Request) -> None:
+        if not services_of(request).federation:
+            return
+        caller = await _aggregator(request).get_caller()
+        if not includes({Scope(name) for name in caller.scopes}, scope):
+            raise ScopeMissing(f"the key has not the scope {scope}", scope=scope)
+
+    return Depends(require)

@@ -12,9 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator
+from gateway.routes.dependencies import Aggregator, needs
 from shared import documents, types
 from shared.errors import BlobCorrupt, BlobTooLarge, ChunkOutOfOrder, InvalidModel, Overloaded, TransferIdle
+from shared.identity.api_keys import Scope
 
 OPERATIONS = Operations("runs")
 MODELS_PATH = "/v1/models/"
@@ -30,6 +31,8 @@ MAX_SIZE = 2**63 - 1
     refusals=(BlobCorrupt, BlobTooLarge, InvalidModel, ChunkOutOfOrder, Overloaded, TransferIdle),
     http_refusals=(411,),
     body={"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    # Asked first, in a call of its own: the reason of a refusal is lost where it meets a piece that is being sent.
+    dependencies=(needs(Scope.RUN),),
 )
 async def put_model(
     request: Request,

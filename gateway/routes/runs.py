@@ -11,7 +11,7 @@ from fastapi import Query, Request, Response
 from gateway import run_configuration
 from gateway.http.json_body import with_json_object
 from gateway.http.operations import SCHEMA, Operations
-from gateway.routes.dependencies import Aggregator, services_of
+from gateway.routes.dependencies import Aggregator, needs, services_of
 from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, RunId, SteeringKey, request_id_of
 from shared import documents
 from shared.config.run import canonical_json
@@ -27,6 +27,7 @@ from shared.errors import (
     RunNotFound,
     TooManyOpenRuns,
 )
+from shared.identity.api_keys import Scope
 
 OPERATIONS = Operations("runs")
 EXAMPLE = {
@@ -71,7 +72,7 @@ async def create_run(
     return run
 
 
-@OPERATIONS.add("GET", _CONFIGURATION, calls_aggregator=False)
+@OPERATIONS.add("GET", _CONFIGURATION, calls_aggregator=False, dependencies=(needs(Scope.READ),))
 async def get_run_configuration() -> documents.RunConfigurationForm:
     """Describe a run's configuration: every key with its meaning, range and default, the methods and the models."""
     return await asyncio.to_thread(run_configuration.form)  # the first call reads the source of every section
@@ -85,6 +86,7 @@ async def get_run_configuration() -> documents.RunConfigurationForm:
     # Any object: its problems are the answer, not a refusal.
     body={"application/json": {"schema": {"type": "object"}, "example": EXAMPLE}},
     calls_aggregator=False,
+    dependencies=(needs(Scope.READ),),
 )
 async def check_run_configuration(request: Request) -> documents.ConfigurationCheck:
     """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created.

@@ -9,9 +9,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.http import problem
 from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator, services_of
+from gateway.routes.dependencies import Aggregator, needs, services_of
 from shared import documents
-from shared.errors import NotFound
+from shared.errors import AggregatorUnavailable, NotFound
+from shared.identity.api_keys import Scope
 from shared.version import VERSION
 
 OPERATIONS = Operations("service")
@@ -43,13 +44,19 @@ async def live() -> documents.Health:
 
 
 @OPERATIONS.add("GET", "/readyz")
-async def ready(aggregator: Aggregator) -> documents.Readiness:
+async def ready(request: Request, aggregator: Aggregator) -> documents.Readiness:
     """Report that the aggregator answers and serves."""
-    await aggregator.check_health()
+    try:
+        await aggregator.check_health()
+    except AggregatorUnavailable as error:
+        if not services_of(request).federation:
+            raise
+        # Strangers may ask this: they learn neither the address nor the cause.
+        raise AggregatorUnavailable("the aggregator does not serve", part="aggregator") from error
     return documents.Readiness(status="ok", service=SERVICE, version=VERSION, checks={"aggregator": "ok"})
 
 
-@OPERATIONS.add("GET", "/metrics", responses=_METRICS, calls_aggregator=False)
+@OPERATIONS.add("GET", "/metrics", responses=_METRICS, calls_aggregator=False, dependencies=(needs(Scope.METRICS),))
 async def get_metrics(request: Request) -> Response:
     """Return the metrics of this process for Prometheus."""
     return Response(generate_latest(services_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -44,6 +44,16 @@ OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
 """A TCP port, or "off"."""
 
 
+def _address_of_proxy(value: str | None) -> str | None:
+    if value is not None:
+        split_address(value, "http_proxy")
+    return value
+
+
+ProxyAddress = Annotated[str | None, BeforeValidator(_off), AfterValidator(_address_of_proxy)]
+"""HOST:PORT, or "off"."""
+
+
 def _all(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -123,6 +133,10 @@ class AggregatorSettings(Settings):
     """Address to listen at."""
     port: Port = 50051
     """Port to listen at."""
+    enrol_port: OptionalPort = 50053
+    """Port at which sites join and certificates that have ended are renewed: TLS without a certificate of the caller."""
+    health_port: OptionalPort = None
+    """Port of grpc.health.v1 in plain text on loopback, for the health check of a container or a unit; off if not set."""
     metrics_port: OptionalPort = 9464
     """Port of /metrics."""
     state_dir: Path = Path("fedplcc-state/aggregator")
@@ -177,6 +191,10 @@ class GatewaySettings(Settings):
     """Port to listen at."""
     aggregator: str = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
+    http_proxy: ProxyAddress = None
+    """HOST:PORT of an HTTP proxy that opens the tunnel to the aggregator (CONNECT); none if not set."""
+    state_dir: Path = Path("fedplcc-state/gateway")
+    """Folder of the gateway's certificate."""
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
@@ -213,6 +231,8 @@ class TrainerSettings(Settings):
 
     aggregator: str = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
+    http_proxy: ProxyAddress = None
+    """HOST:PORT of an HTTP proxy that opens the tunnel to the aggregator (CONNECT); none if not set."""
     client: Name
     """Id of the client that the trainer acts for."""
     domain: Name

@@ -6,6 +6,7 @@ unknown keys.
 """
 
 from shared.documents.audit import AuditEntry, AuditPage
+from shared.documents.callers import Caller, ConsoleSessionRequest
 from shared.documents.clients import Client, ClientEnvironment, ClientList, ClientProblem
 from shared.documents.configurations import (
     ConfigurationCheck,
@@ -30,11 +31,13 @@ __all__ = [
     "AuditEntry",
     "AuditPage",
     "Blob",
+    "Caller",
     "Client",
     "ClientEnvironment",
     "ClientList",
     "ClientProblem",
     "ConfigurationCheck",
+    "ConsoleSessionRequest",
     "Document",
     "DroppedClient",
     "Evaluation",

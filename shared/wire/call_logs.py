@@ -27,7 +27,16 @@ OURS = (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE)
 
 
 class Call:
-    """Log record of one call on the server: the facts known so far, messages and bytes."""
+    """Log record of one call on the server: the facts known so far, messages and bytes.
+
+    Attributes:
+        method: As on the wire.
+        is_request_stream: Whether the request is a stream of messages.
+        is_response_stream: Whether the answer is one.
+        metadata: Metadata of the call; it may hold a key, so it never reaches a log.
+        peer: HOST:PORT of the other end.
+        facts: What the call names.
+    """
 
     def __init__(
         self,
@@ -50,7 +59,8 @@ class Call:
         self.peer = ""
         self.facts: dict[str, object] = {}
         self.received_messages = self.received_bytes = self.sent_messages = self.sent_bytes = 0
-        request_id = dict(metadata).get(REQUEST_ID_KEY)
+        self.metadata = dict(metadata)
+        request_id = self.metadata.get(REQUEST_ID_KEY)
         if isinstance(request_id, str) and _REQUEST_ID.fullmatch(request_id):
             self._know({"request_id": request_id})
 

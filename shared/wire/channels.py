@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 
+from shared.identity.certificates import AGGREGATOR_DNS
 from shared.process.failpoints import is_armed
 from shared.wire.addresses import join_address, require_secure, split_address
 from shared.wire.call_failpoints import CallFailpoints
+from shared.wire.tls import ClientTls
 
 IDLE_S = 60.0
 """Longest time in which the other end of a transfer, or of an open stream, may send or read nothing."""
@@ -64,30 +66,65 @@ def with_keepalive(options: Sequence[tuple[str, int]], keepalive_s: float) -> li
 
 
 def open_channel(
-    address: str, *, insecure: bool = False, failpoints: str = "", keepalive_s: float = KEEPALIVE_S
+    address: str,
+    *,
+    tls: ClientTls | None = None,
+    insecure: bool = False,
+    http_proxy: str = "",
+    failpoints: str = "",
+    keepalive_s: float = KEEPALIVE_S,
 ) -> grpc.Channel:
     """Return a synchronous channel to HOST:PORT; it connects when first used.
 
     Args:
         address: HOST:PORT.
+        tls: The caller's certificate; plain text if None.
         insecure: Whether plain text is accepted off loopback.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         failpoints: Prefix of its calls' failpoints in an armed process; no failpoints if empty.
         keepalive_s: Silence after which the server is pinged.
 
     Raises:
-        InvalidConfig: No such address, or off loopback without `insecure`.
+        InvalidConfig: No such address, or plain text off loopback without `insecure`.
     """
-    channel = grpc.insecure_channel(_target(address, insecure), options=with_keepalive(CHANNEL_OPTIONS, keepalive_s))
+    target, options = _target(address, insecure or tls is not None), _options(tls, http_proxy, keepalive_s)
+    channel = (
+        grpc.insecure_channel(target, options=options)
+        if tls is None
+        else grpc.secure_channel(target, tls.credentials(), options=options)
+    )
     return grpc.intercept_channel(channel, CallFailpoints(failpoints)) if failpoints and is_armed() else channel
 
 
-def open_aio_channel(address: str, *, insecure: bool = False, keepalive_s: float = KEEPALIVE_S) -> grpc.aio.Channel:
-    """Return an asyncio channel to HOST:PORT; it connects when first used.
+def open_aio_channel(
+    address: str,
+    *,
+    tls: ClientTls | None = None,
+    insecure: bool = False,
+    http_proxy: str = "",
+    keepalive_s: float = KEEPALIVE_S,
+) -> grpc.aio.Channel:
+    """Return an asyncio channel to HOST:PORT; it connects when first used. See `open_channel` for the arguments.
 
     Raises:
-        InvalidConfig: No such address, or off loopback without `insecure`.
+        InvalidConfig: No such address, or plain text off loopback without `insecure`.
     """
-    return grpc.aio.insecure_channel(_target(address, insecure), options=with_keepalive(CHANNEL_OPTIONS, keepalive_s))
+    target, options = _target(address, insecure or tls is not None), _options(tls, http_proxy, keepalive_s)
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, tls.credentials(), options=options)
+
+
+def _options(tls: ClientTls | None, http_proxy: str, keepalive_s: float) -> list[tuple[str, int | str]]:
+    options: list[tuple[str, int | str]] = [*with_keepalive(CHANNEL_OPTIONS, keepalive_s)]
+    if tls is not None:
+        # One name whatever address is dialled: network address translation, tunnels and moves need no new certificate.
+        options.append(("grpc.ssl_target_name_override", AGGREGATOR_DNS))
+    if http_proxy:
+        split_address(http_proxy, "http_proxy")
+        options = [option for option in options if option[0] != "grpc.enable_http_proxy"]
+        options += [("grpc.enable_http_proxy", 1), ("grpc.http_proxy", f"http://{http_proxy}")]
+    return options
 
 
 def _target(address: str, insecure: bool) -> str:

@@ -23,6 +23,7 @@ from shared.version import VERSION
 from shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
 from shared.wire.call_logs import Call, level_of
 from shared.wire.call_observer import CallObserver
+from shared.wire.caller import Callers
 from shared.wire.channels import IDLE_S
 from shared.wire.statuses import abort
 
@@ -54,8 +55,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         observer: CallObserver | None = None,
         quiet: Sequence[str] = (),
         idle_s: float = IDLE_S,
+        callers: Callers | None = None,
     ) -> None:
         self._observer, self._quiet, self._idle_s = observer or CallObserver(), frozenset(quiet), idle_s
+        self._callers = callers or Callers(None)
         self._log = get_logger(_lines.name)
 
     async def intercept_service(
@@ -137,16 +140,25 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         self._observer.call_started(call.method)
         call.set_peer(context.peer())
         begin = time.perf_counter()
-        code, error = "OK", None
+        code, error, admitted = "OK", None, None
         try:
             try:
-                yield
+                admitted = self._callers.admit(call, context)
+                try:
+                    yield
+                finally:
+                    self._callers.closed(admitted)
             except FedplccError as raised:
                 code, error = raised.code.name, raised
                 await abort(context, raised)
             except (asyncio.CancelledError, GeneratorExit):
-                code = "CANCELLED"
-                raise
+                if admitted is None or admitted.refusal is None:
+                    code = "CANCELLED"
+                    raise
+                # Not the caller cancelled it: the certificate or key under which it was admitted has ended.
+                code, error = admitted.refusal.code.name, admitted.refusal
+                admitted.task.uncancel()
+                await abort(context, error)
             except grpc.aio.AbortError:
                 raise
             except Exception as raised:
@@ -157,6 +169,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 self._log.exception("rpc_crashed", method=call.method, error=type(raised).__name__)
                 await abort(context, error)
         finally:
+            self._callers.note(call, error)
             seconds = time.perf_counter() - begin
             self._write_line(call, code, error, seconds)
             self._observer.ended(call.method, code, seconds)

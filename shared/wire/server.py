@@ -1,4 +1,4 @@
-"""A gRPC server with health, reflection on loopback, and the interceptor of every call."""
+"""A gRPC server with TLS, health and the interceptor of every call; in plain text on loopback also reflection."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from shared.errors import InvalidConfig
 from shared.process.resources import most_connections
 from shared.wire.addresses import is_loopback, join_address, require_secure
 from shared.wire.call_observer import CallObserver
-from shared.wire.channels import IDLE_S, KEEPALIVE_S, SERVER_OPTIONS, with_keepalive
+from shared.wire.caller import Callers
+from shared.wire.channels import IDLE_S, KEEPALIVE_S, MAX_MESSAGE_BYTES, SERVER_OPTIONS, with_keepalive
 from shared.wire.interceptor import ErrorInterceptor
+from shared.wire.tls import ServerTls
 
 HANDSHAKE_MS = 20_000
-"""Time in which a new connection must speak HTTP/2."""
+"""Time in which a new connection must have shaken hands and speak HTTP/2."""
+HEALTH_HOST = "127.0.0.1"
+"""Where a health port of its own listens, in plain text, for the check of a container."""
+MAX_HEALTH_CALLS = 8
+"""Calls of the health port that may wait at the same time; more are refused."""
 _KINDS = {
     (False, False): "unary",
     (True, False): "client_stream",
@@ -53,34 +59,45 @@ class RpcServer:
         host: str,
         port: int,
         *,
+        tls: ServerTls | None = None,
+        callers: Callers | None = None,
         insecure: bool = False,
         observer: CallObserver | None = None,
         quiet: Sequence[str] = (),
         keepalive_s: float = KEEPALIVE_S,
         idle_s: float = IDLE_S,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """Prepare a server.
 
         Args:
             host: Address to listen at.
             port: Port; 0 takes any free one.
+            tls: Certificate and roots; plain text if None.
+            callers: Who may make which call; anyone may make any if None.
             insecure: Whether plain text is accepted off loopback.
             observer: Observer of every call of our services.
             quiet: Short names of methods whose successes are logged at debug.
             keepalive_s: Silence after which the other end of a connection is pinged.
             idle_s: Longest time in which the reader of a stream may read nothing.
+            max_message_bytes: Largest message, at most `MAX_MESSAGE_BYTES`.
 
         Raises:
-            InvalidConfig: Off loopback without `insecure`.
+            InvalidConfig: Plain text off loopback without `insecure`.
         """
-        require_secure(host, insecure=insecure, what=f"serving at {host}")
-        self._host, self._port = host, port
+        require_secure(host, insecure=insecure or tls is not None, what=f"serving at {host}")
+        self._host, self._port, self._callers = host, port, callers
+        # Kept: gRPC asks these for a new certificate at each handshake.
+        self._credentials = None if tls is None else tls.credentials()
         self._names: list[str] = []
+        self._health_server: grpc.aio.Server | None = None
         self._observer = observer or CallObserver()
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
         self._server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(observer=self._observer, quiet=quiet, idle_s=idle_s)],
+            interceptors=[ErrorInterceptor(observer=self._observer, quiet=quiet, idle_s=idle_s, callers=callers)],
             options=(
+                # Of two options of one name, gRPC takes the first.
+                ("grpc.max_receive_message_length", max_message_bytes),
                 *with_keepalive(SERVER_OPTIONS, keepalive_s),
                 # Beyond it a new connection is closed at once: who opens thousands must not take the files of runs.
                 ("grpc.max_allowed_incoming_connections", most_connections()),
@@ -103,21 +120,41 @@ class RpcServer:
             InvalidConfig: The port is taken, or the address is not of this machine.
         """
         health_pb2_grpc.add_HealthServicer_to_server(self._health, _WholeServices(self._server))
-        if is_loopback(self._host):
+        if self._credentials is None and is_loopback(self._host):
             names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
             known = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]  # the stubs are older
             reflection_pb2_grpc.add_ServerReflectionServicer_to_server(known, _WholeServices(self._server))
-        where = join_address(self._host, self._port)
+        self._port = self._bound(self._server, join_address(self._host, self._port), self._credentials)
+        await self._server.start()
+        for name in self._names:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        if self._callers is not None:
+            self._callers.start()
+        return self._port
+
+    async def serve_health(self, port: int) -> int:
+        """Serve this server's health in plain text at another port on loopback, 0 for any free one; returns the port.
+
+        Raises:
+            InvalidConfig: The port is taken.
+        """
+        server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_HEALTH_CALLS)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, _WholeServices(server))
+        port = self._bound(server, join_address(HEALTH_HOST, port), None)
+        await server.start()
+        self._health_server = server
+        return port
+
+    @staticmethod
+    def _bound(server: grpc.aio.Server, where: str, credentials: grpc.ServerCredentials | None) -> int:
         try:
-            port = self._server.add_insecure_port(where)
+            port = (
+                server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
+            )
         except RuntimeError:
             port = 0
         if not port:
             raise InvalidConfig(f"cannot listen at {where}: the port is taken or the address is not of this machine")
-        await self._server.start()
-        for name in self._names:
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        self._port = port
         return port
 
     async def announce_stop(self) -> None:
@@ -128,3 +165,7 @@ class RpcServer:
         """Refuse new calls, give running calls `grace_s` seconds, then end them."""
         await self.announce_stop()
         await self._server.stop(grace_s)
+        if self._callers is not None:
+            self._callers.stop()
+        if self._health_server is not None:
+            await self._health_server.stop(0)

@@ -105,7 +105,8 @@ class ArmedFederation:
         port, self.gateway_port = free_port(), free_port()
         tiny_federation.write_data(folder)
         state = folder / "aggregator"
-        flags = ["--port", str(port), "--metrics-port", "0", "--state-dir", str(state), "--heartbeat-interval-s", "0.5"]
+        flags = ["--insecure", "--port", str(port), "--metrics-port", "0", "--state-dir", str(state)]
+        flags += ["--heartbeat-interval-s", "0.5"]
         # Several chunks a model, so that an upload dies in between.
         # Models in chunks, and prototypes without a model inside their commits: both ways have their crash points.
         flags += [
@@ -117,12 +118,21 @@ class ArmedFederation:
         ]
         self.aggregator = ArmedProcess("aggregator", folder, ["aggregator", *flags], state)
         self.trainers = {name: self._trainer(name, port) for name in tiny_federation.CLIENTS}
-        gateway = ["gateway", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]
+        gateway = ["gateway", "--insecure", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]
         self.gateway = Process("gateway", folder, gateway)
 
     def _trainer(self, client: str, port: int) -> ArmedProcess:
         state = self.folder / f"trainer-{client}"
-        arguments = ["trainer", "--aggregator", f"127.0.0.1:{port}", "--client", client, "--domain", client]
+        arguments = [
+            "trainer",
+            "--insecure",
+            "--aggregator",
+            f"127.0.0.1:{port}",
+            "--client",
+            client,
+            "--domain",
+            client,
+        ]
         arguments += ["--data", f"npz:{self.folder / client}.npz", "--state-dir", str(state), "--device", "cpu"]
         return ArmedProcess(f"trainer-{client}", self.folder, arguments, state)
 

@@ -131,7 +131,16 @@ def _limited(federation: Federation, folder: Path) -> Process:
         "aggregator",
         folder,
         (
-            *("aggregator", "--state-dir", str(folder / "aggregator"), "--port", "0", "--metrics-port", "0"),
+            *(
+                "aggregator",
+                "--insecure",
+                "--state-dir",
+                str(folder / "aggregator"),
+                "--port",
+                "0",
+                "--metrics-port",
+                "0",
+            ),
             *("--heartbeat-interval-s", "0.5", "--lease-heartbeats", "20"),
         ),
         prefix=(sys.executable, "-c", f"{limit}; os.execv(sys.argv[1], sys.argv[1:])"),

@@ -110,4 +110,4 @@ def test_an_aggregator_that_restarts_an_hour_earlier_goes_on_without_negative_ti
 def aggregator_arguments(running: Federation, folder: Path) -> tuple[str, ...]:
     """As the harness starts it, but before it is started."""
     ports = ("--port", str(running.port), "--metrics-port", str(running.metrics_port))
-    return ("aggregator", "--state-dir", str(folder / "aggregator"), *ports)
+    return ("aggregator", "--insecure", "--state-dir", str(folder / "aggregator"), *ports)

@@ -181,20 +181,20 @@ def test_a_blob_whose_upload_is_not_acknowledged_is_not_sent_again(
     ((blob, data),) = ann.work(task, None)[1].items()
     labels = {"direction": "received", "kind": "model"}
     before = aggregator.value("fedplcc_transfer_bytes_total", **labels)
-    for channel in client._channels:  # what is swallowed is the answer and not the greeting of a new connection
+    for channel in client._link._channels:  # what is swallowed is the answer and not the greeting of a new connection
         grpc.channel_ready_future(channel).result(WAIT_S)
     connection = client.for_task(never)
     if method == "GetUploadStatus":
         with aggregator.losing_an_answer(link, method):
             connection.store(task.run.run_id, 0, blob, data, is_prototypes=False)
     else:
-        call = client.transfers.UploadModel
+        call = client._link.transfers.UploadModel
 
         def upload(parts: Any) -> Any:
             link.down.is_swallowing = True  # not before: the call before it says where to begin
             return call.future(parts)
 
-        client.transfers.UploadModel = SimpleNamespace(future=upload)
+        client._link.transfers.UploadModel = SimpleNamespace(future=upload)
         with aggregator.losing_an_answer(link, method, is_asked_again=False, is_swallowing=False):
             connection.store(task.run.run_id, 0, blob, data, is_prototypes=False)
     assert connection.retries >= 1

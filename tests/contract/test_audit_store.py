@@ -10,8 +10,6 @@ import pytest
 from aggregator.store.base import Store
 from aggregator.store.database.sql_store import SqlStore
 from shared.identity.audit_chain import EMPTY, AuditRecord, head_of, verify
-from tests.contract.test_store import open_store as open_store
-from tests.contract.test_store import store as store
 
 RECORD = AuditRecord(time=1e9 + 0.123456789, caller="owner", method="PauseRun", target="run", request_id="é\u4e2d")
 

@@ -144,7 +144,8 @@ def test_an_aggregator_that_cannot_open_its_database_says_why_and_with_which_cod
         (postgres.url("postgres", password="secret"), 4, "password authentication failed"),
         ("mysql://u:secret@h/d", 2, "database_url is not of PostgreSQL"),
     )
-    command = [sys.executable, "-m", "aggregator", "--port", "0", "--metrics-port", "off", "--database-url"]
+    command = [sys.executable, "-m", "aggregator", "--insecure", "--port", "0"]
+    command += ["--metrics-port", "off", "--database-url"]
     started = [
         subprocess.Popen(
             [*command, url, "--state-dir", str(tmp_path / str(code))],

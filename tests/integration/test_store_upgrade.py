@@ -53,7 +53,8 @@ def test_the_first_start_of_a_new_version_migrates_and_serves(tmp_path: Path, st
 def test_a_state_of_a_newer_version_is_refused_with_exit_code_4(state: Path) -> None:
     with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
         connection.executescript("UPDATE schema_version SET version = 7")
-    command = [sys.executable, "-m", "aggregator", "--state-dir", str(state), "--port", "0", "--metrics-port", "off"]
+    command = [sys.executable, "-m", "aggregator", "--insecure", "--state-dir", str(state)]
+    command += ["--port", "0", "--metrics-port", "off"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 4
     said = json.loads((done.stdout + done.stderr).splitlines()[-1])

@@ -15,10 +15,11 @@ from tests.support import ROOT
 
 END_S = 120.0
 
-AGGREGATOR = ("aggregator", "--port", "0", "--metrics-port", "off")
-GATEWAY = ("gateway", "--port", "0", "--aggregator", "127.0.0.1:1")
+AGGREGATOR = ("aggregator", "--insecure", "--port", "0", "--metrics-port", "off")
+GATEWAY = ("gateway", "--insecure", "--port", "0", "--aggregator", "127.0.0.1:1")
 TRAINER = (
-    *("trainer", "--aggregator", "127.0.0.1:1", "--client", "ann", "--domain", "a", "--data", "digits:synth"),
+    *("trainer", "--insecure", "--aggregator", "127.0.0.1:1", "--client", "ann", "--domain", "a"),
+    *("--data", "digits:synth"),
     *("--device", "cpu", "--metrics-port", "off"),
 )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from shared.types import Task
 from shared.wire.channels import KEEPALIVE_S
+from shared.wire.tls import ClientTls
 from trainer.aggregator.round_service import RoundServiceCalls
 from trainer.aggregator.task_connection import TaskConnection
 from trainer.aggregator.task_stream import StreamEnd, TaskStream
@@ -28,7 +29,9 @@ class AggregatorConnection(RoundServiceCalls):
         instance_token: str,
         metrics: TrainerMetrics,
         *,
+        tls: ClientTls | None = None,
         insecure: bool = False,
+        http_proxy: str = "",
         poll_hold_s: float | None = None,
         keepalive_s: float = KEEPALIVE_S,
         rng: random.Random | None = None,
@@ -43,12 +46,23 @@ class AggregatorConnection(RoundServiceCalls):
             client_id,
             instance_token,
             metrics,
+            tls=tls,
             insecure=insecure,
+            http_proxy=http_proxy,
             poll_hold_s=poll_hold_s,
             keepalive_s=keepalive_s,
             rng=rng,
         )
         self._stream = TaskStream(self)
+
+    def use_renewed_certificate(self) -> None:
+        """Go over to connections with the certificate of now; transfers in progress end over the old ones.
+
+        gRPC reads a client's certificate once for each channel. The task stream is opened anew, which moves no blob again.
+        Any thread may call it.
+        """
+        self.reconnect()
+        self._stream.refresh()
 
     def follow(self) -> Iterator[Task | StreamEnd]:
         """Follow the client's tasks; see `TaskStream.follow`."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from shared.errors import (
     BlobCorrupt,
     BlobNotFound,
+    CertificateExpired,
     ChunkOutOfOrder,
     ClientIdTaken,
     FedplccError,
@@ -31,9 +32,9 @@ GIVE_UP_AFTER = 6
 LOG_AFTER = 4
 """Attempts after which a warning says what a task waits for."""
 
-PASSING = (Unavailable, ClientIdTaken, NotAMember, Overloaded, TransferIdle)
-"""Errors that pass: the aggregator comes back, the other instance ends, this one joins again, the aggregator is less busy,
-or this machine or the network moves again."""
+PASSING = (Unavailable, CertificateExpired, ClientIdTaken, NotAMember, Overloaded, TransferIdle)
+"""Errors that pass: the aggregator comes back, the certificate is renewed, the other instance ends, this one joins again,
+the aggregator is less busy, or this machine or the network moves again."""
 DOUBTFUL = (BlobNotFound, BlobCorrupt, ChunkOutOfOrder, UploadSuperseded)
 """Errors that pass when a transfer begins anew or the task is asked for again, unless something is wrong for good."""
 

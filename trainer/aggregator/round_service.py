@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import grpc
 
 from shared.convert.clients import heartbeat_to_proto
 from shared.convert.membership import client_to_join, membership_from_proto
-from shared.errors import FedplccError, Unavailable
+from shared.errors import AggregatorUnavailable, FedplccError, Unavailable
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.identity.audit_chain import AuditHead
 from shared.types import Client, Heartbeat, Membership
@@ -18,6 +20,8 @@ from shared.version import VERSION
 from shared.wire.call_logs import OutgoingCalls
 from shared.wire.channels import KEEPALIVE_S, open_channel
 from shared.wire.statuses import translated
+from shared.wire.tls import ClientTls
+from shared.wire.tls_trouble import TlsTrouble
 from trainer.cancellation import Cancelled
 from trainer.readings.metrics import TrainerMetrics
 
@@ -35,6 +39,29 @@ FOLLOWING = "SyncRound"
 _Directive = round_service_pb2.HeartbeatResponse.Directive
 
 
+class Link:
+    """Two connections to the aggregator with the certificate of one moment, and how many calls use them.
+
+    Attributes:
+        stub: Methods for short messages.
+        transfers: Methods for blobs. They have a connection of their own: on a slow link a heartbeat would wait behind the
+            bytes that are on their way for many seconds, longer than a lease.
+    """
+
+    def __init__(self, open_one: Callable[[], grpc.Channel]) -> None:
+        """Prepare the channels; they connect when they are first used."""
+        self._channels = [open_one() for _ in range(2)]
+        self.stub: Any
+        self.transfers: Any
+        self.stub, self.transfers = map(round_service_pb2_grpc.RoundServiceStub, self._channels)
+        self.num_calls = 0
+
+    def close(self) -> None:
+        """End every call and close the channels."""
+        for channel in self._channels:
+            channel.close()
+
+
 class RoundServiceCalls:
     """Calls of one trainer to its aggregator, from any number of threads.
 
@@ -49,8 +76,6 @@ class RoundServiceCalls:
         rng: Source of the jitter of retries.
         chunk_bytes: Largest chunk that the aggregator takes.
         max_inline_bytes: Most bytes of blobs that a commit may carry.
-        stub: Methods for short messages.
-        transfers: Methods for blobs.
         is_closed: Whether `close` was called.
         saw_audit_head: Called, by any thread, with the head of the aggregator's audit in each answer to Join.
     """
@@ -62,7 +87,9 @@ class RoundServiceCalls:
         instance_token: str,
         metrics: TrainerMetrics,
         *,
+        tls: ClientTls | None = None,
         insecure: bool = False,
+        http_proxy: str = "",
         poll_hold_s: float | None = None,
         keepalive_s: float = KEEPALIVE_S,
         rng: random.Random | None = None,
@@ -74,7 +101,9 @@ class RoundServiceCalls:
             client_id: As above.
             instance_token: As above.
             metrics: As above.
+            tls: The client's certificate; plain text if None.
             insecure: Whether plain text is accepted off loopback.
+            http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
             poll_hold_s: As above.
             keepalive_s: Silence after which the aggregator is asked for a sign of life.
             rng: As above; one with a random seed if None.
@@ -86,13 +115,18 @@ class RoundServiceCalls:
         self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
         self.max_inline_bytes = 0
         self.rng = rng or random.Random()  # nosec B311 # no secret
-        # Blobs have a connection of their own: on a slow link a heartbeat would wait behind the bytes that are on their way
-        # for many seconds, longer than a lease.
-        self._channels = [
-            open_channel(address, insecure=insecure, failpoints="trainer.rpc", keepalive_s=keepalive_s)
-            for _ in range(2)
-        ]
-        self.stub, self.transfers = map(round_service_pb2_grpc.RoundServiceStub, self._channels)
+        self._open_one = lambda: open_channel(
+            address,
+            tls=tls,
+            insecure=insecure,
+            http_proxy=http_proxy,
+            failpoints="trainer.rpc",
+            keepalive_s=keepalive_s,
+        )
+        self._trouble = None if tls is None else TlsTrouble(address, tls.held, http_proxy=http_proxy)
+        self._lock = threading.Lock()
+        self._link = Link(self._open_one)
+        self._draining: list[Link] = []
         self._made = OutgoingCalls(address, quiet=("Join", FOLLOWING, "Heartbeat"))
         self.is_closed = False
         self.saw_audit_head: Callable[[AuditHead | None], None] = lambda _head: None
@@ -104,8 +138,8 @@ class RoundServiceCalls:
             ClientIdTaken: Another instance acts for it.
         """
         request = client_to_join(client, instance_token=self.instance_token, version=VERSION)
-        with self.calling("Join"):
-            membership = membership_from_proto(self.stub.Join(request, timeout=ANSWER_S))
+        with self.calling("Join") as link:
+            membership = membership_from_proto(link.stub.Join(request, timeout=ANSWER_S))
         self.chunk_bytes = min(CHUNK_BYTES, membership.max_chunk_bytes)
         self.max_inline_bytes = min(INLINE_BYTES, membership.max_inline_bytes)
         self.saw_audit_head(membership.audit_head)
@@ -114,33 +148,67 @@ class RoundServiceCalls:
     def heartbeat(self, heartbeat: Heartbeat) -> bool:
         """Send a heartbeat; returns whether the work that it names is still wanted."""
         request = heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
-        with self.calling("Heartbeat"):
-            response = self.stub.Heartbeat(request, timeout=ANSWER_S)
+        with self.calling("Heartbeat") as link:
+            response = link.stub.Heartbeat(request, timeout=ANSWER_S)
         return bool(response.directive != _Directive.DIRECTIVE_STOP)
+
+    def reconnect(self) -> None:
+        """Open new channels, with the credentials of now; calls in progress end over the old ones, which then close."""
+        with self._lock:
+            if self.is_closed:
+                return
+            old, self._link = self._link, Link(self._open_one)
+            self._draining.append(old)
+        self._close_drained()
 
     def close(self) -> None:
         """End every call and close the channels."""
-        self.is_closed = True
-        for channel in self._channels:
-            channel.close()
+        with self._lock:
+            self.is_closed = True
+            links, self._draining = [self._link, *self._draining], []
+        for link in links:
+            link.close()
 
     @contextmanager
-    def calling(self, method: str, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    def calling(self, method: str, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[Link]:
         """Within the block, which calls a method, translate gRPC's errors to ours, and to `Cancelled` after `close`.
+
+        Yields the connections for this call, which stay open until the block ends.
 
         Args:
             method: Name of the method, for the log.
             is_wanted: Whether the call is still wanted when it fails; only then is the failure logged.
         """
-        with self._made.logged(method, is_wanted):
-            try:
-                with translated(self.address):
-                    yield
-            except grpc.FutureCancelledError as error:
-                if self.is_closed:
-                    raise Cancelled from error
-                raise Unavailable("the call was cancelled") from error
-            except (FedplccError, ValueError) as error:  # a closed channel answers new calls with ValueError
-                if self.is_closed:
-                    raise Cancelled from error
-                raise
+        with self._lock:
+            link = self._link
+            link.num_calls += 1
+        try:
+            with self._made.logged(method, is_wanted), self._explained():
+                yield link
+        finally:
+            with self._lock:
+                link.num_calls -= 1
+            self._close_drained()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            with translated(self.address):
+                yield
+        except grpc.FutureCancelledError as error:
+            if self.is_closed:
+                raise Cancelled from error
+            raise Unavailable("the call was cancelled") from error
+        except (FedplccError, ValueError) as error:  # a closed channel answers new calls with ValueError
+            if self.is_closed:
+                raise Cancelled from error
+            if self._trouble is not None and type(error) is AggregatorUnavailable:
+                raise self._trouble.explained(error) from error
+            raise
+
+    def _close_drained(self) -> None:
+        with self._lock:
+            drained = [link for link in self._draining if not link.num_calls]
+            self._draining = [link for link in self._draining if link.num_calls]
+        for link in drained:
+            link.close()

@@ -125,8 +125,8 @@ class TaskConnection:
         def commit() -> CommittedUpdate:
             for kind, num_bytes in moved.items():
                 calls.metrics.transfer_bytes.labels("sent", kind).inc(num_bytes)
-            stub = calls.stub if sum(moved.values()) <= BESIDE_HEARTBEATS_BYTES else calls.transfers
-            with calls.calling("CommitUpdate"):
+            with calls.calling("CommitUpdate") as link:
+                stub = link.stub if sum(moved.values()) <= BESIDE_HEARTBEATS_BYTES else link.transfers
                 return committed_from_proto(stub.CommitUpdate(request, timeout=deadline_s).committed)
 
         return self._attempts.until_done("commit", commit)
@@ -144,7 +144,7 @@ class TaskConnection:
         )
 
         def report() -> None:
-            with calls.calling("ReportEvaluation"):
-                calls.stub.ReportEvaluation(request, timeout=ANSWER_S)
+            with calls.calling("ReportEvaluation") as link:
+                link.stub.ReportEvaluation(request, timeout=ANSWER_S)
 
         self._attempts.until_done("report", report)

@@ -14,7 +14,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.tensors import sha256_hex
 from shared.types import BlobRef, Poll, TakenInline, Task, TaskKey
 from shared.wire.backoff import backoff
-from trainer.aggregator.round_service import FOLLOWING, INLINE_BYTES, RoundServiceCalls
+from trainer.aggregator.round_service import FOLLOWING, INLINE_BYTES, Link, RoundServiceCalls
 from trainer.cancellation import pause
 
 POLL_ANSWER_S = 30.0
@@ -68,8 +68,8 @@ class TaskStream:
         self._is_refreshing = False
         try:
             end = None
-            with self._calls.calling(FOLLOWING, lambda: not self._is_refreshing):
-                end = yield from self._tasks()
+            with self._calls.calling(FOLLOWING, lambda: not self._is_refreshing) as link:
+                end = yield from self._tasks(link)
             if self._is_refreshing:
                 end = StreamEnd.REFRESHED
             if end is not None:
@@ -93,13 +93,13 @@ class TaskStream:
             if self._stream is not None:
                 self._stream.cancel()
 
-    def _tasks(self) -> Generator[Task, None, StreamEnd | None]:
+    def _tasks(self, link: Link) -> Generator[Task, None, StreamEnd | None]:
         """Yield tasks, poll after poll; returns the reason for the end, None where the stream ends without one."""
         known: TaskKey | None = None
         waits = backoff(self._calls.rng)
         while True:
             end, begin, is_news = None, time.monotonic(), False
-            for response in self._opened(known):
+            for response in self._opened(link, known):
                 step = _step(response)
                 if isinstance(step, StreamEnd):
                     end = step
@@ -136,7 +136,7 @@ class TaskStream:
         hold_s = self._calls.poll_hold_s
         return hold_s is not None and seconds < min(SHORT_POLL_S, hold_s / 2)
 
-    def _opened(self, known: TaskKey | None) -> Any:
+    def _opened(self, link: Link, known: TaskKey | None) -> Any:
         """Open a task stream; a poll ends when there is another task than the known one."""
         calls, hold_s = self._calls, self._calls.poll_hold_s
         request = round_service_pb2.SyncRoundRequest(client_id=calls.client_id, instance_token=calls.instance_token)
@@ -148,7 +148,7 @@ class TaskStream:
             deadline_s = hold_s + POLL_ANSWER_S
         # A refresh comes before the stream is opened and is seen here, or comes after and then cancels it.
         with self._lock:
-            self._stream = calls.stub.SyncRound(request, timeout=deadline_s)
+            self._stream = link.stub.SyncRound(request, timeout=deadline_s)
             if self._is_refreshing:
                 self._stream.cancel()
         return self._stream

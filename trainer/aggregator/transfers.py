@@ -78,8 +78,8 @@ class Download:
         kind = "model" if self._blob.role == MODEL else "prototypes"
         received_bytes = calls.metrics.transfer_bytes.labels("received", kind)
         guard = _StandstillGuard(self._should_stop)
-        with calls.calling("DownloadBlob"):
-            call = calls.transfers.DownloadBlob(request)
+        with calls.calling("DownloadBlob") as link:
+            call = link.transfers.DownloadBlob(request)
             with guard.over(call):
                 for response in call:
                     self._append(response.chunk.offset_bytes, response.chunk.data)
@@ -140,8 +140,8 @@ class Upload:
         """
         calls = self._calls
         request = round_service_pb2.GetUploadStatusRequest(header=self._header)
-        with calls.calling("GetUploadStatus"):
-            status = calls.transfers.GetUploadStatus(request, timeout=ANSWER_S)
+        with calls.calling("GetUploadStatus") as link:
+            status = link.transfers.GetUploadStatus(request, timeout=ANSWER_S)
         if status.is_complete:
             return
         if not 0 <= status.offset_bytes <= len(self._data):
@@ -152,8 +152,8 @@ class Upload:
         if status.offset_bytes:
             calls.metrics.transfers_resumed.labels("sent").inc()
         guard = _StandstillGuard(self._should_stop)
-        with calls.calling(self._name):
-            call = getattr(calls.transfers, self._name).future(self._messages(status.offset_bytes, guard))
+        with calls.calling(self._name) as link:
+            call = getattr(link.transfers, self._name).future(self._messages(status.offset_bytes, guard))
             with guard.over(call):
                 call.result()
 

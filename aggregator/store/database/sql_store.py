@@ -20,6 +20,7 @@ from aggregator.store.database import revisions, rows, schema
 from aggregator.store.database.audit_rows import AuditReads, AuditWrites
 from aggregator.store.database.connections import Database, database_errors
 from aggregator.store.database.identity_rows import IdentityReads, IdentityWrites
+from aggregator.store.database.key_rows import KeyReads, KeyWrites
 from aggregator.store.database.sqlite import Sqlite
 from shared.errors import RowCorrupt
 from shared.process.failpoints import failpoint
@@ -44,7 +45,7 @@ UNKNOWN_SIZE = -1
 """Stands for the size of a blob whose row is damaged."""
 
 
-class SqlStore(AuditReads, IdentityReads):
+class SqlStore(AuditReads, IdentityReads, KeyReads):
     """A `Store` (see base.py) on one database."""
 
     def __init__(self, database: Database) -> None:
@@ -286,7 +287,7 @@ class SqlStore(AuditReads, IdentityReads):
                 ) from error
 
 
-class SqlTransaction(AuditWrites, IdentityWrites):
+class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites):
     """A `Transaction` (see base.py) on one connection.
 
     Updates, reports and blobs, which many clients send at the same time, are gathered: one statement a table writes all of

@@ -6,7 +6,7 @@
  */
 
 import { announce, setTitle } from "./lib/shell.js";
-import { ApiError } from "./lib/api.js";
+import { ApiError, openSession } from "./lib/api.js";
 import { h } from "./lib/dom.js";
 import { begin as beginRun } from "./run/opening.js";
 import { watchHealth } from "./lib/health.js";
@@ -97,5 +97,17 @@ document.getElementById("skip-link")?.addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+/** Open a session if the address brings a code, which leaves the address and the history at once. */
+async function login() {
+  const code = /^#code=(?<code>[A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.groups?.code;
+  if (!code) return;
+  history.replaceState(null, "", "#/");
+  try {
+    await openSession(code);
+  } catch (error) {
+    announce(error instanceof ApiError ? error.message : "The console could not be opened");
+  }
+}
+
 watchHealth(/** @type {HTMLElement} */ (document.getElementById("health")));
-void navigate();
+void login().then(navigate);

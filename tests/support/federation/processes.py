@@ -22,6 +22,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from shared.wire.channels import open_channel
+from shared.wire.tls import ClientTls
 from tests.support import ROOT
 
 START_S = 60.0
@@ -109,6 +110,8 @@ class Federation:
         self.port = 0
         self.metrics_port = 0
         self.gateway_port = 0
+        self.tls: ClientTls | None = None
+        """Certificate with which the aggregator's health is asked for; None where the services speak plain text."""
 
     def __enter__(self) -> Self:
         return self
@@ -124,6 +127,11 @@ class Federation:
                 print(f"\n--- {process.name}\n{process.log()[-4000:]}")
 
     @property
+    def transport(self) -> tuple[str, ...]:
+        """Flags of each process."""
+        return ("--insecure",) if self.tls is None else ()
+
+    @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
@@ -137,7 +145,7 @@ class Federation:
         process = self.processes.get("aggregator")
         if process is None:
             ports = ("--port", str(self.port), "--metrics-port", str(self.metrics_port))
-            arguments = ("aggregator", "--state-dir", str(state), *ports, *flags)
+            arguments = ("aggregator", *self.transport, "--state-dir", str(state), *ports, *flags)
             process = self.processes["aggregator"] = Process("aggregator", self.folder, arguments)
         (state / "endpoint.json").unlink(missing_ok=True)
         process.start()
@@ -150,7 +158,7 @@ class Federation:
 
     def wait_healthy(self) -> None:
         """Wait for grpc.health.v1 to say SERVING."""
-        with open_channel(self.address) as channel:
+        with open_channel(self.address, tls=self.tls) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
 
@@ -172,7 +180,8 @@ class Federation:
 
     def trainer(self, name: str, client: str, data: str, *flags: str, state_dir: Path) -> Process:
         """A trainer that has not started yet."""
-        arguments = ["trainer", "--aggregator", self.address, "--client", client, "--domain", client, "--data", data]
+        arguments = ["trainer", *self.transport, "--aggregator", self.address, "--client", client]
+        arguments += ["--domain", client, "--data", data]
         arguments += ["--state-dir", str(state_dir), "--device", "cpu", *flags]
         self.processes[name] = Process(name, self.folder, arguments)
         return self.processes[name]
@@ -181,7 +190,8 @@ class Federation:
         """Start a gateway on a free port and wait until it is ready."""
         if "gateway" not in self.processes:
             self.gateway_port = free_port()
-            arguments = ["gateway", "--aggregator", self.address, "--port", str(self.gateway_port), *flags]
+            arguments = ["gateway", *self.transport, "--aggregator", self.address, "--port", str(self.gateway_port)]
+            arguments += flags
             self.processes["gateway"] = Process("gateway", self.folder, arguments)
         self.processes["gateway"].start()
 

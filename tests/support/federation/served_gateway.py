@@ -54,7 +54,7 @@ class ServedGateway:
     def __enter__(self) -> Self:
         self._thread.start()
         self.start_aggregator()
-        self.settings = GatewaySettings(port=0, aggregator=f"127.0.0.1:{self._aggregator_port}")
+        self.settings = GatewaySettings(port=0, insecure=True, aggregator=f"127.0.0.1:{self._aggregator_port}")
         self.start()
         self.http = httpx.Client(base_url=self.url, timeout=None)
         return self

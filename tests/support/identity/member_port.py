@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import grpc
 import grpc.aio
 
 from aggregator.identity.admissions import Admissions
-from aggregator.servicer.admin_service import AdminServicer
 from aggregator.servicer.calls import Context
+from aggregator.servicer.certificate_calls import CertificateCalls
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.identity.certificates import identity_of, load_certificate, serial_of
@@ -24,8 +25,11 @@ from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.memory_authority import MemoryAuthority
 
 
-class _Certified(AdminServicer):
+class _Certified(CertificateCalls):
     """The service with the caller that TLS has shown, which is an interceptor's work in the aggregator."""
+
+    def __init__(self, admissions: Admissions, enrolment_sha256: Callable[[], bytes]) -> None:
+        self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256
 
     async def RenewCertificate(
         self, request: admin_pb2.RenewCertificateRequest, context: Context

@@ -55,7 +55,7 @@ def own_logs() -> Iterator[None]:
 
 @pytest.mark.usefixtures("own_logs")
 def test_the_process_ends_with_2_when_its_port_is_taken(taken_port: int, capfd: pytest.CaptureFixture[str]) -> None:
-    assert app.run(GatewaySettings(port=taken_port)) == app.EXIT_CONFIG
+    assert app.run(GatewaySettings(port=taken_port, insecure=True)) == app.EXIT_CONFIG
     written = capfd.readouterr().err
     assert "address already in use" in written
     assert "Traceback" not in written
@@ -88,7 +88,7 @@ def test_plain_text_off_this_machine_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(number: int, taken_port: int) -> None:
-    command = [sys.executable, "-m", "gateway", "--port", "0", "--aggregator", f"127.0.0.1:{taken_port}"]
+    command = [sys.executable, "-m", "gateway", "--insecure", "--port", "0", "--aggregator", f"127.0.0.1:{taken_port}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

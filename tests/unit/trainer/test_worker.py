@@ -15,7 +15,17 @@ from typing import Any
 import pytest
 
 from aggregator.rounds.tasks import next_task
-from shared.errors import InvalidData, NotAMember, RoundClosed, Unavailable
+from shared.errors import (
+    CertificateExpired,
+    CertificateRevoked,
+    FedplccError,
+    IdentityMismatch,
+    InvalidData,
+    NotAMember,
+    RoundClosed,
+    Unauthenticated,
+    Unavailable,
+)
 from shared.process.metrics import new_registry
 from shared.types import (
     Client,
@@ -263,6 +273,34 @@ def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:
     going_on.set()
     shell.await_outcome("done")
     assert shell.outcome("cancelled") == 0
+
+
+@pytest.mark.parametrize(
+    "refusal", [CertificateExpired("it ended"), IdentityMismatch("of another"), Unauthenticated("no client id")]
+)
+def test_a_refusal_that_a_person_or_a_renewal_can_mend_ends_nothing(shell: Shell, refusal: FedplccError) -> None:
+    shell.client.pushed.put(refusal)
+    shell.await_joins(2)
+    shell.push(ROUND_1)
+    shell.await_outcome("done")
+
+
+def test_a_revocation_ends_the_trainer_with_its_reason() -> None:
+    ended: queue.SimpleQueue[FedplccError] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            worker.run()
+        except FedplccError as error:
+            ended.put(error)
+
+    client = ScriptedClient()
+    worker = Worker(ScriptedRunner(), client, TrainerMetrics(new_registry("trainer")))  # type: ignore[arg-type]
+    thread = threading.Thread(target=run)
+    thread.start()
+    client.pushed.put(CertificateRevoked("it was revoked"))
+    assert type(ended.get(timeout=WAIT_S)) is CertificateRevoked
+    thread.join(WAIT_S)
 
 
 def test_the_log_says_once_why_there_is_nothing_to_do(shell: Shell, caplog: pytest.LogCaptureFixture) -> None:

@@ -108,9 +108,19 @@ export async function getLines(path, options = {}) {
  */
 export async function post(path, body = {}, options = {}) {
   /** @type {Record<string, string>} */
-  const headers = { Accept: "application/json", "Content-Type": "application/json" };
+  const headers = { Accept: "application/json", "Content-Type": "application/json", "X-Fedplcc-Console": "1" };
   if (options.key) headers["Idempotency-Key"] = options.key;
   return ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal, documentOf);
+}
+
+/**
+ * Open a session for a code of `fedplcc console`; its cookie comes with the answer, and scripts cannot read it.
+ *
+ * @param {string} code
+ */
+export async function openSession(code) {
+  const init = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ code }) };
+  await ask("/v1/console/sessions", init, undefined, justBegun);
 }
 
 /** A new idempotency key: a request that is sent twice with it counts once. */

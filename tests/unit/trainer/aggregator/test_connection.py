@@ -114,7 +114,9 @@ class Server(pb_grpc.RoundServiceServicer):
         if isinstance(limit, errors.FedplccError):
             refuse(context, limit)
         for offset in range(request.offset_bytes, len(DATA), 1000):
-            if offset >= limit:
+            if callable(limit):
+                limit()
+            elif offset >= limit:
                 refuse(context, errors.Unavailable("broken off"))
             yield pb.DownloadBlobResponse(chunk=pb.Chunk(offset_bytes=offset, data=DATA[offset : offset + 1000]))
 
@@ -610,3 +612,51 @@ def test_heartbeats_wait_behind_no_larger_commit(
     client.for_task(never).commit_update("run-1", 1, update, [bytes(size)])
     joined, committed = server.peers
     assert (joined == committed) is is_beside
+
+
+@pytest.mark.parametrize("direction", ["sent", "received"])
+def test_a_renewal_in_mid_transfer_cuts_nothing_and_moves_no_byte_twice(
+    server: Server, client: AggregatorConnection, direction: str
+) -> None:
+    peers = list(server.peers)
+    method = "UploadModel" if direction == "sent" else "DownloadBlob"
+    server.trouble[method] = [client.use_renewed_certificate]
+    if direction == "sent":
+        store(client)
+        assert bytes(server.received) == DATA
+    else:
+        assert client.for_task(never).fetch(BLOB) == DATA
+    assert server.offsets == [0]
+    assert value(client, "transfer_bytes", direction, "model") == len(DATA)
+    assert value(client, "resent_bytes", direction) == 0
+    assert value(client, "retries", "upload" if direction == "sent" else "download") == 0
+    client.join(Client(client_id="ann", domain="d", num_examples=1, class_counts={"a": 1}))
+    assert server.peers[-1] not in peers, "the next call goes over a new connection"
+    assert client._draining == []
+
+
+def test_a_renewal_moves_the_task_stream_to_a_new_connection(server: Server, client: AggregatorConnection) -> None:
+    steps = client.follow()
+    ended = threading.Event()
+
+    def follow() -> None:
+        assert list(steps) == [StreamEnd.REFRESHED]
+        ended.set()
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    server.asked.get(timeout=20)
+    client.use_renewed_certificate()
+    assert ended.wait(20)
+    thread.join()
+    assert client._draining == []
+
+
+def test_the_end_of_a_connection_ends_the_calls_that_drain_too(server: Server, client: AggregatorConnection) -> None:
+    def end() -> None:
+        client.use_renewed_certificate()
+        client.close()
+
+    server.trouble["UploadModel"] = [end]
+    with pytest.raises(Cancelled):
+        store(client)

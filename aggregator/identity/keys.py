@@ -1,0 +1,229 @@
+"""Keys of people and programs, and sessions of browsers: made, looked up, revoked.
+
+Every key that holds is in memory, without its secret: a lookup reads no disk, so it may run on the event loop. Each change
+is one transaction; a lock makes changes follow each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from aggregator.identity.console_codes import ConsoleCodes
+from aggregator.store.base import ApiKey, Store, Transaction
+from shared.errors import MalformedRequest, NotFound, ResourceExhausted
+from shared.identity.api_keys import EVERY_SCOPE, Scope, key_invalid, new_api_key, parse_api_key
+from shared.identity.principals import Principal
+from shared.process.log import get_logger
+
+DAY_S = 86_400.0
+KEY_S = 90 * DAY_S
+"""Life of a key that asks for no other."""
+SHORTEST_S, LONGEST_S = 60.0, 365 * DAY_S
+SESSION_S = 12 * 3600.0
+"""Longest life of a browser's session."""
+MOST_KEYS = 10_000
+"""Most keys and sessions that hold at a time."""
+KEPT_S = 90 * DAY_S
+"""Time for which the row of an ended key is kept."""
+MAX_LABEL = 64
+KEY_ID = re.compile(r"[0-9a-f]{12}")
+KEY, SESSION = "key", "session"
+_NO_SECRET = "0" * 64
+"""Stands for the SHA-256 of an unknown key, so that its refusal takes as long."""
+
+Record = Callable[[Transaction, str, str], None]
+"""Adds a call that was done (its method, its target) to the audit, in the call's own transaction."""
+KeysListener = Callable[[Collection[str]], None]
+"""Called with the ids of keys that were revoked."""
+log = get_logger("aggregator.identity")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A key in memory, and what its callers are."""
+
+    key: ApiKey
+    principal: Principal
+
+
+class Keys:
+    """Use cases of keys, for any number of threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        record: Record = lambda _transaction, _method, _target: None,
+    ) -> None:
+        """Load the keys that hold.
+
+        Args:
+            store: Where keys are kept.
+            clock: The time in seconds since the epoch.
+            steady: A clock in seconds that nobody sets, for console codes.
+            record: Adds a change to the audit.
+
+        Raises:
+            StoreUnavailable, RowCorrupt: The store cannot be read.
+        """
+        self._store, self._clock, self._record = store, clock, record
+        self._lock = threading.Lock()
+        self._codes = ConsoleCodes(steady)
+        self._on_revoked: list[KeysListener] = []
+        self._held = {key.key_id: _held(key) for key in store.list_keys(ending_after=clock(), limit=MOST_KEYS)}
+
+    def on_revoked(self, listener: KeysListener) -> None:
+        """Call this function, from any thread, after keys were revoked."""
+        self._on_revoked.append(listener)
+
+    # Lookups, which read memory only
+
+    def principal_of(self, text: str) -> Principal:
+        """Return who calls with a key: its id and scopes.
+
+        Raises:
+            KeyInvalid: It is malformed, unknown, expired or revoked; one answer for all.
+        """
+        key_id, secret = parse_api_key(text)
+        held = self._held.get(key_id)
+        expected = _NO_SECRET if held is None else held.key.secret_sha256
+        is_it = hmac.compare_digest(expected, _sha256(secret))
+        if held is None or not is_it or held.key.expires_at <= self._clock():
+            raise key_invalid()
+        return held.principal
+
+    def find(self, key_id: str) -> ApiKey | None:
+        """Return a key that holds."""
+        held = self._held.get(key_id)
+        return held.key if held is not None and held.key.expires_at > self._clock() else None
+
+    def list(self) -> list[ApiKey]:
+        """Return the keys and sessions that hold, newest first."""
+        now = self._clock()
+        keys = [held.key for held in tuple(self._held.values()) if held.key.expires_at > now]
+        return sorted(keys, key=lambda key: (-key.created_at, key.key_id))
+
+    # Changes
+
+    def create(self, label: str, scopes: Collection[Scope], valid_s: float = KEY_S) -> tuple[ApiKey, str]:
+        """Make a key; returns it and its text, which is nowhere else.
+
+        Raises:
+            MalformedRequest: The label, the scopes or the time is outside its bounds.
+            ResourceExhausted: `MOST_KEYS` hold.
+        """
+        if not 1 <= len(label) <= MAX_LABEL or not label.isprintable():
+            raise MalformedRequest(f"label: it is not 1 to {MAX_LABEL} printable characters")
+        if not scopes:
+            raise MalformedRequest(f"scopes: name at least one of {', '.join(Scope)}")
+        if not SHORTEST_S <= valid_s <= LONGEST_S:  # false for NaN too
+            raise MalformedRequest(f"valid_s: it is not {SHORTEST_S:.0f} to {LONGEST_S:.0f} seconds")
+        now = self._clock()
+        return self._add(KEY, label, scopes, now, now + valid_s, "CreateKey")
+
+    def revoke(self, key_id: str) -> None:
+        """Revoke a key, with the sessions and console codes that it opened; once revoked it stays so.
+
+        Raises:
+            NotFound: There is no such key.
+        """
+        with self._lock:
+            found = self._store.find_key(key_id) if KEY_ID.fullmatch(key_id) else None
+            if found is None:
+                raise NotFound(f"there is no key {key_id[:100]!r}")
+            if found.revoked_at is not None:
+                return
+            opener = Principal(key_id=key_id).caller
+            sessions = [
+                held.key for held in self._held.values() if held.key.kind == SESSION and held.key.label == opener
+            ]
+            now = self._clock()
+            with self._store.transaction() as transaction:
+                for key in (found, *sessions):
+                    transaction.save_key(replace(key, revoked_at=now))
+                self._record(transaction, "RevokeKey", key_id)
+            self._codes.forget_of(key_id)
+            ended = {key_id, *(key.key_id for key in sessions)}
+            self._held = {name: held for name, held in self._held.items() if name not in ended}
+        for listener in self._on_revoked:
+            try:
+                listener(ended)
+            except Exception:
+                log.exception("revocation_listener_crashed")
+
+    def create_console_code(self, maker: Principal) -> str:
+        """Make a code that opens the console once, within `console_codes.CODE_S`.
+
+        The code is no mutation of the store, so the session that it gives is what the audit records.
+        """
+        with self._lock:
+            return self._codes.make(maker)
+
+    def redeem_console_code(self, code: str) -> tuple[ApiKey, str]:
+        """Make a session for a code; returns it and its text.
+
+        Raises:
+            KeyInvalid: The code is unknown, given or ended, or the key that made it does not hold any more.
+            ResourceExhausted: `MOST_KEYS` hold.
+        """
+        now = self._clock()
+        with self._lock:
+            maker = self._codes.take(code)
+        parent = None if maker is None else self.find(maker.key_id)
+        if maker is None or (maker.key_id and parent is None):
+            raise key_invalid()
+        ends_at = now + SESSION_S if parent is None else min(now + SESSION_S, parent.expires_at)
+        scopes = EVERY_SCOPE if maker.is_owner or maker.is_anyone else maker.scopes
+        return self._add(SESSION, maker.caller, scopes, now, ends_at, "RedeemConsoleCode", maker.key_id)
+
+    def _add(
+        self,
+        kind: str,
+        label: str,
+        scopes: Collection[Scope],
+        now: float,
+        ends_at: float,
+        method: str,
+        parent: str = "",
+    ) -> tuple[ApiKey, str]:
+        """Make and keep a key; a session's parent must still hold in the same step, as a revocation ends its sessions."""
+        with self._lock:
+            if parent and parent not in self._held:
+                raise key_invalid()
+            if len(self._held) >= MOST_KEYS:
+                self._held = {name: held for name, held in self._held.items() if held.key.expires_at > now}
+            if len(self._held) >= MOST_KEYS:
+                raise ResourceExhausted(f"{MOST_KEYS} keys hold; revoke those that nobody needs: fedplcc key list")
+            key_id, secret, text = new_api_key()
+            key = ApiKey(
+                key_id=key_id,
+                secret_sha256=_sha256(secret),
+                kind=kind,
+                label=label,
+                scopes=tuple(scope.value for scope in Scope if scope in scopes),
+                created_at=now,
+                expires_at=ends_at,
+            )
+            with self._store.transaction() as transaction:
+                transaction.forget_ended_keys(now - KEPT_S)
+                transaction.save_key(key)
+                self._record(transaction, method, key_id)
+            self._held = {**self._held, key_id: _held(key)}
+        return key, text
+
+
+def _held(key: ApiKey) -> _Held:
+    scopes = frozenset(Scope(scope) for scope in key.scopes)
+    return _Held(key, Principal(key_id=key.key_id, scopes=scopes))
+
+
+def _sha256(secret: bytes) -> str:
+    return hashlib.sha256(secret).hexdigest()

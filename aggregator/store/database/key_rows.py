@@ -1,0 +1,60 @@
+"""Rows of keys, and the reads and writes of them that are mixed into the SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Row, Table, delete, select
+
+from aggregator.store.base import ApiKey
+from aggregator.store.database import rows, schema
+
+
+class _Reader(Protocol):
+    def _reading(self) -> AbstractContextManager[Connection]: ...
+
+
+class _Writer(Protocol):
+    _connection: Connection
+
+    def _upsert(self, table: Table, values: Mapping[str, Any]) -> None: ...
+
+
+class KeyReads:
+    """Reads of a `Store` (see base.py) about keys."""
+
+    def find_key(self: _Reader, key_id: str) -> ApiKey | None:
+        """See `Store.find_key`."""
+        table = schema.api_keys
+        with self._reading() as connection:
+            row = connection.execute(select(table).where(table.c.key_id == key_id)).first()
+            return None if row is None else _key_of(row)
+
+    def list_keys(self: _Reader, *, ending_after: float, limit: int) -> list[ApiKey]:
+        """See `Store.list_keys`."""
+        table = schema.api_keys
+        query = select(table).where(table.c.expires_at > ending_after, table.c.revoked_at.is_(None))
+        with self._reading() as connection:
+            found = connection.execute(query.order_by(table.c.created_at.desc(), table.c.key_id).limit(limit))
+            return [_key_of(row) for row in found.all()]
+
+
+class KeyWrites:
+    """Writes of a `Transaction` (see base.py) about keys."""
+
+    def save_key(self: _Writer, key: ApiKey) -> None:
+        """See `Transaction.save_key`."""
+        values = asdict(key)
+        self._upsert(schema.api_keys, rows.sealed(schema.api_keys, values | {"scopes": list(key.scopes)}))
+
+    def forget_ended_keys(self: _Writer, before: float) -> None:
+        """See `Transaction.forget_ended_keys`."""
+        self._connection.execute(delete(schema.api_keys).where(schema.api_keys.c.expires_at < before))
+
+
+def _key_of(row: Row[Any]) -> ApiKey:
+    values = rows.checked(schema.api_keys, row)
+    return ApiKey(**values | {"scopes": tuple(values["scopes"])})

@@ -1,0 +1,96 @@
+"""`fedplcc key`: keys of people and programs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
+
+app = typer.Typer(help="Make, list and revoke the keys that a gateway asks for.", no_args_is_help=True)
+
+
+class ScopeName(StrEnum):
+    """What a key may do."""
+
+    READ = "read"
+    RESULTS = "results"
+    RUN = "run"
+    ADMIN = "admin"
+    METRICS = "metrics"
+
+
+@app.command(
+    epilog=examples(
+        "fedplcc key create dashboard --scope read", "fedplcc key create prometheus --scope metrics --valid 365d"
+    )
+)
+@explains_errors
+def create(
+    label: Annotated[str, typer.Argument(help="A name for people.", show_default=False)],
+    scope: Annotated[
+        list[ScopeName],
+        typer.Option(
+            help="What it may do; read, results, run and admin include those before them. May be repeated.",
+            show_default=False,
+        ),
+    ],
+    valid: Annotated[str, typer.Option(help="How long it holds: 30m, 24h or 90d.")] = "90d",
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+) -> int:
+    """Make a key and print it; it is shown this once and kept nowhere."""
+    import time
+
+    from fedplcc.command.durations import seconds_of
+    from fedplcc.remote.admin_calls import admin_calls
+
+    with admin_calls(state_dir) as calls:
+        key, text = calls.create_key(label, [name.value for name in scope], seconds_of(valid, "--valid"))
+    end = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(key.expires_at))
+    say(f"the key {key.key_id} may {', '.join(key.scopes)} until {end}; it is not shown again")
+    print(text)
+    return ExitCode.OK
+
+
+@app.command("list", epilog=examples("fedplcc key list", "fedplcc key list --json"))
+@explains_errors
+def list_(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+) -> int:
+    """List the keys and the console's sessions that hold, newest first; without their secrets."""
+    import json
+    import time
+    from dataclasses import asdict
+
+    from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.terminal.printable import printable
+
+    with admin_calls(state_dir) as calls:
+        keys = calls.keys()
+    if as_json:
+        print(json.dumps({"keys": [asdict(key) for key in keys]}, indent=2))
+        return ExitCode.OK
+    for key in keys:
+        end = time.strftime("%Y-%m-%d", time.gmtime(key.expires_at))
+        print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(key.label)}")
+    return ExitCode.OK
+
+
+@app.command(epilog=examples("fedplcc key revoke 0123456789ab"))
+@explains_errors
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key, as 'fedplcc key list' shows it.")],
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+) -> int:
+    """Revoke a key: it and the sessions that it opened are refused from now on, and their open streams end."""
+    from fedplcc.remote.admin_calls import admin_calls
+
+    with admin_calls(state_dir) as calls:
+        calls.revoke_key(key_id)
+    print(f"key {key_id} is revoked")
+    return ExitCode.OK

@@ -1,0 +1,92 @@
+"""`fedplcc login` and `fedplcc console`: what lets this user, or a browser, through a gateway."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.key import ScopeName
+from fedplcc.command.run import DEFAULT_GATEWAY, GatewayUrl, Insecure
+from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
+
+LOGIN_EXAMPLES = examples(
+    "fedplcc login", "fedplcc login --scope read --valid 7d", "fedplcc login --stdin --gateway fl.example.org:8080"
+)
+CONSOLE_EXAMPLES = examples("fedplcc console", "fedplcc console --no-browser")
+CONSOLE_FILE = "console.html"
+_MAX_LINE = 256
+
+
+@explains_errors
+def login(
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    scope: Annotated[
+        list[ScopeName] | None, typer.Option(help="What the key may do; admin and metrics if not given.")
+    ] = None,
+    valid: Annotated[str, typer.Option(help="How long the key holds: 30m, 24h or 90d.")] = "90d",
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Keep the key that stands in the first line of stdin; make none.")
+    ] = False,
+    insecure: Insecure = False,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+) -> int:
+    """Keep a key for a gateway, so that commands as 'fedplcc run list' are let through.
+
+    On the aggregator's host the owner of its state directory needs no key to make one. Elsewhere use --stdin.
+    """
+    from fedplcc.command.durations import seconds_of
+    from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.remote.own_keys import keep_key
+    from fedplcc.remote.rest_client import checked_url
+    from shared.identity.api_keys import parse_api_key
+
+    url = checked_url(gateway, insecure)
+    if stdin:
+        text = sys.stdin.readline(_MAX_LINE).strip()
+        key_id, _ = parse_api_key(text)
+    else:
+        scopes = [name.value for name in scope or (ScopeName.ADMIN, ScopeName.METRICS)]
+        label = f"login of {getpass.getuser()} on {socket.gethostname()}"[:64]
+        with admin_calls(state_dir) as calls:
+            key, text = calls.create_key(label, scopes, seconds_of(valid, "--valid"))
+        key_id = key.key_id
+    file = keep_key(url, text)
+    say(f"the key {key_id} for {url} is kept in {file}")
+    return ExitCode.OK
+
+
+@explains_errors
+def console(
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    no_browser: Annotated[
+        bool,
+        typer.Option("--no-browser", help="Print the address instead of opening it, for another machine's browser."),
+    ] = False,
+    insecure: Insecure = False,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+) -> int:
+    """Open the console in a browser: with a code that works once, within five minutes, for twelve hours."""
+    import html
+    import webbrowser
+
+    from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.remote.own_keys import write_private
+    from fedplcc.remote.rest_client import checked_url
+
+    url = checked_url(gateway, insecure)
+    with admin_calls(state_dir) as calls:
+        address = f"{url}/#code={calls.console_code()}"
+    if not no_browser:
+        # The browser gets the name of a private file: everybody on this machine sees the arguments of a process.
+        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n'
+        if webbrowser.open(write_private(CONSOLE_FILE, page.encode()).as_uri()):
+            say(f"the console opens in a browser: {url}")
+            return ExitCode.OK
+    print(address)
+    return ExitCode.OK

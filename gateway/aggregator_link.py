@@ -1,0 +1,76 @@
+"""The gateway's connection to the aggregator, made anew when its certificate is renewed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc.aio
+
+from gateway.routes.dependencies import Services
+from gateway.run_service import RunServiceClient
+from shared.config.settings import GatewaySettings
+from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.wire.channels import open_aio_channel
+from shared.wire.renewal import Renewal
+from shared.wire.tls import ClientTls
+
+DRAIN_S = 3600.0
+"""Longest time for which calls in progress go on over the connection of an older certificate."""
+
+
+class AggregatorLink:
+    """The connection that `Services.aggregator` uses; made and closed on the event loop."""
+
+    def __init__(self, settings: GatewaySettings, services: Services) -> None:
+        """Open the connection, and renew the gateway's certificate from now on if it has one.
+
+        Raises:
+            InvalidConfig: The certificate cannot be read.
+        """
+        self._settings, self._services = settings, services
+        self._loop = asyncio.get_running_loop()
+        self._draining: set[asyncio.Task[None]] = set()
+        self._renewal = self._held_renewal()
+        self._channel = self._open()
+        if self._renewal is not None:
+            self._renewal.start()
+
+    async def close(self) -> None:
+        """End every call and close the connections."""
+        if self._renewal is not None:
+            self._renewal.close()
+        for task in self._draining:
+            task.cancel()
+        await self._channel.close(None)
+
+    def _held_renewal(self) -> Renewal | None:
+        settings = self._settings
+        if settings.insecure or not (settings.state_dir / IDENTITY_FILE).is_file():
+            return None
+        return Renewal(
+            settings.state_dir,
+            settings.aggregator,
+            self._renewed,
+        )
+
+    def _open(self) -> grpc.aio.Channel:
+        settings, renewal = self._settings, self._renewal
+        channel = open_aio_channel(
+            settings.aggregator,
+            tls=None if renewal is None else ClientTls(lambda: renewal.held),
+            insecure=settings.insecure,
+            http_proxy=settings.http_proxy or "",
+            keepalive_s=settings.keepalive_s,
+        )
+        self._services.aggregator = RunServiceClient(channel, settings.aggregator)
+        return channel
+
+    def _renewed(self, _credentials: Credentials) -> None:
+        self._loop.call_soon_threadsafe(self._reopen)
+
+    def _reopen(self) -> None:
+        """Use a connection with the new certificate; what is in progress ends over the old one."""
+        old, self._channel = self._channel, self._open()
+        task = self._loop.create_task(old.close(DRAIN_S))
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)

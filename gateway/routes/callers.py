@@ -1,0 +1,57 @@
+"""Operations on the caller itself, and on sessions of the console."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import Request, Response
+
+from gateway.http.key_guard import SESSIONS_PATH, cookie_name
+from gateway.http.operations import Operations
+from gateway.routes.dependencies import Aggregator, services_of
+from shared import documents
+from shared.documents.document import utc_time
+from shared.errors import FailedPrecondition, KeyInvalid
+from shared.identity.api_keys import Scope
+
+OPERATIONS = Operations("callers")
+
+
+@OPERATIONS.add("GET", "/v1/me", refusals=(KeyInvalid,))
+async def get_caller(request: Request, aggregator: Aggregator) -> documents.Caller:
+    """Tell who makes this request, what it may do, and until when."""
+    if not services_of(request).federation:
+        scopes = [scope.value for scope in Scope]
+        return documents.Caller(
+            caller="anyone", label="", scopes=scopes, expires_at=None, federation="", is_insecure=True
+        )
+    found = await aggregator.get_caller()
+    return documents.Caller(
+        caller=found.caller,
+        label=found.label,
+        scopes=list(found.scopes),
+        expires_at=utc_time(found.expires_at) if found.expires_at else None,
+        federation=found.federation,
+        is_insecure=False,
+    )
+
+
+@OPERATIONS.add("POST", SESSIONS_PATH, status=204, refusals=(KeyInvalid, FailedPrecondition), http_refusals=(413,))
+async def open_console_session(
+    request: Request, aggregator: Aggregator, body: documents.ConsoleSessionRequest
+) -> Response:
+    """Open a session of the console for a code, as a cookie that scripts cannot read."""
+    federation = services_of(request).federation
+    if not federation:
+        raise FailedPrecondition("this gateway asks for no keys, so the console needs no session")
+    text, expires_at = await aggregator.redeem_console_code(body.code)
+    answer = Response(status_code=204, headers={"Cache-Control": "no-store"})
+    answer.set_cookie(
+        cookie_name(federation),
+        text,
+        max_age=max(0, int(expires_at - time.time())),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return answer

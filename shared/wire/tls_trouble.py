@@ -1,0 +1,230 @@
+"""Causes of a connection that TLS refuses.
+
+gRPC says "Socket closed" to the caller, and nothing to the server. So the caller looks itself: at its own certificate, at
+its clock, and at what answers at the address.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from shared.errors import AggregatorUnavailable, TlsFailed
+from shared.identity.certificates import AGGREGATOR_DNS
+from shared.wire.addresses import split_address
+from shared.wire.enrolment_clock import time_at
+from shared.wire.tls import HeldCertificate
+
+STEP_S = 3.0
+"""Longest wait for each step."""
+LOOK_AGAIN_S = 10.0
+"""Time for which a found cause is given again before it is looked for anew."""
+SKEW_S = 3600.0
+"""Least error of the own clock that is named as the cause: certificates begin two hours before they are issued."""
+CONNECT_BYTES = 8 << 10
+"""Most bytes of a proxy's answer to CONNECT."""
+
+
+class TlsTrouble:
+    """Cause of the failing connections to one address; any thread may ask."""
+
+    def __init__(self, address: str, held: Callable[[], HeldCertificate], *, http_proxy: str = "") -> None:
+        """Prepare.
+
+        Args:
+            address: HOST:PORT of the aggregator.
+            held: Returns the own certificate and the roots.
+            http_proxy: HOST:PORT of an HTTP proxy on the way; none if empty.
+        """
+        self._address, self._held, self._http_proxy = address, held, http_proxy
+        self._lock = threading.Lock()
+        self._found: tuple[float, str | None] | None = None
+
+    def explained(self, error: AggregatorUnavailable) -> AggregatorUnavailable:
+        """Return TlsFailed with the cause; the error itself where TLS is not the cause, or where none was found."""
+        with self._lock:  # one thread looks, the others wait for what it finds
+            if self._found is None or time.monotonic() >= self._found[0] + LOOK_AGAIN_S:
+                cause = cause_of_failure(self._address, self._held(), http_proxy=self._http_proxy)
+                self._found = (time.monotonic(), cause)
+            cause = self._found[1]
+        return error if cause is None else TlsFailed(cause)
+
+
+def cause_of_failure(
+    address: str, held: HeldCertificate, *, http_proxy: str = "", now: float | None = None
+) -> str | None:
+    """Return a sentence on why TLS with an address fails; None where nobody answers there, or TLS is not why.
+
+    Args:
+        address: HOST:PORT.
+        held: The own certificate and the roots.
+        http_proxy: HOST:PORT of an HTTP proxy on the way; none if empty.
+        now: Seconds since the epoch; the clock's if None.
+    """
+    now = time.time() if now is None else now
+    roots = x509.load_pem_x509_certificates(held.roots_pem)
+    clock = _clock_trouble(held.enrolment, roots, http_proxy, now)
+    if clock is not None:
+        return clock
+    own = x509.load_pem_x509_certificates(held.chain_pem)[0]
+    if now > own.not_valid_after_utc.timestamp():
+        return f"this side's certificate ended at {_at(own.not_valid_after_utc)}; it has to be renewed"
+    if now < own.not_valid_before_utc.timestamp():
+        return (
+            f"this side's certificate begins at {_at(own.not_valid_before_utc)}, and the clock here says "
+            f"{_at(datetime.fromtimestamp(now, UTC))}; set the clock"
+        )
+    try:
+        with (
+            dialled(address, http_proxy) as connection,
+            _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
+        ):
+            shown = secure.getpeercert(binary_form=True)
+    except ProxyRefused as error:
+        return str(error)
+    except ssl.SSLError as error:
+        return _handshake_trouble(address, error)
+    except ConnectionResetError:
+        return f"what answers at {address} ends the connection in the TLS handshake; a firewall may look into it"
+    except OSError:
+        return None
+    if shown is None:
+        return f"what answers at {address} shows no certificate"
+    return _certificate_trouble(address, x509.load_der_x509_certificate(shown), roots, now) or _refusal(
+        address, held, http_proxy
+    )
+
+
+class ProxyRefused(OSError):
+    """The HTTP proxy opens no tunnel."""
+
+
+def dialled(address: str, http_proxy: str = "") -> socket.socket:
+    """Return a TCP connection to HOST:PORT, through an HTTP proxy if one is named.
+
+    Raises:
+        ProxyRefused: The proxy opens no tunnel.
+        OSError: Nobody answers.
+    """
+    connection = socket.create_connection(split_address(http_proxy or address), STEP_S)
+    if http_proxy:
+        try:
+            connection.sendall(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+            answer = b""
+            while b"\r\n\r\n" not in answer and len(answer) < CONNECT_BYTES:
+                part = connection.recv(1)  # not one byte of what follows is read here
+                if not part:
+                    break
+                answer += part
+            status = answer.partition(b"\r\n")[0].decode("ascii", "replace")
+            if status.split(" ")[1:2] != ["200"]:
+                raise ProxyRefused(f"the HTTP proxy {http_proxy} opens no tunnel to {address}: {status[:100]!r}")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _context() -> ssl.SSLContext:
+    """Return a context that takes any certificate: what is shown is looked at afterwards, and nothing is told."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _handshake_trouble(address: str, error: ssl.SSLError) -> str:
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
+        return f"what answers at {address} speaks no TLS: is it another port, or was it started with --insecure?"
+    return f"the TLS handshake with {address} fails: {error.reason or type(error).__name__}"
+
+
+def _certificate_trouble(
+    address: str, shown: x509.Certificate, roots: list[x509.Certificate], now: float
+) -> str | None:
+    if not _is_issued(shown, roots):
+        issuer = shown.issuer.rfc4514_string()[:200] or "an unnamed issuer"
+        return f"TLS is intercepted by {issuer}; ask for an exception for {address}"
+    if not shown.not_valid_before_utc.timestamp() <= now <= shown.not_valid_after_utc.timestamp():
+        return (
+            f"the certificate of {address} is good from {_at(shown.not_valid_before_utc)} to "
+            f"{_at(shown.not_valid_after_utc)}, and the clock here says {_at(datetime.fromtimestamp(now, UTC))}; "
+            "set the clock that is wrong"
+        )
+    return None
+
+
+def _is_issued(shown: x509.Certificate, roots: list[x509.Certificate]) -> bool:
+    for root in roots:
+        with suppress(ValueError, TypeError, InvalidSignature):
+            shown.verify_directly_issued_by(root)
+            return True
+    return False
+
+
+def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None:
+    """Return what the server says to the own certificate; in TLS 1.3 it says it after the handshake."""
+    context = _context()
+    _load(context, held)
+    try:
+        with (
+            dialled(address, http_proxy) as connection,
+            context.wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
+        ):
+            # A server of HTTP/2 speaks first: its settings, or an alert.
+            if secure.recv(1):
+                return None
+    except ssl.SSLError as error:
+        return _handshake_trouble(address, error)
+    except OSError:
+        pass
+    # gRPC's servers say no reason: they end the connection.
+    own = x509.load_pem_x509_certificates(held.chain_pem)[0]
+    if not _is_issued(own, x509.load_pem_x509_certificates(held.roots_pem)):
+        return f"the aggregator at {address} does not take this side's certificate: another federation issued it"
+    return (
+        f"the aggregator at {address} does not take this side's certificate: its clock is wrong, or it dropped the root "
+        "that issued it; join again"
+    )
+
+
+def _load(context: ssl.SSLContext, held: HeldCertificate) -> None:
+    """Give a context the own certificate. The ssl module reads it from a file only, so the file is one in memory."""
+    file = os.memfd_create("certificate")
+    try:
+        with open(file, "wb", closefd=False) as out:
+            out.write(held.key_pem + b"\n" + held.chain_pem)
+        context.load_cert_chain(f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)
+
+
+def _clock_trouble(enrolment: str, roots: list[x509.Certificate], http_proxy: str, now: float) -> str | None:
+    if not enrolment:
+        return None
+    with (
+        suppress(OSError, ValueError),
+        dialled(enrolment, http_proxy) as connection,
+        _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
+    ):
+        shown = secure.getpeercert(binary_form=True)
+        if shown is not None and _is_issued(x509.load_der_x509_certificate(shown), roots):
+            ahead_s = now - time_at(secure)
+            if abs(ahead_s) >= SKEW_S:
+                way = "ahead of" if ahead_s > 0 else "behind"
+                return f"the clock here is {abs(ahead_s) / 3600:.1f} h {way} the aggregator's; set it"
+    return None
+
+
+def _at(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,49 @@
+"""A browser opens the console of a gateway that asks for keys, with a code of `fedplcc console`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.identity.keyed_federation import Keyed
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    with Keyed(tmp_path_factory.mktemp("keyed")) as federation:
+        federation.begin()
+        yield federation
+
+
+def test_a_code_opens_the_console_and_leaves_the_address(browser: Browser, keyed: Keyed) -> None:
+    code = keyed.code()
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        with page.expect_response("**/v1/console/sessions") as opened:
+            page.goto(f"{keyed.gateway_url}/#code={code}")
+        assert opened.value.status == 204
+        page.wait_for_url(f"{keyed.gateway_url}/#/")
+        with page.expect_response("**/v1/runs*") as listed:
+            page.reload()
+        assert listed.value.status == 200
+        assert code not in page.evaluate("location.href + JSON.stringify(history.state) + document.cookie")
+        assert page.evaluate("document.cookie") == ""
+        cookies = context.cookies()
+        assert [(cookie["httpOnly"], cookie["sameSite"]) for cookie in cookies] == [(True, "Strict")]
+        page.go_back()
+        assert code not in page.url
+    finally:
+        context.close()
+
+
+def test_without_a_code_the_console_says_what_opens_it(browser: Browser, keyed: Keyed) -> None:
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(keyed.gateway_url)
+        expect(page.locator("body")).to_contain_text("fedplcc console")
+    finally:
+        context.close()

@@ -1,0 +1,174 @@
+"""Keys, logins and the console of a real aggregator behind a real gateway, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.federation import tiny_federation
+from tests.support.identity.keyed_federation import Keyed
+
+ORIGIN = {"X-Fedplcc-Console": "1"}
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    with Keyed(tmp_path_factory.mktemp("keyed")) as federation:
+        federation.begin()
+        yield federation
+
+
+@pytest.fixture
+def http(keyed: Keyed) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=keyed.gateway_url, timeout=None, trust_env=False) as client:
+        yield client
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"]
+
+
+def test_only_probes_files_and_descriptions_are_open(http: httpx.Client) -> None:
+    paths = http.get("/openapi.json").json()["paths"]
+    for path in paths:
+        answer = http.get(path.replace("{run_id}", "r").replace("{code}", "INTERNAL"))
+        if path in ("/livez", "/readyz", "/v1/problems", "/v1/problems/{code}"):
+            assert answer.status_code == 200
+        elif path != "/v1/console/sessions":
+            assert refusal(answer) == (401, "KEY_INVALID"), path
+            assert answer.headers["www-authenticate"] == 'Bearer realm="fedplcc"'
+    assert http.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("key", ["fedpk_", "x" * 200, "fedpk_0123456789ab_" + "0" * 64 + "_00000000", "ü"])
+def test_a_malformed_key_is_refused(http: httpx.Client, key: str) -> None:
+    headers = [(b"Authorization", b"Bearer " + key.encode("latin-1"))]
+    assert refusal(http.get("/v1/runs", headers=headers)) == (401, "KEY_INVALID")
+
+
+def test_each_scope_allows_its_calls_and_those_below(keyed: Keyed, http: httpx.Client) -> None:
+    calls = {
+        "read": ("GET", "/v1/runs"),
+        "results": ("GET", "/v1/runs/absent/model"),
+        "run": ("POST", "/v1/runs/absent/stop"),
+        "metrics": ("GET", "/metrics"),
+    }
+    ladder = ["read", "results", "run", "admin"]
+    for held in (*ladder, "metrics"):
+        _, headers = keyed.new_key(held)
+        for wanted, (method, path) in calls.items():
+            answer = http.request(method, path, headers=headers)
+            may = held == wanted or (held in ladder and wanted in ladder and ladder.index(held) > ladder.index(wanted))
+            if may:
+                assert answer.status_code in (200, 404), (held, wanted, answer.text)
+            else:
+                assert refusal(answer) == (403, "SCOPE_MISSING"), (held, wanted)
+                assert "insufficient_scope" in answer.headers["www-authenticate"]
+
+
+def test_a_caller_learns_who_it_is(keyed: Keyed, http: httpx.Client) -> None:
+    key_id, headers = keyed.new_key("read", "metrics")
+    me = http.get("/v1/me", headers=headers).json()
+    assert (me["caller"], me["label"], me["scopes"]) == (f"key:{key_id}", "a test", ["read", "metrics"])
+    assert (me["federation"], me["is_insecure"]) == (keyed.authority.federation, False)
+
+
+def test_commands_are_let_through_after_a_login(keyed: Keyed) -> None:
+    arguments = ("run", "list", "--gateway", keyed.gateway_url)
+    refused = keyed.command(*arguments)
+    assert refused.returncode != 0
+    assert "fedplcc login" in refused.stderr
+    keyed.owner("login", "--gateway", keyed.gateway_url)
+    assert keyed.command(*arguments).returncode == 0
+    file = keyed.folder / "user" / "fedplcc" / "keys.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    file.chmod(0o644)
+    assert "chmod 600" in keyed.command(*arguments).stderr
+    file.unlink()
+
+
+def test_a_key_that_was_handed_over_is_kept_from_stdin(keyed: Keyed) -> None:
+    text = keyed.owner("key", "create", "handed over", "--scope", "read")
+    done = keyed.command("login", "--stdin", "--gateway", keyed.gateway_url, given=text + "\n")
+    assert done.returncode == 0, done.stderr
+    assert text not in done.stdout + done.stderr
+    assert keyed.command("run", "list", "--gateway", keyed.gateway_url).returncode == 0
+    (keyed.folder / "user" / "fedplcc" / "keys.json").unlink()
+
+
+def test_the_socket_is_the_owners_alone(keyed: Keyed) -> None:
+    state = keyed.folder / "aggregator"
+    path = Path(json.loads((state / "endpoint.json").read_text())["admin_socket"])
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_code_opens_one_session_in_a_cookie_that_scripts_cannot_read(keyed: Keyed, http: httpx.Client) -> None:
+    code = keyed.code()
+    answer = http.post("/v1/console/sessions", json={"code": code})
+    assert answer.status_code == 204
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"fedplcc-{keyed.authority.federation}=fedpk_")
+    assert {"HttpOnly", "SameSite=strict"} <= set(cookie.split("; "))
+    assert "Secure" not in cookie.split("; ")  # plain text on loopback
+    assert int(cookie.partition("Max-Age=")[2].partition(";")[0]) in range(12 * 3600 - 60, 12 * 3600 + 1)
+    assert http.get("/v1/me").json()["label"] == "owner"
+    assert refusal(http.post("/v1/runs/absent/stop")) == (403, "CROSS_ORIGIN")
+    assert refusal(http.post("/v1/runs/absent/stop", headers=ORIGIN)) == (404, "RUN_NOT_FOUND")
+    assert refusal(http.post("/v1/console/sessions", json={"code": code})) == (401, "KEY_INVALID")
+
+
+def test_an_event_stream_ends_with_its_key(keyed: Keyed, http: httpx.Client, data: Path) -> None:
+    key_id, headers = keyed.new_key("run")
+    document = tiny_federation.run_document(tiny_federation.document(data, run={"rounds": 2}))
+    created = http.post(
+        "/v1/runs", json=json.loads(document) if isinstance(document, str) else document, headers=headers
+    )
+    assert created.status_code == 202, created.text
+    run_id = created.json()["run_id"]
+    began = threading.Event()
+    revoking = threading.Thread(target=lambda: (began.wait(), keyed.owner("key", "revoke", key_id)))
+    revoking.start()
+    lines = []
+    with http.stream("GET", f"/v1/runs/{run_id}/events", headers={**headers, "Accept": "text/event-stream"}) as answer:
+        for line in answer.iter_lines():
+            lines.append(line)
+            if line.startswith("event: "):
+                began.set()
+    revoking.join()
+    assert "event: problem" in lines
+    assert '"KEY_INVALID"' in lines[lines.index("event: problem") + 1]
+    assert refusal(http.get("/v1/runs", headers=headers)) == (401, "KEY_INVALID")
+
+
+def test_no_secret_is_in_logs_processes_rest_or_the_database(keyed: Keyed, http: httpx.Client) -> None:
+    _, headers = keyed.new_key("admin", "metrics")
+    text = headers["Authorization"].split()[1]
+    code = keyed.code()
+    http.post("/v1/console/sessions", json={"code": code})
+    session = next(iter(http.cookies.values()))
+    http.get("/v1/runs/absent", headers=headers)
+    answers = "".join(
+        http.get(path, headers=headers).text for path in ("/v1/me", "/metrics", "/openapi.json", "/v1/runs")
+    )
+    processes = "".join(
+        Path(f"/proc/{process.pid}/cmdline").read_text() + Path(f"/proc/{process.pid}/environ").read_text()
+        for process in keyed.processes.values()
+    )
+    kept = "".join(
+        file.read_bytes().decode("latin-1")
+        for file in keyed.folder.rglob("*")
+        if file.is_file() and "user" not in file.parts
+    )
+    assert text.split("_")[1] in kept  # the search would find what is there
+    for secret in (text.split("_")[2], session.split("_")[2], code):
+        for what, where in (("answers", answers), ("processes", processes), ("files and logs", kept)):
+            assert secret not in where, what

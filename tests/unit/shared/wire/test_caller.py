@@ -1,0 +1,396 @@
+"""Certificates and keys at a real server: who is let in, who is refused and why, and whose streams end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from cryptography import x509
+from google.protobuf.message_factory import GetMessageClass
+
+from aggregator.servicer.round_service import RoundServicer
+from shared import errors
+from shared.gen.fedplcc.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    round_service_pb2,
+    round_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
+)
+from shared.identity.api_keys import SCOPE_OF_CALL, Scope, includes, roles_of
+from shared.identity.certificates import serial_of
+from shared.identity.names import Role
+from shared.identity.principals import Principal, current_principal
+from shared.wire.caller import KEY_METADATA, Callers
+from shared.wire.channels import open_aio_channel
+from shared.wire.server import RpcServer
+from shared.wire.statuses import translated
+from tests.support.federation.certificates import Held, TestAuthority
+
+WAIT_S = 20.0
+SERVICES = {
+    round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]: (
+        round_service_pb2_grpc.add_RoundServiceServicer_to_server
+    ),
+    run_service_pb2.DESCRIPTOR.services_by_name["RunService"]: run_service_pb2_grpc.add_RunServiceServicer_to_server,
+    admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"]: (
+        admin_service_pb2_grpc.add_AdminServiceServicer_to_server
+    ),
+}
+METHODS = {f"/{service.full_name}/{method.name}": method for service in SERVICES for method in service.methods}
+ROUND = [path for path in METHODS if "RoundService" in path]
+RUN = [path for path in METHODS if "RunService" in path]
+ADMIN = [path for path in METHODS if "AdminService" in path]
+
+
+class Recorder:
+    """A servicer of any service that writes down who calls what; its streams stay open while `is_open`."""
+
+    def __init__(self, service: Any, entered: list[tuple[str, Principal]]) -> None:
+        self.entered, self.is_open, self.begun = entered, False, asyncio.Semaphore(0)
+        for method in service.methods:
+            setattr(self, method.name, self._handler(method))
+
+    def _handler(self, method: Any) -> Callable[..., Any]:
+        answer = GetMessageClass(method.output_type)
+
+        async def unary(request: Any, context: Any) -> Any:
+            self.entered.append((method.name, current_principal.get()))
+            if method.client_streaming:
+                async for _ in request:
+                    await self._opened()
+            return answer()
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            self.entered.append((method.name, current_principal.get()))
+            yield answer()
+            await self._opened()
+
+        return stream if method.server_streaming else unary
+
+    async def _opened(self) -> None:
+        self.begun.release()
+        if self.is_open:
+            await asyncio.Event().wait()
+
+
+class Keys:
+    """Keys by text, all of one id."""
+
+    def __init__(self) -> None:
+        self.scopes: dict[str, frozenset[Scope]] = {}
+
+    def principal_of(self, text: str) -> Principal:
+        if text not in self.scopes:
+            raise errors.KeyInvalid("no such key")
+        return Principal(role=None, name="", serial="", key_id="k1", scopes=self.scopes[text], address="")
+
+
+class Served:
+    """A server with mutual TLS and every service that clients and gateways call."""
+
+    def __init__(self, authority: TestAuthority) -> None:
+        self.authority, self.keys = authority, Keys()
+        self.entered: list[tuple[str, Principal]] = []
+        self.refused: list[tuple[Principal, str, str]] = []
+        self.now = 0.0
+        self.callers = Callers(
+            authority.certificates,
+            self.keys,
+            refused=lambda principal, call, error: self.refused.append((principal, call.method, error.reason)),
+            steady=lambda: asyncio.get_running_loop().time() + self.now,
+        )
+        self.server = RpcServer("127.0.0.1", 0, tls=authority.server_tls(), callers=self.callers)
+        self.recorders = {service.name: Recorder(service, self.entered) for service in SERVICES}
+        self.port = 0
+
+    async def call(self, path: str, held: Held, *, key: str = "", request: bytes = b"") -> None:
+        """Make a call to its end; raises the error that it ends with."""
+        async with open_aio_channel(f"127.0.0.1:{self.port}", tls=held.tls) as channel:
+            with translated():
+                await drain(channel, path, key=key, request=request)
+
+
+async def drain(channel: grpc.aio.Channel, path: str, *, key: str = "", request: bytes = b"") -> None:
+    method, options = METHODS[path], {"timeout": WAIT_S, "metadata": ((KEY_METADATA, key),) if key else None}
+    given: Any = request
+    if method.client_streaming:
+
+        async def parts() -> AsyncIterator[bytes]:
+            yield request
+
+        given = parts()
+    kind = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
+    call = getattr(channel, kind)(path)(given, **options)
+    if method.server_streaming:
+        async for _ in call:
+            pass
+    else:
+        await call
+
+
+@contextlib.asynccontextmanager
+async def serving(authority: TestAuthority) -> AsyncIterator[Served]:
+    served = Served(authority)
+    for service, register in SERVICES.items():
+        served.server.add(register, served.recorders[service.name], service)
+    served.port = await served.server.start()
+    try:
+        yield served
+    finally:
+        await served.server.stop(0)
+
+
+@pytest.fixture(scope="module")
+def authority() -> TestAuthority:
+    return TestAuthority()
+
+
+async def reason_of(served: Served, path: str, held: Held, *, key: str = "") -> str:
+    try:
+        await served.call(path, held, key=key)
+    except errors.FedplccError as error:
+        return error.reason
+    return "OK"
+
+
+async def reasons(served: Served, paths: list[str], held: Held, *, key: str = "") -> dict[str, str]:
+    return {path: await reason_of(served, path, held, key=key) for path in paths}
+
+
+STRANGERS: dict[str, Callable[[TestAuthority], Held]] = {
+    "no": lambda authority: authority.certless(),
+    "a foreign": lambda authority: Held(
+        *_pair(TestAuthority("f0123456789abcde").issue(Role.CLIENT, "ann")), authority.roots_pem
+    ),
+    "an expired": lambda authority: authority.expired(Role.CLIENT, "ann"),
+    "a not yet valid": lambda authority: authority.not_yet_valid(Role.CLIENT, "ann"),
+}
+
+
+def _pair(held: Held) -> tuple[bytes, bytes]:
+    return held.key_pem, held.chain_pem
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_no_handler_of_any_rpc_is_entered_with_such_a_certificate(authority: TestAuthority, kind: str) -> None:
+    async def knock() -> None:
+        async with serving(authority) as served:
+            found = await reasons(served, list(METHODS), STRANGERS[kind](authority))
+            assert set(found.values()) == {"AGGREGATOR_UNAVAILABLE"}
+            assert len(found) == sum(len(service.methods) for service in SERVICES) >= 35
+            assert served.entered == []
+
+    asyncio.run(knock())
+
+
+def test_every_rpc_of_a_client_is_for_clients(authority: TestAuthority) -> None:
+    async def call_all() -> None:
+        async with serving(authority) as served:
+            ann, gateway = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.GATEWAY, "gate")
+            assert set((await reasons(served, ROUND, ann)).values()) == {"OK"}
+            assert {name for name, _ in served.entered} == {path.rpartition("/")[2] for path in ROUND}
+            assert {(who.role, who.name, who.address) for _, who in served.entered} == {
+                (Role.CLIENT, "ann", "127.0.0.1")
+            }
+            served.entered.clear()
+            for held in (gateway, authority.issue(Role.MONITOR, "m"), authority.server):
+                assert set((await reasons(served, ROUND, held)).values()) == {"ROLE_FORBIDDEN"}
+            assert served.entered == []
+
+    asyncio.run(call_all())
+
+
+def test_a_client_makes_no_call_of_gateways_but_those_about_itself(authority: TestAuthority) -> None:
+    async def call_all() -> None:
+        async with serving(authority) as served:
+            served.keys.scopes["all"] = frozenset({Scope.ADMIN})
+            found = await reasons(served, RUN + ADMIN, authority.issue(Role.CLIENT, "ann"), key="all")
+            about_itself = {path for path in ADMIN if Role.CLIENT in roles_of(path)}
+            assert len(about_itself) == 2
+            assert {path for path, reason in found.items() if reason == "OK"} == about_itself
+            assert {reason for path, reason in found.items() if path not in about_itself} == {"ROLE_FORBIDDEN"}
+
+    asyncio.run(call_all())
+
+
+def test_a_revoked_certificate_is_refused_by_every_rpc(authority: TestAuthority) -> None:
+    async def call_all() -> None:
+        async with serving(authority) as served:
+            for role in (Role.CLIENT, Role.GATEWAY):
+                held = authority.issue(role, "gone")
+                authority.revoked.add(serial(held))
+                assert set((await reasons(served, list(METHODS), held)).values()) == {"CERTIFICATE_REVOKED"}
+            assert served.entered == []
+            assert {(who.name, reason) for who, _, reason in served.refused} == {("gone", "CERTIFICATE_REVOKED")}
+
+    asyncio.run(call_all())
+
+
+def serial(held: Held) -> str:
+    return serial_of(x509.load_pem_x509_certificates(held.chain_pem)[0])
+
+
+@pytest.mark.parametrize("held_scope", [None, "wrong", *Scope])
+def test_a_gateway_can_do_what_the_key_that_it_passes_on_can(authority: TestAuthority, held_scope: str | None) -> None:
+    async def call_all() -> None:
+        async with serving(authority) as served:
+            gateway = authority.issue(Role.GATEWAY, "gate")
+            scopes = frozenset() if held_scope in (None, "wrong") else frozenset({Scope(held_scope)})
+            served.keys.scopes["key"] = scopes
+            key = {None: "", "wrong": "other"}.get(held_scope, "key")
+            found = await reasons(served, RUN + ADMIN, gateway, key=key)
+            for path, reason in found.items():
+                wanted = SCOPE_OF_CALL.get(path)
+                if held_scope == "wrong":
+                    expected = "KEY_INVALID"
+                elif wanted is None:
+                    expected = "OK"
+                elif held_scope is None:
+                    expected = "KEY_INVALID"
+                else:
+                    expected = "OK" if includes(scopes, wanted) else "SCOPE_MISSING"
+                assert reason == expected, path
+
+    asyncio.run(call_all())
+
+
+def test_every_rpc_of_a_client_compares_the_client_that_it_names(authority: TestAuthority) -> None:
+    async def call_all() -> None:
+        service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
+        server = RpcServer("127.0.0.1", 0, tls=authority.server_tls(), callers=Callers(authority.certificates))
+        # It has nothing to work with: a handler that did not compare first would crash.
+        nothing: Any = None
+        servicer = RoundServicer(nothing, nothing, 1.0)
+        server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, servicer, service)
+        port = await server.start()
+        try:
+            for method in service.methods:
+                request: Any = GetMessageClass(method.input_type)()
+                named = request if "client_id" in method.input_type.fields_by_name else request.header
+                named.client_id = "bob"
+                async with open_aio_channel(
+                    f"127.0.0.1:{port}", tls=authority.issue(Role.CLIENT, "ann").tls
+                ) as channel:
+                    path = f"/{service.full_name}/{method.name}"
+                    with pytest.raises(errors.IdentityMismatch, match="bob"), translated():
+                        await drain(channel, path, request=request.SerializeToString())
+        finally:
+            await server.stop(0)
+
+    asyncio.run(call_all())
+
+
+STREAMS = [path for path in ROUND if METHODS[path].client_streaming or METHODS[path].server_streaming]
+
+
+@contextlib.asynccontextmanager
+async def open_streams(served: Served, held: Held) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """One stream of each kind that a client opens, each in the middle."""
+    recorder = served.recorders["RoundService"]
+    recorder.is_open = True
+    tasks = [asyncio.create_task(served.call(path, held)) for path in STREAMS]
+    try:
+        for _ in tasks:
+            await asyncio.wait_for(recorder.begun.acquire(), WAIT_S)
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_revocation_ends_every_open_stream_of_its_holder_and_no_other(authority: TestAuthority) -> None:
+    async def revoke() -> None:
+        async with serving(authority) as served:
+            ann, bob = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.CLIENT, "bob")
+            async with open_streams(served, ann) as anns, open_streams(served, bob) as bobs:
+                assert len(anns) >= 4
+                authority.revoked.add(serial(ann))
+                await asyncio.to_thread(served.callers.look_again, [serial(ann)])
+                ended = await asyncio.wait_for(asyncio.gather(*anns, return_exceptions=True), WAIT_S)
+                assert [type(error) for error in ended] == [errors.CertificateRevoked] * len(anns)
+                assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_REVOKED"
+                assert not any(task.done() for task in bobs)
+
+    asyncio.run(revoke())
+
+
+def test_the_end_of_a_certificate_ends_its_streams(authority: TestAuthority) -> None:
+    async def wait_too_long() -> None:
+        async with serving(authority) as served:
+            ann, bob = authority.issue(Role.CLIENT, "ann", valid_s=3600.0), authority.issue(Role.CLIENT, "bob")
+            async with open_streams(served, ann) as anns, open_streams(served, bob) as bobs:
+                served.now = 4000.0
+                ended = await asyncio.wait_for(asyncio.gather(*anns, return_exceptions=True), WAIT_S)
+                assert [type(error) for error in ended] == [errors.CertificateExpired] * len(anns)
+                assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_EXPIRED"
+                assert not any(task.done() for task in bobs)
+
+    asyncio.run(wait_too_long())
+
+
+def test_a_stream_outlives_its_certificate_where_its_caller_has_shown_a_newer_one(authority: TestAuthority) -> None:
+    async def renew() -> None:
+        async with serving(authority) as served:
+            ann, newer = (authority.issue(Role.CLIENT, "ann", valid_s=valid_s) for valid_s in (3600.0, 7200.0))
+            async with open_streams(served, ann) as anns:
+                served.recorders["RoundService"].is_open = False
+                assert await reason_of(served, ROUND[0], newer) == "OK"
+                served.now = 4000.0
+                assert await reason_of(served, ROUND[0], ann) == "CERTIFICATE_EXPIRED"
+                served.callers.look_again()
+                await asyncio.sleep(0)
+                assert await reason_of(served, ROUND[0], newer) == "OK"
+                assert not any(task.done() for task in anns)
+
+    asyncio.run(renew())
+
+
+def test_the_end_of_a_key_ends_the_streams_that_it_opened(authority: TestAuthority) -> None:
+    async def revoke() -> None:
+        async with serving(authority) as served:
+            gateway, recorder = authority.issue(Role.GATEWAY, "gate"), served.recorders["RunService"]
+            served.keys.scopes["key"] = frozenset({Scope.READ})
+            recorder.is_open = True
+            task = asyncio.create_task(served.call("/fedplcc.v1.RunService/WatchRun", gateway, key="key"))
+            await asyncio.wait_for(recorder.begun.acquire(), WAIT_S)
+            del served.keys.scopes["key"]
+            served.callers.look_again()
+            with pytest.raises(errors.KeyInvalid):
+                await asyncio.wait_for(task, WAIT_S)
+
+    asyncio.run(revoke())
+
+
+def test_a_renewed_certificate_and_another_root_need_no_restart() -> None:
+    authority, later = TestAuthority(), TestAuthority("fedcba9876543210")
+
+    async def rotate() -> None:
+        async with serving(authority) as served:
+            ann = authority.issue(Role.CLIENT, "ann")
+            newer = later.issue(Role.CLIENT, "ann")
+            assert await reason_of(served, ROUND[0], newer) == "AGGREGATOR_UNAVAILABLE"
+            first = authority.roots_pem
+            authority.roots_pem += later.roots_pem
+            authority.server = later.server
+            assert await reason_of(served, ROUND[0], newer) == "OK"
+            assert await reason_of(served, ROUND[0], ann) == "AGGREGATOR_UNAVAILABLE", "it does not know the newer root"
+            assert await reason_of(served, ROUND[0], Held(*_pair(ann), authority.roots_pem)) == "OK"
+            async with open_aio_channel(
+                f"127.0.0.1:{served.port}", tls=Held(*_pair(ann), authority.roots_pem).tls
+            ) as channel:
+                await drain(channel, ROUND[0])
+                authority.roots_pem = authority.roots_pem.removeprefix(first)
+                served.callers.look_again()
+                await asyncio.sleep(0)
+                with pytest.raises(errors.Unauthenticated), translated():
+                    await drain(channel, ROUND[0])
+
+    asyncio.run(rotate())
