@@ -52,6 +52,7 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy .
 	@$(BIN)/lint-imports
+	@$(BIN)/bandit --quiet --configfile pyproject.toml --recursive aggregator fedplcc gateway shared trainer && echo "bandit: clean"
 	@$(BIN)/python protos/generate.py --check
 	@$(BIN)/python -m aggregator.store.generate --check
 	@$(BIN)/python -m docs.site.configuration --check

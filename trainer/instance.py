@@ -13,7 +13,7 @@ from shared.errors import InvalidConfig, StoreUnavailable
 from shared.process import disk
 from shared.process.disk import why_unusable
 
-TOKEN_FILE = "instance-token"
+TOKEN_FILE = "instance-token"  # nosec B105 # a file's name
 LOCK_FILE = "lock"
 
 

@@ -375,7 +375,7 @@ class Gateway:
 
     async def _pause(self, failures: int) -> None:
         first, longest = PAUSE_S
-        await self._sleep(min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0))
+        await self._sleep(min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0))  # nosec B311 # no secret
 
 
 class GatewayAbsent(Unavailable):

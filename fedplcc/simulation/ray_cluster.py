@@ -209,7 +209,7 @@ class RayPoolWorker:
 def _cleanup_process(folder: str) -> subprocess.Popen[bytes]:
     """Start a process that removes the cluster if this one is killed before it can do so."""
     command = [sys.executable, "-I", "-S", str(Path(ray_cleanup.__file__)), folder]
-    return subprocess.Popen(
+    return subprocess.Popen(  # nosec B603 # a command of ours, without a shell
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
 

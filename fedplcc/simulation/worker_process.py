@@ -108,7 +108,7 @@ def _started(module: str, threads: int) -> tuple[PipeLink, subprocess.Popen[byte
     level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
     command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(threads), level]
     with theirs:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # nosec B603 # a command of ours, without a shell
             [*guard, *command],
             stdin=subprocess.DEVNULL,
             stdout=STDERR,

@@ -70,7 +70,7 @@ async def follow_run(
     Raises:
         FedplccError: The history cannot be read, and a retry would not help.
     """
-    pauses = backoff(random.Random())
+    pauses = backoff(random.Random())  # nosec B311 # no secret
     while True:
         before = after
         try:
@@ -92,7 +92,7 @@ async def follow_run(
         except Unavailable as error:
             log.warning("history_interrupted", run_id=run_id, after=after, reason=error.reason, detail=error.detail)
         if after > before:
-            pauses = backoff(random.Random())
+            pauses = backoff(random.Random())  # nosec B311 # no secret
         await sleep(next(pauses))
 
 

@@ -112,7 +112,7 @@ class RoundServiceCalls:
         self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
         self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
         self.max_inline_bytes = 0
-        self.rng = rng or random.Random()
+        self.rng = rng or random.Random()  # nosec B311 # no secret
         self._open_one = lambda: open_channel(
             address,
             tls=tls,

@@ -194,4 +194,4 @@ def _summary(job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
 
 def _uses_seen_features(config: RunConfig) -> bool:
     """Whether prototypes are made of the features that training saw, not of a pass after it."""
-    return isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"
+    return isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"  # nosec B105

@@ -65,12 +65,12 @@ NUM_IDLE = 4
 """Reading connections that stay open; each thread may open one more."""
 
 NO_PSYCOPG = "PostgreSQL needs psycopg: pip install 'fedplcc[postgres]'"
-_LOCK = "737001, 1"
+_TAKE_LOCK = "SELECT pg_advisory_lock(737001, 1)"
 _LOCK_NOT_AVAILABLE = "55P03"
 HOLDER = text(
     "SELECT pid, application_name FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
     "AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    f"AND (classid, objid) = ({_LOCK})"
+    "AND (classid, objid) = (737001, 1)"
 )
 """Query for the holder of the lock."""
 _COUNT = (
@@ -246,7 +246,7 @@ class Postgres:
         """Take the lock; ends an earlier connection of this process whose loss the server has not noticed."""
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'")
         try:
-            connection.exec_driver_sql(f"SELECT pg_advisory_lock({_LOCK})")
+            connection.exec_driver_sql(_TAKE_LOCK)
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
