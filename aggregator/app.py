@@ -19,7 +19,6 @@ from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.identity.admissions import Admissions
-from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
 from aggregator.identity.authority import Authority
 from aggregator.metrics import AggregatorMetrics
 from aggregator.ports import Ports, Service
@@ -54,6 +53,7 @@ from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
+from shared.wire.addresses import is_loopback
 from shared.wire.caller import Callers, Certificates
 
 log = get_logger("aggregator.app")
@@ -227,7 +227,9 @@ class _Membership:
 
 def _membership(settings: AggregatorSettings, store: Store) -> _Membership | None:
     """Open the federation's authority; None where plain text is served."""
-    if settings.insecure or not (settings.state_dir / IDENTITY_FOLDER).is_dir():
+    if settings.insecure:
+        if not is_loopback(settings.host):
+            log.warning("serves_plain_text", host=settings.host, detail="anyone who reaches the port may call anything")
         return None
     authority = Authority.open(settings.state_dir)
     return _Membership(authority, Admissions(store, authority))

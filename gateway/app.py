@@ -27,6 +27,7 @@ from shared.errors import InvalidConfig
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
+from shared.wire.tls import require_identity
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""
@@ -106,8 +107,10 @@ async def serve(settings: GatewaySettings, ready: Callable[[Server, str], None] 
     """Serve until SIGTERM, SIGINT or `should_exit` of the server that `ready` receives with its URL.
 
     Raises:
-        InvalidConfig: The port is taken, or the address is not of this machine.
+        InvalidConfig: The port is taken, the address is not of this machine, or there is no certificate.
     """
+    if not settings.insecure:
+        require_identity(settings.state_dir)  # before the port is open, so that it is said at once
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     app = create_app(settings)
