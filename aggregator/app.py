@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +23,8 @@ from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
-from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
 from aggregator.identity.authority import Authority
+from aggregator.identity.gateway_invitation import GatewayInvitation
 from aggregator.identity.keys import Keys
 from aggregator.metrics import AggregatorMetrics
 from aggregator.ports import Ports, Service
@@ -51,6 +52,7 @@ from shared.gen.fedplcc.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
+from shared.identity.names import Role
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.disk import why_unusable
@@ -59,6 +61,7 @@ from shared.process.log import get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
+from shared.wire.addresses import is_loopback, join_address
 from shared.wire.caller import Callers, Certificates
 
 log = get_logger("aggregator.app")
@@ -75,6 +78,11 @@ BLOCKING_CALLS = 16
 """Threads that call the coordinator."""
 SHUTDOWN_GRACE_S = 2.0
 """Seconds that running calls get after a signal to end."""
+HERE = "127.0.0.1"
+EVERY_ADDRESS = ("0.0.0.0", "::")  # nosec B104 # compared, not bound
+"""Hosts of an aggregator that listens at all addresses of its machine; the gateway beside it dials loopback."""
+GATEWAY_LOOK_S = 5.0
+"""Time between two looks whether the federation has a gateway."""
 COLLECTION_S = 60.0
 """Longest time between two checks for garbage."""
 
@@ -171,7 +179,7 @@ async def _serve(settings: AggregatorSettings) -> int:
     coordinator = await asyncio.to_thread(make)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
-    membership = await asyncio.to_thread(_membership, settings, store, audit)
+    membership = await asyncio.to_thread(_membership, settings, store, coordinator, audit)
     ports = _ports(settings, metrics, membership, audit)
     ports.add(
         (
@@ -209,10 +217,12 @@ async def _serve(settings: AggregatorSettings) -> int:
         aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
+        inviting = asyncio.create_task(_keep_gateway_invited(settings, membership, ports))
         ticking = asyncio.create_task(_tick(coordinator, membership, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
         ticking.cancel()
+        inviting.cancel()
         # Streams end with a reason before the server stops; otherwise they would hold it for the whole grace period.
         await ports.announce_stop()
         wakeups.close()
@@ -242,9 +252,13 @@ class _Membership:
     socket: AdminSocket
 
 
-def _membership(settings: AggregatorSettings, store: Store, audit: Audit) -> _Membership | None:
+def _membership(
+    settings: AggregatorSettings, store: Store, coordinator: Coordinator, audit: Audit
+) -> _Membership | None:
     """Open the federation's authority; None where plain text is served."""
-    if settings.insecure or not (settings.state_dir / IDENTITY_FOLDER).is_dir():
+    if settings.insecure:
+        if not is_loopback(settings.host):
+            log.warning("serves_plain_text", host=settings.host, detail="anyone who reaches the port may call anything")
         return None
     authority = Authority.open(settings.state_dir)
 
@@ -254,6 +268,12 @@ def _membership(settings: AggregatorSettings, store: Store, audit: Audit) -> _Me
     admissions, keys = Admissions(store, authority, record=record), Keys(store, record=record)
     certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
     callers = Callers(certificates, keys, refused=into_audit(audit))
+
+    def end_lease(role: Role, name: str) -> None:
+        if role is Role.CLIENT:
+            coordinator.end_lease(name)
+
+    admissions.on_holder_ended(end_lease)
     admissions.on_revoked(callers.look_again)
     keys.on_revoked(callers.look_again)
     admin = AdminServicer(admissions, lambda: authority.enrolment_sha256, keys, authority.federation, audit)
@@ -291,6 +311,28 @@ def _ports(
 def _administration(servicer: AdminServicer | AuditServicer) -> Service:
     register = admin_service_pb2_grpc.add_AdminServiceServicer_to_server
     return Service(register, servicer, admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"])
+
+
+async def _keep_gateway_invited(settings: AggregatorSettings, membership: _Membership | None, ports: Ports) -> None:
+    """Keep an invitation in the state directory while the federation has no gateway."""
+    if membership is None:
+        return
+    host = HERE if settings.host in EVERY_ADDRESS else settings.host
+    invitation = GatewayInvitation(
+        settings.state_dir,
+        membership.admissions,
+        lambda: join_address(host, ports.enrol_port or 0),
+        lambda: membership.authority.enrolment_sha256,
+        time.time,
+    )
+    while True:
+        try:
+            await control_call(invitation.look)
+        except StoreUnavailable as error:
+            log.error("store_unavailable", detail=error.detail)
+        except Exception:
+            log.exception("invitation_crashed")
+        await asyncio.sleep(GATEWAY_LOOK_S)
 
 
 async def _tick(coordinator: Coordinator, membership: _Membership | None, audit: Audit, interval_s: float) -> None:

@@ -140,7 +140,7 @@ def serve(control: Connection, state: Path, file: Path) -> None:
     threading.Thread(target=follow, daemon=True).start()
     threading.Thread.run = profiled  # type: ignore[method-assign, assignment]
     profiles.append(cProfile.Profile(time.thread_time))
-    profiles[0].runcall(aggregator, ["--state-dir", str(state), "--port", "0", "--metrics-port", "0"])
+    profiles[0].runcall(aggregator, ["--insecure", "--state-dir", str(state), "--port", "0", "--metrics-port", "0"])
     threading.Thread.run = run  # type: ignore[method-assign]
     stats = pstats.Stats(profiles[0])
     for profiler in profiles[1:]:

@@ -9,10 +9,10 @@ import grpc.aio
 from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
 from shared.config.settings import GatewaySettings
-from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.identity.credentials import Credentials
 from shared.wire.channels import open_aio_channel
 from shared.wire.renewal import Renewal
-from shared.wire.tls import ClientTls
+from shared.wire.tls import ClientTls, require_identity
 
 DRAIN_S = 3600.0
 """Longest time for which calls in progress go on over the connection of an older certificate."""
@@ -22,10 +22,10 @@ class AggregatorLink:
     """The connection that `Services.aggregator` uses; made and closed on the event loop."""
 
     def __init__(self, settings: GatewaySettings, services: Services) -> None:
-        """Open the connection, and renew the gateway's certificate from now on if it has one.
+        """Open the connection, and renew the gateway's certificate from now on.
 
         Raises:
-            InvalidConfig: The certificate cannot be read.
+            InvalidConfig: There is no certificate, or it cannot be read.
         """
         self._settings, self._services = settings, services
         self._loop = asyncio.get_running_loop()
@@ -45,8 +45,9 @@ class AggregatorLink:
 
     def _held_renewal(self) -> Renewal | None:
         settings = self._settings
-        if settings.insecure or not (settings.state_dir / IDENTITY_FILE).is_file():
+        if settings.insecure:
             return None
+        require_identity(settings.state_dir)
         return Renewal(
             settings.state_dir,
             settings.aggregator,

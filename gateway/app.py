@@ -20,6 +20,7 @@ from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
 from gateway.http.server import Server, listen
+from gateway.joining import join_by_file
 from gateway.routes import audit, callers, clients, events, models, results, runs, service
 from gateway.routes.dependencies import Services
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
@@ -29,6 +30,7 @@ from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
+from shared.wire.tls import require_identity
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""
@@ -127,8 +129,11 @@ async def serve(settings: GatewaySettings, ready: Callable[[Server, str], None] 
     """Serve until SIGTERM, SIGINT or `should_exit` of the server that `ready` receives with its URL.
 
     Raises:
-        InvalidConfig: The port is taken, or the address is not of this machine.
+        InvalidConfig: The port is taken, the address is not of this machine, or there is no certificate.
     """
+    if not settings.insecure:
+        await asyncio.to_thread(join_by_file, settings)
+        require_identity(settings.state_dir)  # before the port is open, so that it is said at once
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     app = create_app(settings)

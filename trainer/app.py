@@ -12,7 +12,6 @@ from types import FrameType
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import TrainerSettings, limit_threads
 from shared.errors import FedplccError, StoreUnavailable
-from shared.identity.credentials import IDENTITY_FILE
 from shared.process.allocator import keep_freed_memory
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import bind, get_logger, set_up
@@ -20,7 +19,7 @@ from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import TRAINER_FILES, require
 from shared.version import VERSION
 from shared.wire.renewal import Renewal
-from shared.wire.tls import ClientTls
+from shared.wire.tls import ClientTls, require_identity
 from trainer.audit_witness import AuditWitness
 from trainer.instance import held_state_dir
 
@@ -124,13 +123,14 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
 
 
 def _renewal_of(settings: TrainerSettings, on_renewed: Callable[[], None]) -> Renewal | None:
-    """Return the client's certificate, which is renewed in time; None where plain text is spoken.
+    """Return the client's certificate, which is renewed in time; None with --insecure.
 
     Raises:
-        InvalidConfig: The certificate cannot be read.
+        InvalidConfig: There is no certificate, or it cannot be read.
     """
-    if settings.insecure or not (settings.state_dir / IDENTITY_FILE).is_file():
+    if settings.insecure:
         return None
+    require_identity(settings.state_dir)
     return Renewal(settings.state_dir, settings.aggregator, lambda _renewed: on_renewed())
 
 

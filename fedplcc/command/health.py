@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,7 +31,13 @@ def health(
         bool,
         typer.Option("--insecure", envvar="FEDPLCC_INSECURE", help="Accept plain text to another machine."),
     ] = False,
+    identity: Annotated[
+        Path | None,
+        typer.Option(help="identity.pem of a member, for gRPC over TLS; plain text if not given.", show_default=False),
+    ] = None,
 ) -> int:
     """Ask a service whether it serves: exit code 0 if it does, 1 if it does not, 3 if nobody answers."""
-    print(f"{first_serving(addresses, service=service, timeout_s=timeout_s, insecure=insecure)} serves")
+    print(
+        f"{first_serving(addresses, service=service, timeout_s=timeout_s, insecure=insecure, identity=identity)} serves"
+    )
     return ExitCode.OK

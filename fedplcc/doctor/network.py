@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 from fedplcc.doctor.findings import Finding, Subject, ok, problem, warning
 from shared.errors import FedplccError
+from shared.identity.credentials import IDENTITY_FILE
 from shared.version import VERSION
 from shared.wire.addresses import split_address
 
@@ -18,6 +20,8 @@ SKEW_S = 30.0
 """Least difference of two hosts' clocks that is reported."""
 CHEAP_CALL = "/fedplcc.v1.RunService/ListClients"
 """A call that changes nothing and takes an empty message."""
+CALL_OF_ANY_ROLE = "/fedplcc.v1.AdminService/GetCaller"
+"""Such a call for who has a certificate."""
 
 
 def aggregator(subject: Subject) -> Iterator[Finding]:
@@ -30,13 +34,14 @@ def aggregator(subject: Subject) -> Iterator[Finding]:
     try:
         host, port = split_address(address, "--aggregator")
         yield from _reached(subject, "aggregator", host, port)
-        first_serving([address], timeout_s=TIMEOUT_S, insecure=subject.insecure)
+        identity = _identity(subject)
+        first_serving([address], timeout_s=TIMEOUT_S, insecure=subject.insecure, identity=identity)
     except _Unreached as unreached:
         yield unreached.finding
     except FedplccError as error:
         yield problem("aggregator", error.detail)
     else:
-        yield _same_version("aggregator", f"{address} serves", _version_of(address))
+        yield _same_version("aggregator", f"{address} serves", _version_of(address, identity))
 
 
 def gateway(subject: Subject) -> Iterator[Finding]:
@@ -98,14 +103,25 @@ def _reached(subject: Subject, what: str, host: str, port: int) -> Iterator[Find
     yield ok(what, f"{host} is {', '.join(addresses)}, port {port} is open")
 
 
-def _version_of(address: str) -> str | None:
+def _identity(subject: Subject) -> Path | None:
+    """Return the file of the certificate in the state directory; None if there is none."""
+    file = subject.state / IDENTITY_FILE
+    return file if file.is_file() and not subject.insecure else None
+
+
+def _version_of(address: str, identity: Path | None) -> str | None:
     """The aggregator's version, from the metadata of an answer."""
     import grpc
 
+    from shared.identity.credentials import Credentials
+    from shared.wire.channels import open_channel
     from shared.wire.interceptor import VERSION_KEY
+    from shared.wire.tls import ClientTls
 
-    with grpc.insecure_channel(address, options=(("grpc.enable_http_proxy", 0),)) as channel:
-        call: Any = channel.unary_unary(CHEAP_CALL, bytes, bytes)  # an empty message is no byte, the answer's are left
+    tls = None if identity is None else ClientTls(lambda: Credentials.load(identity))
+    with open_channel(address, tls=tls, insecure=True) as channel:
+        method = CHEAP_CALL if identity is None else CALL_OF_ANY_ROLE
+        call: Any = channel.unary_unary(method, bytes, bytes)  # an empty message is no byte, the answer's are left
         try:
             _answer, state = call.with_call(b"", timeout=TIMEOUT_S)
         except grpc.RpcError:

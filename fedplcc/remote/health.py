@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
-from shared.errors import FailedPrecondition, FedplccError, InvalidConfig, Unavailable
-from shared.wire.addresses import is_loopback, join_address, require_secure, split_address
+from shared.errors import FailedPrecondition, FedplccError, InvalidConfig, TlsFailed, Unavailable
+from shared.wire.addresses import is_loopback, require_secure, split_address
 
 READY_PATH = "/readyz"
 """What a gateway is asked if the URL names no path."""
@@ -16,7 +17,12 @@ MAX_ANSWER_BYTES = 64 << 10
 
 
 def first_serving(
-    addresses: Sequence[str], *, service: str = "", timeout_s: float = 6.0, insecure: bool = False
+    addresses: Sequence[str],
+    *,
+    service: str = "",
+    timeout_s: float = 6.0,
+    insecure: bool = False,
+    identity: Path | None = None,
 ) -> str:
     """Return the first address that serves.
 
@@ -25,9 +31,10 @@ def first_serving(
         service: The gRPC service to ask for; "" is the whole process.
         timeout_s: Seconds for each address to answer in.
         insecure: Whether plain text is accepted off loopback.
+        identity: File with the certificate for gRPC over TLS; plain text if None.
 
     Raises:
-        InvalidConfig: One is no such address, or is off loopback without `insecure`.
+        InvalidConfig: One is no such address, or is off loopback in plain text without `insecure`; or the file is none.
         FailedPrecondition: None serves, but one answers.
         Unavailable: Nobody answers.
     """
@@ -37,7 +44,7 @@ def first_serving(
             if "://" in address:
                 asyncio.run(_ask_gateway(address, timeout_s=timeout_s, insecure=insecure))
             else:
-                _ask_grpc(address, service, timeout_s=timeout_s, insecure=insecure)
+                _ask_grpc(address, service, timeout_s=timeout_s, insecure=insecure, identity=identity)
         except (FailedPrecondition, Unavailable) as error:
             refusals.append(error)
         else:
@@ -46,17 +53,30 @@ def first_serving(
     raise next((error for error in refusals if isinstance(error, FailedPrecondition)), refusals[0])
 
 
-def _ask_grpc(address: str, service: str, *, timeout_s: float, insecure: bool) -> None:
-    host, port = split_address(address, "address")
-    require_secure(host, insecure=insecure, what=f"asking {address}")
+def _ask_grpc(address: str, service: str, *, timeout_s: float, insecure: bool, identity: Path | None) -> None:
+    host, _port = split_address(address, "address")
+    require_secure(host, insecure=insecure or identity is not None, what=f"asking {address}")
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    with grpc.insecure_channel(join_address(host, port), options=(("grpc.enable_http_proxy", 0),)) as channel:
+    from shared.identity.credentials import Credentials
+    from shared.wire.channels import open_channel
+    from shared.wire.tls import ClientTls
+    from shared.wire.tls_trouble import cause_of_failure, speaks_tls
+
+    held = None if identity is None else Credentials.load(identity)
+    tls = None if held is None else ClientTls(lambda: held)
+    with open_channel(address, tls=tls, insecure=True) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                cause = None if held is None else cause_of_failure(address, held)
+                if held is None and speaks_tls(address):
+                    cause = f"{address} speaks TLS: give --identity FILE, or ask its health port"
+                if cause is not None:
+                    raise TlsFailed(cause) from error
             raise _grpc_refusal(address, service, error.code(), timeout_s) from error
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise FailedPrecondition(f"{address} answers but does not serve now; its log says why")

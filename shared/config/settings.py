@@ -44,13 +44,20 @@ OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
 """A TCP port, or "off"."""
 
 
-def _address_of_proxy(value: str | None) -> str | None:
+def _of_aggregator(value: str) -> str:
+    split_address(value)
+    return value
+
+
+def _of_proxy(value: str | None) -> str | None:
     if value is not None:
         split_address(value, "http_proxy")
     return value
 
 
-ProxyAddress = Annotated[str | None, BeforeValidator(_off), AfterValidator(_address_of_proxy)]
+Address = Annotated[str, AfterValidator(_of_aggregator)]
+"""HOST:PORT."""
+ProxyAddress = Annotated[str | None, BeforeValidator(_off), AfterValidator(_of_proxy)]
 """HOST:PORT, or "off"."""
 
 
@@ -116,7 +123,7 @@ class Settings(BaseSettings):
     metrics_host: str = "127.0.0.1"
     """Address at which /metrics is served."""
     insecure: bool = False
-    """Whether plain text is accepted off loopback."""
+    """Whether plain text is spoken and anyone may call anything, on a trusted network; TLS otherwise."""
     log_level: Level = "info"
     """Lowest level that is logged."""
     keepalive_s: float = Field(30.0, ge=1, le=3600)
@@ -174,11 +181,6 @@ class AggregatorSettings(Settings):
     client_metrics: int = Field(256, ge=0, le=10_000)
     """Most clients with metrics of their own, labelled with their id (connected, speed, memory); 0 for none."""
 
-    @model_validator(mode="after")
-    def _plain_text_stays_home(self) -> Self:
-        require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
-        return self
-
 
 class GatewaySettings(Settings):
     """Settings of the gateway, which serves /metrics on its own port."""
@@ -189,12 +191,15 @@ class GatewaySettings(Settings):
     """Address to listen at."""
     port: Port = 8080
     """Port to listen at."""
-    aggregator: str = "127.0.0.1:50051"
+    aggregator: Address = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
     http_proxy: ProxyAddress = None
     """HOST:PORT of an HTTP proxy that opens the tunnel to the aggregator (CONNECT); none if not set."""
     state_dir: Path = Path("fedplcc-state/gateway")
     """Folder of the gateway's certificate."""
+    join_file: Path = Path("fedplcc-state/aggregator/gateway.join")
+    """File with the invitation by which the gateway joins at its first start; an aggregator without a gateway keeps one in
+    its state directory."""
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
@@ -218,9 +223,6 @@ class GatewaySettings(Settings):
     @model_validator(mode="after")
     def _plain_text_stays_home(self) -> Self:
         require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
-        require_secure(
-            split_address(self.aggregator)[0], insecure=self.insecure, what=f"the aggregator at {self.aggregator}"
-        )
         return self
 
 
@@ -229,7 +231,7 @@ class TrainerSettings(Settings):
 
     table = "trainer"
 
-    aggregator: str = "127.0.0.1:50051"
+    aggregator: Address = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
     http_proxy: ProxyAddress = None
     """HOST:PORT of an HTTP proxy that opens the tunnel to the aggregator (CONNECT); none if not set."""
@@ -285,19 +287,6 @@ class TrainerSettings(Settings):
             client = values["client"] if isinstance(values.get("client"), str) else "client"
             return {"domain": client, "state_dir": Path("fedplcc-state") / f"trainer-{client}", **values}
         return values
-
-    @field_validator("aggregator")
-    @classmethod
-    def _an_address(cls, address: str) -> str:
-        split_address(address)
-        return address
-
-    @model_validator(mode="after")
-    def _plain_text_stays_home(self) -> Self:
-        require_secure(
-            split_address(self.aggregator)[0], insecure=self.insecure, what=f"the aggregator at {self.aggregator}"
-        )
-        return self
 
 
 def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> _Kind:

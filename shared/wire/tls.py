@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import grpc
+
+from shared.errors import InvalidConfig
+from shared.identity.credentials import IDENTITY_FILE
 
 
 class HeldCertificate(Protocol):
@@ -81,3 +85,16 @@ class ClientTls:
         """Return credentials for one channel; they stay as they are when the certificate is renewed."""
         held = self.held()
         return grpc.ssl_channel_credentials(held.roots_pem, held.key_pem, held.chain_pem)
+
+
+def require_identity(state_dir: Path) -> None:
+    """Refuse to go on without the certificate of a member.
+
+    Raises:
+        InvalidConfig: There is none in its state directory: it has not joined.
+    """
+    if not (state_dir / IDENTITY_FILE).is_file():
+        raise InvalidConfig(
+            f"there is no certificate in {state_dir}: join the federation with `fedplcc join`, or use --insecure for plain "
+            "text on a trusted network"
+        )

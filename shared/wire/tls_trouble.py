@@ -104,6 +104,15 @@ def cause_of_failure(
     )
 
 
+def speaks_tls(address: str) -> bool:
+    """Whether something at HOST:PORT answers a TLS handshake."""
+    try:
+        with dialled(address) as connection, _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS):
+            return True
+    except OSError:
+        return False
+
+
 class ProxyRefused(OSError):
     """The HTTP proxy opens no tunnel."""
 

@@ -79,7 +79,8 @@ def served(tmp_path: Path) -> Federation:
 
 
 def test_without_a_certificate_only_admission_is_open_and_health_on_loopback(served: Federation) -> None:
-    (served.folder / "aggregator").mkdir(mode=0o700)
+    for name in ("aggregator", "other"):
+        (served.folder / name).mkdir(mode=0o700)
     authority = Authority.open(served.folder / "aggregator")
     with served:
         start(served, ClientTls(lambda: issued(authority, Role.MONITOR, "watch")))
@@ -100,6 +101,15 @@ def test_without_a_certificate_only_admission_is_open_and_health_on_loopback(ser
                 strange.Join(round_service_pb2.JoinRequest(client_id="ann"), timeout=20)
             assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
         assert first_serving([f"127.0.0.1:{found['health_port']}"])
+        with pytest.raises(errors.TlsFailed, match="speaks TLS: give --identity"):
+            first_serving([served.address])
+        member = served.folder / IDENTITY_FILE
+        issued(authority, Role.CLIENT, "ann").save(member)
+        assert first_serving([served.address], identity=member)
+        stranger = Authority.open(served.folder / "other")
+        issued(stranger, Role.CLIENT, "ann").save(member)
+        with pytest.raises(errors.TlsFailed, match="TLS is intercepted by"):
+            first_serving([served.address], identity=member)
 
 
 def test_a_trainer_with_another_clients_certificate_says_so_and_ends(served: Federation) -> None:

@@ -65,7 +65,6 @@ def test_the_process_ends_with_2_when_its_port_is_taken(taken_port: int, capfd: 
     ("arguments", "words"),
     [
         (["--host", "0.0.0.0"], "--insecure"),
-        (["--aggregator", "10.0.0.7:50051"], "--insecure"),
         (["--aggregator", "nowhere"], "HOST:PORT"),
         (["--port", "70000"], "port"),
         (["--config", "/no/such/file.toml"], "cannot read"),

@@ -94,8 +94,7 @@ def test_what_cuda_may_see_is_read_entry_by_entry(
         (AggregatorSettings, {"max_chunk_bytes": 5}, ["max_chunk_bytes", "5", "1024"]),
         (AggregatorSettings, {"log_level": "loud"}, ["log_level", "loud", "debug"]),
         (AggregatorSettings, {"colour": "red"}, ["colour"]),
-        (AggregatorSettings, {"host": "0.0.0.0"}, ["0.0.0.0", "--insecure"]),
-        (GatewaySettings, {"aggregator": "example.org:50051"}, ["example.org:50051", "--insecure"]),
+        (GatewaySettings, {"host": "0.0.0.0"}, ["0.0.0.0", "--insecure"]),
         (GatewaySettings, {"aggregator": "example.org"}, ["example.org", "HOST:PORT"]),
         (TrainerSettings, {}, ["client is missing; give --client or set FEDPLCC_CLIENT", "--data or set FEDPLCC_DATA"]),
         (TrainerSettings, {**TRAINER, "client": "../x"}, ["client", "../x"]),
@@ -109,7 +108,7 @@ def test_what_cuda_may_see_is_read_entry_by_entry(
             ["allow_code", "package.module:factory"],
         ),
         (TrainerSettings, {**TRAINER, "allow_download": ["resnet18"]}, ["allow_download", "timm:NAME"]),
-        (TrainerSettings, {**TRAINER, "aggregator": "10.0.0.1:50051"}, ["10.0.0.1", "--insecure"]),
+        (TrainerSettings, {**TRAINER, "http_proxy": "here"}, ["http_proxy", "HOST:PORT"]),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value_and_what_it_may_be(

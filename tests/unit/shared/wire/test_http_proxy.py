@@ -24,6 +24,10 @@ async def proxy(status: str = "200 Connection established") -> AsyncIterator[tup
     """An HTTP proxy that opens tunnels; yields its address and the targets that were asked for."""
     asked: list[str] = []
 
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            await tunnel(reader, writer)
+
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         target = head.split(" ")[1]
@@ -43,7 +47,7 @@ async def proxy(status: str = "200 Connection established") -> AsyncIterator[tup
                 await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(tunnel, "127.0.0.1", 0)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
     finally:
