@@ -204,7 +204,7 @@ async def _serve(settings: AggregatorSettings) -> int:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
         metrics_port = scraped.port if scraped is not None else None
         admin_socket = None if membership is None else membership.socket.path
-        _write_endpoint(settings.state_dir, ports, metrics_port, admin_socket)
+        _write_endpoint(settings, ports, metrics_port, admin_socket)
         where = {
             "host": settings.host,
             "port": ports.port,
@@ -386,8 +386,11 @@ def _make_room(folder: Path) -> None:
         raise StoreUnavailable(why_unusable(folder, error)) from error
 
 
-def _write_endpoint(folder: Path, ports: Ports, metrics_port: int | None, admin_socket: Path | None) -> None:
+def _write_endpoint(
+    settings: AggregatorSettings, ports: Ports, metrics_port: int | None, admin_socket: Path | None
+) -> None:
     endpoint = {
+        "host": settings.host,
         "port": ports.port,
         "enrol_port": ports.enrol_port,
         "health_port": ports.health_port,
@@ -395,4 +398,4 @@ def _write_endpoint(folder: Path, ports: Ports, metrics_port: int | None, admin_
         "admin_socket": None if admin_socket is None else str(admin_socket),
         "pid": os.getpid(),
     }
-    disk.replace_file(folder / ENDPOINT_FILE, json.dumps(endpoint).encode(), "endpoint")
+    disk.replace_file(settings.state_dir / ENDPOINT_FILE, json.dumps(endpoint).encode(), "endpoint")

@@ -61,7 +61,7 @@ def invite(
 
     valid_s = seconds_of(valid, "--valid")
     with admin_calls(state_dir) as calls:
-        where = invitation_address(address, calls.enrol_port)
+        where = invitation_address(address, calls.host, calls.enrol_port)
         code, expires_at = calls.invite(
             role.value, name, address=where, domain=domain, valid_s=valid_s, replaces=replace
         )

@@ -55,8 +55,10 @@ class HeldKey:
 class AdminCalls:
     """AdminService of a running aggregator."""
 
-    def __init__(self, stub: Any, enrol_port: int | None) -> None:
+    def __init__(self, stub: Any, host: str, enrol_port: int | None) -> None:
         self._stub = stub
+        self.host = host
+        """Address at which the aggregator listens; empty if it does not say."""
         self.enrol_port = enrol_port
         """Port at which sites join; None if they cannot."""
 
@@ -160,4 +162,4 @@ def admin_calls(state_dir: Path) -> Iterator[AdminCalls]:
         ) from error
     socket = Path(endpoint.get("admin_socket") or state_dir / SOCKET_FILE).absolute()
     with grpc.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS) as channel:
-        yield AdminCalls(admin_grpc.AdminServiceStub(channel), endpoint.get("enrol_port"))
+        yield AdminCalls(admin_grpc.AdminServiceStub(channel), endpoint.get("host", ""), endpoint.get("enrol_port"))

@@ -143,11 +143,12 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_an_invitation_names_the_given_address_or_this_hosts_own() -> None:
-    assert invitation_address("fl.example.org", 50053) == "fl.example.org:50053"
-    assert invitation_address("fl.example.org:9", 50053) == "fl.example.org:9"
-    assert invitation_address("2001:db8::1", 50053) == "[2001:db8::1]:50053"
-    assert invitation_address("", 50053) == f"{own_address()}:50053"
+    assert invitation_address("fl.example.org", "0.0.0.0", 50053) == "fl.example.org:50053"
+    assert invitation_address("fl.example.org:9", "0.0.0.0", 50053) == "fl.example.org:9"
+    assert invitation_address("2001:db8::1", "0.0.0.0", 50053) == "[2001:db8::1]:50053"
+    assert invitation_address("", "0.0.0.0", 50053) == f"{own_address()}:50053"
+    assert invitation_address("", "127.0.0.1", 50053) == "127.0.0.1:50053", "nobody reaches another address of it"
     with pytest.raises(InvalidConfig, match="insecure"):
-        invitation_address("", None)
+        invitation_address("", "0.0.0.0", None)
     with pytest.raises(InvalidConfig, match="--address"):
-        invitation_address("fl.example.org:x", 50053)
+        invitation_address("fl.example.org:x", "0.0.0.0", 50053)

@@ -1,0 +1,97 @@
+"""A stranger's first federation: the README's own lines, over TLS, from nothing to results, with no file of another host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.config.toml_text import toml_tables
+from tests.support.federation import tiny_federation
+from tests.support.federation.processes import Federation, Process, eventually, free_port
+
+
+class Stranger:
+    """Somebody with a terminal on each host; every host is a folder."""
+
+    def __init__(self, federation: Federation, folder: Path) -> None:
+        self.federation, self.folder = federation, folder
+        self.environment = {**os.environ, "XDG_CONFIG_HOME": str(folder / "user"), "PYTHONUNBUFFERED": "1"}
+
+    def host(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def type(self, host: str, *arguments: str, given: str = "") -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "fedplcc", *arguments],
+            cwd=self.host(host),
+            env=self.environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, host: str, *arguments: str) -> Process:
+        process = Process(f"{host}-{arguments[0]}", self.host(host), ["fedplcc", *arguments])
+        self.federation.processes[process.name] = process
+        process.start()
+        return process
+
+
+def endpoint(state: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((state / "endpoint.json").read_text())
+    except FileNotFoundError:
+        return None
+    return found if (state / "gateway.join").exists() else None
+
+
+@pytest.mark.slow
+def test_a_stranger_goes_from_nothing_to_results_over_tls(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    tiny_federation.write_data(data)
+    values = tiny_federation.document(data, run={"rounds": 2})
+    expected = tiny_federation.simulated(tmp_path / "reference", values)
+    with Federation(tmp_path) as federation:
+        stranger = Stranger(federation, tmp_path)
+        stranger.start("hub", "aggregator", "--port", "0", "--enrol-port", "0", "--metrics-port", "off")
+        state = tmp_path / "hub" / "fedplcc-state" / "aggregator"
+        found = eventually(lambda: endpoint(state), "the aggregator invites its gateway")
+        url = f"http://127.0.0.1:{free_port()}"
+        gateway = ("--port", url.rpartition(":")[2], "--aggregator", f"127.0.0.1:{found['port']}")
+        stranger.start("hub", "gateway", *gateway)
+        eventually(lambda: not (state / "gateway.join").exists() or None, "the gateway has joined")
+        stranger.type("hub", "login", "--gateway", url)
+        for name in tiny_federation.CLIENTS:
+            line = stranger.type("hub", "invite", name, "--domain", name)
+            stranger.type(name, "join", given=line)
+            stranger.start(name, "trainer", "--data", f"npz:{data}/{name}.npz", "--device", "cpu")
+        (tmp_path / "hub" / "run.toml").write_text(toml_tables(tiny_federation.run_document(values)))
+        stranger.type("hub", "run", "start", "--config", "run.toml", "--gateway", url)
+        stranger.type("hub", "run", "watch", "--gateway", url)
+        stranger.type("hub", "run", "fetch", "--gateway", url, "--out", "results")
+        lines = (tmp_path / "hub" / "results" / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(lines[-1])["model_sha256"] == expected[-1]["model_sha256"]
+        held = stranger.type("hub", "client", "list")
+        assert [line.split()[:2] for line in held.splitlines()] == [
+            ["client", "left"],
+            ["client", "right"],
+            ["gateway", "gateway"],
+        ]
+        audit = stranger.type("hub", "audit", str(state))
+        for done in ("CreateInvitation", "Enrol", "CreateKey", "Join", "CreateRun"):
+            assert done in audit, audit
+        assert "whole by their hashes" in stranger.type("hub", "audit", str(state), "--verify")
+        heads = tmp_path / "left" / "fedplcc-state" / "trainer" / "audit-heads"
+        assert "whole" in stranger.type("hub", "audit", str(state), "--verify", "--witness", str(heads))
