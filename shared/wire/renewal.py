@@ -95,7 +95,7 @@ class Renewal:
         self.held = Credentials.load(folder / IDENTITY_FILE)
         """Those of the moment."""
         self._folder, self._address = folder, address or self.held.address
-        self._on_renewed, self._clock, self._rng = on_renewed, clock, rng or random.Random()
+        self._on_renewed, self._clock, self._rng = on_renewed, clock, rng or random.Random()  # nosec B311 # no secret
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
 
