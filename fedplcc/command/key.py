@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
 
-app = typer.Typer(help="Make, list and revoke the keys that a gateway asks for.", no_args_is_help=True)
+app = typer.Typer(help="Make, list and revoke the keys that a gateway asks for.", epilog=HELP, no_args_is_help=True)
 
 
 class ScopeName(StrEnum):

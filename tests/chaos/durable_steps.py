@@ -51,6 +51,7 @@ STEP_KINDS: Mapping[str, tuple[str, ...]] = {
 """Functions of shared/process/disk.py, and how the steps that each makes end."""
 
 NOT_DURABLE: Mapping[tuple[str, str], str] = {
+    ("aggregator/admin_socket.py", "_place"): "the folder holds a socket, which ends with the process",
     ("aggregator/app.py", "_locked"): "the lock file is empty: what counts is its lock, which ends with the process",
     (
         "trainer/instance.py",
