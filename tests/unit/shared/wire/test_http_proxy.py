@@ -23,8 +23,10 @@ from tests.unit.shared.wire.test_tls_trouble import serving
 async def proxy(status: str = "200 Connection established") -> AsyncIterator[tuple[str, list[str]]]:
     """An HTTP proxy that opens tunnels; yields its address and the targets that were asked for."""
     asked: list[str] = []
+    writers: list[asyncio.StreamWriter] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         with contextlib.suppress(OSError, EOFError):
             await tunnel(reader, writer)
 
@@ -38,6 +40,7 @@ async def proxy(status: str = "200 Connection established") -> AsyncIterator[tup
             return
         host, _, port = target.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writers.append(far_writer)
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,6 +55,10 @@ async def proxy(status: str = "200 Connection established") -> AsyncIterator[tup
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
     finally:
         server.close()
+        for writer in writers:
+            writer.close()
+        # A connection that outlives its event loop is found by the garbage collector, in whatever test runs then.
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 async def ask_time(address: str, authority: TestAuthority, http_proxy: str) -> float:
