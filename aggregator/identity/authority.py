@@ -25,6 +25,7 @@ from shared.identity.certificates import (
     ROOT_S,
     aggregator_identity,
     certificate_to_pem,
+    federation_of,
     issue,
     issuer_of,
     key_from_pem,
@@ -112,6 +113,11 @@ class Authority:
                 raise StoreUnavailable(f"others may look into {folder}, which holds keys; run: chmod 700 {folder}")
             file = folder / AUTHORITY_FILE
             if not file.exists():
+                if (folder / IDENTITY_FILE).exists():
+                    raise StoreUnavailable(
+                        f"{file} is missing, and with it the federation's roots; put it back from a backup. Without one, "
+                        f"remove the folder {folder}: all members must join again"
+                    )
                 _made(clock(), file)
             federation, roots, enrolment = _read(file)
             return cls(folder, federation, roots, enrolment, clock=clock, own_s=own_s)
@@ -165,13 +171,16 @@ class Authority:
         return self.is_rotating and issuer_of(load_certificate(certificate_pem), [oldest]) is not None
 
     def renew_if_due(self) -> bool:
-        """Renew the aggregator's own certificate when half of its life is left; returns whether it was.
+        """Renew the aggregator's own certificate when half of its life is left, or its root was dropped.
+
+        Returns:
+            Whether it was renewed.
 
         Raises:
             StoreUnavailable: The disk refuses; the old certificate goes on.
         """
         with self._lock:
-            if self._own.not_after - self._clock() > self._own_s / 2:
+            if self._is_good(self._own):
                 return False
             self._own = self._renewed()
             return True
@@ -202,7 +211,8 @@ class Authority:
 
         Raises:
             FailedPrecondition: No rotation has begun.
-            StoreUnavailable: The disk refuses; nothing has changed.
+            StoreUnavailable: The disk refuses; nothing has changed, or the older root is dropped and `renew_if_due`
+                makes the aggregator's own certificate later.
         """
         with self._lock:
             if not self.is_rotating:
@@ -220,8 +230,13 @@ class Authority:
             found = Credentials.load(self._folder / IDENTITY_FILE)
         except FedplccError:
             return None
-        is_ours = issuer_of(found.certificate, [self._roots[-1].certificate]) is not None
-        return found if is_ours and found.not_after - self._clock() > self._own_s / 2 else None
+        return found if found.identity == aggregator_identity(self.federation) and self._is_good(found) else None
+
+    def _is_good(self, own: Credentials) -> bool:
+        """Whether the oldest root issued it, and it has begun and not reached half of its life."""
+        is_ours = issuer_of(own.certificate, [self._roots[-1].certificate]) is not None
+        now = self._clock()
+        return is_ours and own.issued_at <= now and own.not_after - now > self._own_s / 2
 
     def _renewed(self) -> Credentials:
         """Issue the aggregator's own certificate under the oldest root, which every member knows."""
@@ -295,9 +310,14 @@ def _read(file: Path) -> tuple[str, tuple[_Signer, ...], _Signer]:
     try:
         document = json.loads(data)
         federation, roots = document["federation"], tuple(_from_texts(root) for root in document["roots"])
+        enrolment = _from_texts(document["enrolment"])
         if not re.fullmatch(FEDERATION_PATTERN, federation) or not 1 <= len(roots) <= 2:
             raise ValueError
-        return federation, roots, _from_texts(document["enrolment"])
+        if any(federation_of(root.certificate) != federation for root in roots):
+            raise ValueError
+        if issuer_of(enrolment.certificate, [root.certificate for root in roots]) is None:
+            raise ValueError
+        return federation, roots, enrolment
     except (ValueError, KeyError, TypeError, FedplccError) as error:
         raise StoreUnavailable(
             f"{file} is damaged: the federation's keys cannot be read; put it back from a backup. Without one, remove the "

@@ -30,7 +30,7 @@ from shared.config.sections import FACTORY, Name, explain, read_document
 from shared.config.site_identity import with_identity
 from shared.errors import InvalidConfig
 from shared.process.log import Level
-from shared.wire.addresses import is_host, is_loopback, require_secure, split_address
+from shared.wire.addresses import is_host, is_loopback, split_address
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A TCP port; 0 takes any free one."""
@@ -222,7 +222,13 @@ class GatewaySettings(Settings):
 
     @model_validator(mode="after")
     def _plain_text_stays_home(self) -> Self:
-        require_secure(self.host, insecure=self.insecure, what=f"serving at {self.host}")
+        if not self.insecure and not is_loopback(self.host):
+            raise InvalidConfig(
+                f"serving at {self.host}: "
+                "the gateway speaks HTTP, and keys would leave this machine in plain text; "
+                "serve on 127.0.0.1 behind a proxy that speaks TLS, or come by ssh -L; --insecure is plain text without keys, "
+                "for a trusted network"
+            )
         return self
 
 

@@ -13,7 +13,15 @@ from typing import Self
 from cryptography import x509
 
 from shared.errors import FedplccError, InvalidConfig
-from shared.identity.certificates import identity_of, key_from_pem, load_certificate, public_key_sha256, serial_of
+from shared.identity.certificates import (
+    federation_of,
+    identity_of,
+    issuer_of,
+    key_from_pem,
+    load_certificate,
+    public_key_sha256,
+    serial_of,
+)
 from shared.identity.names import Identity
 from shared.process import disk
 
@@ -106,7 +114,7 @@ class Credentials:
         told = json.loads(first.decode().removeprefix(_FIRST))
         own, mark, roots = rest.partition(f"{_ROOTS}\n".encode())
         key, begin, chain = own.partition(b"-----BEGIN CERTIFICATE-----")
-        if not mark or not x509.load_pem_x509_certificates(roots):
+        if not mark:
             raise ValueError("no roots")
         texts = {name: str(told[name]) for name in ("domain", "address", "enrolment")}
         found = cls(key, begin + chain, roots, **texts)
@@ -114,7 +122,9 @@ class Credentials:
         certified = found.certificate.public_key()
         if public_key_sha256(private.public_key()) != public_key_sha256(certified):  # type: ignore[arg-type]
             raise ValueError("the key is another one than the certificate's")
-        assert found.identity
+        root = issuer_of(found.certificate, x509.load_pem_x509_certificates(roots))
+        if root is None or federation_of(root) != found.identity.federation:
+            raise ValueError("the roots are those of another federation")
         return found
 
 

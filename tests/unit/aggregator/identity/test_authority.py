@@ -8,8 +8,15 @@ import pytest
 
 from aggregator.identity.authority import AUTHORITY_FILE, FOLDER, Authority
 from shared.errors import FailedPrecondition, StoreUnavailable
-from shared.identity.certificates import check_chain, federation_of, load_certificate, new_key
-from shared.identity.credentials import IDENTITY_FILE
+from shared.identity.certificates import (
+    check_chain,
+    federation_of,
+    identity_of,
+    key_to_pem,
+    load_certificate,
+    new_key,
+)
+from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.identity.names import Identity, Role
 from shared.process import failpoints
 
@@ -170,3 +177,64 @@ def test_a_death_at_any_step_leaves_one_federation(tmp_path: Path) -> None:
             check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
     finally:
         failpoints.install(None)
+
+
+def test_a_lost_file_is_told_and_no_other_federation_is_made(tmp_path: Path) -> None:
+    opened(tmp_path, Clock())
+    (tmp_path / FOLDER / AUTHORITY_FILE).unlink()
+    with pytest.raises(StoreUnavailable, match=r"is missing.* put it back from a backup"):
+        opened(tmp_path, Clock())
+    assert not (tmp_path / FOLDER / AUTHORITY_FILE).exists()
+
+
+def test_parts_of_another_federation_are_refused(tmp_path: Path) -> None:
+    clock = Clock()
+    folders = [make(tmp_path / name) / FOLDER / AUTHORITY_FILE for name in ("one", "two")]
+    for file in folders:
+        opened(file.parent.parent, clock)
+    one, two = (json.loads(file.read_text()) for file in folders)
+    for part in ("federation", "enrolment", "roots"):
+        folders[0].write_text(json.dumps({**one, part: two[part]}))
+        with pytest.raises(StoreUnavailable, match="is damaged"):
+            opened(tmp_path / "one", clock)
+
+
+def test_a_members_certificate_is_not_served_as_the_aggregators(tmp_path: Path) -> None:
+    clock = Clock()
+    authority = opened(tmp_path, clock)
+    key = new_key()
+    identity = Identity(authority.federation, Role.CLIENT, "north")
+    issued = authority.issue_client(identity, key.public_key(), 30 * DAY)
+    Credentials(key_to_pem(key), issued.chain_pem, authority.roots_pem).save(tmp_path / FOLDER / IDENTITY_FILE)
+    served = identity_of(load_certificate(opened(tmp_path, clock).server_credentials()[1]))
+    assert served.role is Role.AGGREGATOR
+
+
+def test_a_certificate_of_a_clock_that_was_ahead_is_made_anew(tmp_path: Path) -> None:
+    clock = Clock()
+    authority = opened(tmp_path, clock)
+    clock.now += 100 * DAY
+    authority.renew_if_due()
+    clock.now -= 100 * DAY
+    assert authority.renew_if_due()
+    check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
+
+
+def test_a_disk_that_refuses_the_last_step_of_a_rotation_leaves_the_rest_for_later(tmp_path: Path) -> None:
+    clock = Clock()
+    authority = opened(tmp_path, clock)
+    authority.begin_rotation()
+
+    def refuse(name: str) -> None:
+        if name == "identity.write.before":
+            raise OSError(28, "No space left on device")
+
+    failpoints.install(refuse)
+    try:
+        with pytest.raises(StoreUnavailable):
+            authority.finish_rotation()
+    finally:
+        failpoints.install(None)
+    assert authority.renew_if_due()
+    check_chain(authority.server_credentials()[1], authority.roots_pem, clock.now)
+    assert not authority.renew_if_due()
