@@ -226,8 +226,8 @@ class GatewaySettings(Settings):
             raise InvalidConfig(
                 f"serving at {self.host}: "
                 "the gateway speaks HTTP, and keys would leave this machine in plain text; "
-                "serve on 127.0.0.1 behind a proxy that speaks TLS, or come by ssh -L; --insecure is plain text without keys, "
-                "for a trusted network"
+                "serve on 127.0.0.1 behind a proxy that speaks TLS, or come by ssh -L; --insecure is plain text "
+                "without keys, for a trusted network"
             )
         return self
 
