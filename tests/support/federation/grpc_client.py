@@ -30,9 +30,9 @@ DEADLINE_S = 3000.0
 class GrpcClient:
     """A NumpyClient that dials an aggregator; every call is one method, so that tests can bend any of them."""
 
-    def __init__(self, address: str, client: NumpyClient) -> None:
+    def __init__(self, address: str, client: NumpyClient, channel: Any = None) -> None:
         self.client = client
-        self.channel = open_channel(address)
+        self.channel = channel or open_channel(address)
         self.stub = round_grpc.RoundServiceStub(self.channel)
 
     @property
