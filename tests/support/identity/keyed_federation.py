@@ -23,7 +23,7 @@ def issued(authority: Authority, role: Role, name: str) -> Credentials:
 class Keyed(Federation):
     """A federation over TLS whose gateway asks for keys."""
 
-    def begin(self) -> None:
+    def begin(self, *flags: str) -> None:
         state = self.folder / "aggregator"
         state.mkdir(mode=0o700)
         self.authority = Authority.open(state)
@@ -31,7 +31,7 @@ class Keyed(Federation):
         gateway.mkdir(parents=True, mode=0o700)
         issued(self.authority, Role.GATEWAY, "console").save(gateway / IDENTITY_FILE)
         self.tls = ClientTls(lambda: issued(self.authority, Role.MONITOR, "watch"))
-        self.start_aggregator("--enrol-port", "0")
+        self.start_aggregator("--enrol-port", "0", *flags)
         self.start_gateway()
 
     def command(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
