@@ -73,7 +73,7 @@ def measured(model: str, num_clients: int, rounds: int, *, plain: bool = False) 
             url = stack.enter_context(gateway(folder, served))
             with served.open_channel() as channel:
                 control = run_service_pb2_grpc.RunServiceStub(channel)
-                row = _rounds(control, fleet, (url, served.headers), pid, names, rounds)
+                row = _rounds(control, fleet, (url, served.new_headers()), pid, names, rounds)
                 row |= {"lost leases": _num_lost(control)}
                 half = _half_a_round(control, fleet, names)
             row["memory (MiB)"] = _peak_mib(pid)

@@ -86,28 +86,23 @@ class Served:
 
     address: str
     members: Members
-    key: str = ""
-    """Key of who steers runs and reads metrics; empty for plain text."""
-
-    @classmethod
-    def at(cls, address: str, members: Members, admin_socket: str | None) -> Served:
-        """Return an aggregator that serves, with a key that its owner makes."""
-        if members.state is None:
-            return cls(address, members)
-        with grpc.insecure_channel(f"unix:{admin_socket}") as channel:
-            request = admin_service_pb2.CreateKeyRequest(label="bench", scopes=["admin", "metrics"], valid_s=KEY_S)
-            stub: Any = admin_service_pb2_grpc.AdminServiceStub(channel)
-            return cls(address, members, stub.CreateKey(request, timeout=CALL_S).text)
+    admin_socket: str | None = None
+    """Path of the socket of its owner; None for plain text."""
 
     def open_channel(self) -> grpc.Channel:
-        """Return a channel of who steers runs: a gateway's, with the key."""
+        """Return a channel of who steers runs: a gateway's, with a new key."""
         tls = self.members.tls("steering", Role.GATEWAY)
-        return open_channel(self.address, tls=None if tls is None else _Keyed(tls.held, self.key))
+        return open_channel(self.address, tls=None if tls is None else _Keyed(tls.held, self._new_key()))
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of requests to a gateway."""
-        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+    def new_headers(self) -> dict[str, str]:
+        """Return headers of requests to a gateway: a new key."""
+        return {} if self.admin_socket is None else {"Authorization": f"Bearer {self._new_key()}"}
+
+    def _new_key(self) -> str:
+        with grpc.insecure_channel(f"unix:{self.admin_socket}") as channel:
+            request = admin_service_pb2.CreateKeyRequest(label="bench", scopes=["admin", "metrics"], valid_s=KEY_S)
+            stub: Any = admin_service_pb2_grpc.AdminServiceStub(channel)
+            return str(stub.CreateKey(request, timeout=CALL_S).text)
 
 
 class _Keyed(ClientTls):

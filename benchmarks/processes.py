@@ -108,12 +108,12 @@ def aggregator(folder: Path, *flags: str, plain: bool = False) -> Iterator[tuple
     log = folder / "aggregator.log"
     with _process(arguments, log) as process:
         endpoint = _endpoint(process, state / ENDPOINT_FILE, log)
-        yield Served.at(f"127.0.0.1:{endpoint['port']}", members, endpoint["admin_socket"]), process.pid
+        yield Served(f"127.0.0.1:{endpoint['port']}", members, endpoint["admin_socket"]), process.pid
 
 
 @contextmanager
 def gateway(folder: Path, served: Served) -> Iterator[str]:
-    """A real gateway in front of an aggregator; gives its URL. Requests to it have the headers of `served`."""
+    """A real gateway in front of an aggregator; gives its URL. Requests to it need headers of `served`."""
     log, state = folder / "gateway.log", folder / "gateway"
     transport = ("--insecure",)
     if served.members.state is not None:

@@ -25,7 +25,9 @@ from benchmarks.processes import ANSWER_S, aggregator
 from benchmarks.report import Row, Sample, cpu_seconds, finish, median, options
 from benchmarks.trainers import Trainer, a_client, connection_to, create_run
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
+from shared.identity.names import Role
 from shared.types import Task, TaskKind
+from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
 
 CASES = ((0, 4_900_000), (100, 4_900_000))
@@ -93,7 +95,8 @@ def _collect(served: Served, clients: list[str], num_parameters: int) -> None:
 def _recovered(folder: Path, client_id: str, expected: TaskKind, *, plain: bool) -> Recovery:
     begin = time.perf_counter()
     with aggregator(folder, plain=plain) as (served, pid):
-        with served.open_channel() as channel:
+        tls = served.members.tls("watch", Role.MONITOR)
+        with open_channel(served.address, tls=tls) as channel:
             request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=ANSWER_S)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -96,7 +96,7 @@ def profile(folder: Path, file: Path, rounds: int, clients: Sequence[str], *, pl
         members = Members.of(folder / STATE, plain=plain)
         profiled = stack.enter_context(peer(serve, folder / STATE, file, plain))
         endpoint = profiled.receive()
-        served = Served.at(f"127.0.0.1:{endpoint['port']}", members, endpoint["admin_socket"])
+        served = Served(f"127.0.0.1:{endpoint['port']}", members, endpoint["admin_socket"])
         with ExitStack() as trained:
             trainers = [trained.enter_context(peer(train, index, served)) for index in range(len(clients))]
             for trainer in trainers:

@@ -74,6 +74,7 @@ def at(line: dict[str, Any]) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_revocation_ends_a_members_streams_and_its_process_and_changes_no_other_byte(
     all_data: Path, tmp_path: Path
 ) -> None:

@@ -32,6 +32,8 @@ from tests.support.identity.secrets_in import (
     found_in,
 )
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
 WAIT_S = 300.0
 WRONG_KEY = "fedpk_0123456789ab_" + "5" * 64 + "_00000000"
 SECRET_FILES = (
@@ -98,7 +100,6 @@ class Session:
             cwd=folder,
             env={
                 **os.environ,
-                **self.seen.environment,
                 "XDG_CONFIG_HOME": str(self.folder / "hub" / "user"),
                 **environment,
             },
@@ -120,7 +121,6 @@ class Session:
         folder = self.folder / host
         folder.mkdir(exist_ok=True)
         process = Process(f"{host}-{arguments[0]}", folder, ["fedplcc", *arguments])
-        process.environment = dict(self.seen.environment)
         self.federation.processes[process.name] = process
         process.start()
         return process

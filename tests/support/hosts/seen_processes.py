@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-MARK = "FEDPLCC_TEST_SEEN"
-"""Variable of the environment by which these processes, and those that they start, are known."""
-LOOK_S = 0.005
+LOOK_S = 0.02
+"""Much less than the start of a Python takes."""
 
 
 class SeenProcesses:
-    """Looks into /proc again and again, in a thread of its own."""
+    """Looks into Linux's /proc again and again, in a thread of its own."""
 
     def __init__(self) -> None:
-        self.environment = {MARK: uuid.uuid4().hex}
-        """What a process that is to be seen gets in its environment."""
         self.seen: dict[int, set[bytes]] = {}
-        """What was read of each process, by its id: arguments and environment, in all its programs."""
+        """What was read of each process below this one, by its id: arguments and environment, of all its programs."""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -36,11 +33,19 @@ class SeenProcesses:
         self._thread.join()
 
     def _look(self) -> None:
-        mark = f"{MARK}={self.environment[MARK]}".encode()
+        others: set[int] = set()
+        """Processes that others have started; looked at once."""
         while not self._is_over.wait(LOOK_S):
-            for folder in Path("/proc").glob("[0-9]*"):
+            present = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
+            others &= present
+            for pid in sorted(present - others):
                 with suppress(OSError):  # it has ended meanwhile
-                    environment = (folder / "environ").read_bytes()
-                    if mark in environment:
-                        found = self.seen.setdefault(int(folder.name), set())
-                        found |= {(folder / "cmdline").read_bytes(), environment}
+                    if pid not in self.seen and _parent(pid) not in {os.getpid(), *self.seen}:
+                        others.add(pid)
+                        continue
+                    found = self.seen.setdefault(pid, set())
+                    found |= {Path(f"/proc/{pid}/{file}").read_bytes() for file in ("cmdline", "environ")}
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
