@@ -326,6 +326,14 @@ class Gateway:
         """Every client that ever joined, with its activity; a caller that polls needs one attempt only."""
         return _document(ClientList, await self._request("GET", "/v1/clients", attempts=attempts)).clients
 
+    async def revoke_key(self) -> None:
+        """Revoke the key of this client.
+
+        Raises:
+            KeyInvalid: It does not hold any more.
+        """
+        await self._request("POST", "/v1/session/end")
+
     async def is_ready(self) -> bool:
         """Whether the gateway and its aggregator serve; one request."""
         try:
