@@ -12,8 +12,9 @@ import os
 import re
 import shutil
 import sys
+import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ import pytest
 from PIL import Image
 
 from tests.support import ROOT
-from tests.support.federation.remote_runs import RUN_S, RemoteRuns
+from tests.support.federation.processes import TOLD, eventually
+from tests.support.federation.remote_runs import RUN_S, RemoteRuns, key_of
 from tests.support.federation.simulations import hashed, simulated
 from tests.support.hosts.namespaces import Host, Network, need_namespaces
-from tests.support.records.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, block, blocks
+from tests.support.records.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, INVITED, block, blocks
 
 pytestmark = pytest.mark.slow
 
@@ -42,15 +44,21 @@ class Person:
         network.add_switch("office", "192.0.2.1")
         self.hosts = {name: network.add_host(name, address, "office") for name, address in ADDRESSES.items()}
         self.hub = self.hosts["north"]
-        self.runs = RemoteRuns(self.hub, "http://127.0.0.1:8080")
+        self.invitations: dict[str, str] = {}
+        """The line for each host, as `fedplcc invite` printed it."""
         for name in self.hosts:
             shutil.copytree(ROOT / "deploy", self.clone(name) / "deploy")
 
     def clone(self, host: str) -> Path:
         return self.folder / host / "fedplcc"
 
-    def types(self, host: Host, commands: str, cwd: Path | None = None) -> str:
-        """Run commands in the clone on a host; what they print."""
+    @property
+    def runs(self) -> RemoteRuns:
+        """The gateway, with the key that `fedplcc login` kept."""
+        return RemoteRuns(self.hub, "http://127.0.0.1:8080", key_of(self.folder / ".config"))
+
+    def types(self, host: Host, commands: str, cwd: Path | None = None, given: str = "") -> str:
+        """Run commands in the clone on a host, which read what is given; what they print."""
         srv = self.folder / host.name / "srv"
         wrapped = ["unshare", "--uts", "--mount", "sh", "-c", AS_ON_THAT_HOST, "sh", host.name, str(srv), commands]
         environment = {
@@ -60,18 +68,29 @@ class Person:
             "LANG": "C.UTF-8",
             "CUDA_VISIBLE_DEVICES": "",
         }
-        done = host.run(wrapped, cwd=cwd or self.clone(host.name), env=environment, timeout_s=RUN_S)
+        folder = cwd or self.clone(host.name)
+        done = host.run(wrapped, cwd=folder, env=environment, timeout_s=RUN_S, given=given)
         assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}{self.logs()}"
         return done.stdout
 
-    def follows(self, section: str) -> str:
-        """Type the section's blocks but the installation on the hosts that their marks name; what the last one prints."""
+    def follows(self, section: str, when_started: Callable[[], None] = lambda: None) -> str:
+        """Type the section's lines but the installation on the hosts that their marks name; what the last one prints.
+
+        A line goes to the owner of a site as that owner needs it: `join` is given what `invite` printed. Between the start of
+        the run and the line that follows it, `when_started` is called.
+        """
         said = ""
         for each in blocks(section=section):
             if INSTALL in each.marks or not each.marks:
                 continue
+            start, then_watch, watch = each.text.partition(" && fedplcc run watch")
             for host in self.hosts.values() if ALL_HOSTS in each.marks else [self.hub]:
-                said = self.types(host, each.text)
+                said = self.types(host, start, given=self.invitations[host.name] if INVITED in each.marks else "")
+            if then_watch:
+                when_started()
+                said = self.types(self.hub, f"fedplcc run watch{watch}")
+            if lines := re.findall(r"^fedplcc1_\S+$", said, re.MULTILINE):
+                self.invitations = dict(zip(self.hosts, lines, strict=True))
         return said
 
     def restores(self, kind: str, backup: str, run_id: str) -> dict[str, str]:
@@ -135,17 +154,26 @@ def expected(folder: Path, document: dict[str, Any], name: str) -> dict[str, str
     return hashed(folder / name)
 
 
-def test_two_hosts_are_a_federation_after_five_commands(person: Person) -> None:
+def test_two_hosts_are_a_federation_after_eight_commands(
+    person: Person, record_property: Callable[[str, object], None]
+) -> None:
     commands = [line for each in blocks(section="Without containers") for line in each.lines if each.marks]
-    assert len(commands) == 6, "five, and one that fetches the results"
-    said = person.follows("Without containers")
+    assert len(commands) == 9, "eight, and one that fetches the results"
+    begun = time.monotonic()
+
+    def first_round() -> None:
+        (run,) = person.runs.listed()
+        eventually(lambda: person.runs.get(run)["round"] > 1, "the first round is committed", RUN_S)
+        record_property(TOLD, f"{time.monotonic() - begun:.0f} s from installed to the first committed round over TLS")
+
+    said = person.follows("Without containers", first_round)
     first = person.clone("north") / "first"
     assert "metrics.jsonl" in said
     document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
     assert hashed(first) == expected(person.folder, document, "first-simulated")
     lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["accuracy"].keys() == {"north", "south", "mean", "worst"}
-    assert "serves" in person.follows("Is it well?")
+    assert "completed" in person.follows("Is it well?")
 
 
 def test_what_is_run_in_the_gateway_s_container_works_beside_a_gateway(person: Person) -> None:
