@@ -24,7 +24,7 @@ from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
 from aggregator.identity.authority import Authority
-from aggregator.identity.gateway_invitation import GatewayInvitation
+from aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
 from aggregator.identity.keys import Keys
 from aggregator.metrics import AggregatorMetrics
 from aggregator.ports import Ports, Service
@@ -318,7 +318,7 @@ def _administration(servicer: AdminServicer | AuditServicer) -> Service:
 def _gateway_invitation(settings: AggregatorSettings, membership: _Membership, ports: Ports) -> GatewayInvitation:
     host = HERE if settings.host in EVERY_ADDRESS else settings.host
     return GatewayInvitation(
-        settings.state_dir,
+        settings.gateway_join_file or settings.state_dir / GATEWAY_FILE,
         membership.admissions,
         lambda: join_address(host, ports.enrol_port or 0),
         lambda: membership.authority.enrolment_sha256,

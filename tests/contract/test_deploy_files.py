@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fedplcc.command.join import VARIABLE as JOIN_VARIABLE
 from shared.config.run import parse_federation
 from shared.config.settings import (
+    INVITATION,
     AggregatorSettings,
     GatewaySettings,
     Settings,
@@ -400,7 +400,7 @@ def test_the_services_that_the_guide_starts_understand_their_flags() -> None:
 def test_every_variable_that_is_written_somewhere_is_read_somewhere() -> None:
     settings = {f"FEDPLCC_{name.upper()}" for kind in KINDS.values() for name in kind.model_fields}
     of_compose = {found["name"] for file in COMPOSE_FILES for found in _VARIABLE.finditer((DEPLOY / file).read_text())}
-    of_grafana, of_commands = {"FEDPLCC_PROMETHEUS"}, {JOIN_VARIABLE}
+    of_grafana, of_commands = {"FEDPLCC_PROMETHEUS"}, {INVITATION, "FEDPLCC_INVITE_ADDRESS"}
     for path in sorted(
         path for path in DEPLOY.rglob("*") if path.suffix in (".md", ".yaml", ".yml", ".env", ".service")
     ):
