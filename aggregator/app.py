@@ -278,7 +278,14 @@ def _membership(
     admissions.on_holder_ended(end_lease)
     admissions.on_revoked(callers.look_again)
     keys.on_revoked(callers.look_again)
-    admin = AdminServicer(admissions, lambda: authority.enrolment_sha256, keys, authority.federation, audit)
+    admin = AdminServicer(
+        admissions,
+        lambda: authority.enrolment_sha256,
+        keys,
+        authority.federation,
+        lambda: authority.roots_pem,
+        audit,
+    )
     socket = AdminSocket(settings.state_dir, admin_service_pb2_grpc.add_AdminServiceServicer_to_server, admin)
     return _Membership(authority, admissions, keys, callers, admin, socket)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aggregator.identity.keys import KEY_S, Keys
 from aggregator.servicer.calls import Context
 from aggregator.servicer.calls import control_call as call
@@ -20,6 +22,8 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
     _keys: Keys
     _federation: str
     """Id of the federation."""
+    _roots_pem: Callable[[], bytes]
+    """Returns the federation's roots in PEM."""
 
     async def GetCaller(self, request: admin_pb2.GetCallerRequest, context: Context) -> admin_pb2.GetCallerResponse:
         """See AdminService.GetCaller."""
@@ -29,8 +33,9 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
             caller=caller.caller,
             label="" if key is None else key.label,
             scopes=[scope.value for scope in Scope if scope in caller.scopes],
-            expires_at=0.0 if key is None else key.expires_at,
+            expires_at=caller.ends_at if key is None else key.expires_at,
             federation=self._federation,
+            roots_pem=self._roots_pem().decode(),
         )
 
     async def CreateKey(self, request: admin_pb2.CreateKeyRequest, context: Context) -> admin_pb2.CreateKeyResponse:

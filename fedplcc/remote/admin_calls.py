@@ -137,6 +137,11 @@ class AdminCalls:
         with translated():
             self._stub.RevokeKey(admin_pb2.RevokeKeyRequest(key_id=key_id), timeout=CALL_S)
 
+    def roots_pem(self) -> str:
+        """Return the federation's roots in PEM."""
+        with translated():
+            return str(self._stub.GetCaller(admin_pb2.GetCallerRequest(), timeout=CALL_S).roots_pem)
+
     def console_code(self) -> str:
         """Make a code that opens the console once, within five minutes."""
         with translated():

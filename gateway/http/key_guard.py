@@ -39,13 +39,13 @@ class KeyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that has a key or needs none."""
-        federation = scope["app"].state.services.federation if scope["type"] == "http" else ""
-        if not federation or is_open(scope["path"]):
+        services = scope["app"].state.services
+        if scope["type"] != "http" or not services.asks_keys or is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         bearer = _bearer(headers)
-        key = bearer or _cookie(headers, cookie_name(federation))
+        key = bearer or _cookie(headers, cookie_name(services.federation))
         try:
             if not key:
                 raise KeyInvalid(

@@ -20,7 +20,7 @@ OPERATIONS = Operations("callers")
 @OPERATIONS.add("GET", "/v1/me", refusals=(KeyInvalid,))
 async def get_caller(request: Request, aggregator: Aggregator) -> documents.Caller:
     """Tell who makes this request, what it may do, and until when."""
-    if not services_of(request).federation:
+    if not services_of(request).asks_keys:
         scopes = [scope.value for scope in Scope]
         return documents.Caller(
             caller="anyone", label="", scopes=scopes, expires_at=None, federation="", is_insecure=True
@@ -41,13 +41,13 @@ async def open_console_session(
     request: Request, aggregator: Aggregator, body: documents.ConsoleSessionRequest
 ) -> Response:
     """Open a session of the console for a code, as a cookie that scripts cannot read."""
-    federation = services_of(request).federation
-    if not federation:
+    services = services_of(request)
+    if not services.asks_keys:
         raise FailedPrecondition("this gateway asks for no keys, so the console needs no session")
     text, expires_at = await aggregator.redeem_console_code(body.code)
     answer = Response(status_code=204, headers={"Cache-Control": "no-store"})
     answer.set_cookie(
-        cookie_name(federation),
+        cookie_name(services.federation),
         text,
         max_age=max(0, int(expires_at - time.time())),
         secure=request.url.scheme == "https",

@@ -71,6 +71,8 @@ def _all(value: object) -> object:
     return value
 
 
+OptionalPath = Annotated[Path | None, BeforeValidator(_off)]
+"""A file, or "off"."""
 CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]
 """A positive number, or "all"."""
 AnyCountOrAll = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_all)]
@@ -205,6 +207,14 @@ class GatewaySettings(Settings):
     join_file: Path = Path("fedplcc-state/aggregator/gateway.join")
     """File with the invitation by which the gateway joins at its first start; an aggregator without a gateway keeps one in
     its state directory."""
+    tls_cert: OptionalPath = None
+    """File with the certificate for HTTPS and those above it, in PEM; read anew when it changes. Without one, the gateway
+    serves HTTPS with the federation's own certificate off loopback, and HTTP on loopback."""
+    tls_key: OptionalPath = None
+    """File with the key of that certificate in PEM, without a password."""
+    plain_http: bool = False
+    """Whether HTTP is served off loopback, keys in plain text among it: behind a proxy that ends TLS, or in a container
+    whose port is published on loopback only."""
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
@@ -225,15 +235,23 @@ class GatewaySettings(Settings):
             return frozenset(name.lower().removesuffix(".") for name in self.allowed_hosts.split(","))
         return frozenset() if is_loopback(self.host) else None
 
+    @property
+    def is_exposed(self) -> bool:
+        """Whether plain text goes over a network, and anyone on it may call anything."""
+        return self.insecure and not (is_loopback(self.host) and is_loopback(split_address(self.aggregator)[0]))
+
+    @property
+    def uses_own_certificate(self) -> bool:
+        """Whether HTTPS is served with the certificate that the federation's authority issued."""
+        return self.tls_cert is None and not (self.insecure or self.plain_http or is_loopback(self.host))
+
     @model_validator(mode="after")
-    def _plain_text_stays_home(self) -> Self:
-        if not self.insecure and not is_loopback(self.host):
-            raise InvalidConfig(
-                f"serving at {self.host}: "
-                "the gateway speaks HTTP, and keys would leave this machine in plain text; "
-                "serve on 127.0.0.1 behind a proxy that speaks TLS, or come by ssh -L; --insecure is plain text "
-                "without keys, for a trusted network"
-            )
+    def _one_way_to_serve(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidConfig("tls_cert and tls_key belong together: give both, or neither")
+        if self.tls_cert is not None and (self.plain_http or self.insecure):
+            other = "insecure" if self.insecure else "plain_http"
+            raise InvalidConfig(f"tls_cert and {other} contradict each other: leave one out")
         return self
 
 

@@ -24,6 +24,8 @@ from shared.identity.names import Identity, Role
 
 AGGREGATOR_DNS = "aggregator.fedplcc"
 """DNS name of every aggregator's certificate: members check this name, whatever address they dial."""
+GATEWAY_DNS = "gateway.fedplcc"
+"""DNS name of every gateway's certificate: commands check this name, whatever address they dial."""
 BEGUN_S = 2 * 3600.0
 """Age of a new certificate, so that clocks that are an hour apart do no harm."""
 ROOT_S = 3653 * 86400.0
@@ -189,6 +191,15 @@ def identity_of(certificate: x509.Certificate) -> Identity:
     if len(uris) != 1:
         raise MalformedRequest(f"the certificate has {len(uris)} names (URI); it must have one")
     return Identity.parse(uris[0])
+
+
+def serves_as(certificate: x509.Certificate, dns_name: str) -> bool:
+    """Whether a certificate has this DNS name."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return dns_name in names.get_values_for_type(x509.DNSName)
 
 
 def check_chain(chain_pem: bytes, roots_pem: bytes, now: float) -> x509.Certificate:

@@ -199,9 +199,9 @@ class Callers:
         now = self._clock()
         certificate = check_chain(pem, roots, now)
         identity = identity_of(certificate)
-        principal = Principal(role=identity.role, name=identity.name, serial=serial_of(certificate))
-        rest_s = certificate.not_valid_after_utc.timestamp() - now
-        return _Known(principal, roots, self._steady() + rest_s)
+        ends_at = certificate.not_valid_after_utc.timestamp()
+        principal = Principal(role=identity.role, name=identity.name, serial=serial_of(certificate), ends_at=ends_at)
+        return _Known(principal, roots, self._steady() + ends_at - now)
 
     def _require_holds(self, certificate: _Known, *, is_open: bool = False) -> None:
         """Refuse an ended or revoked certificate.

@@ -6,7 +6,6 @@ its clock, and at what answers at the address.
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import threading
@@ -22,6 +21,7 @@ from shared.errors import AggregatorUnavailable, TlsFailed
 from shared.identity.certificates import AGGREGATOR_DNS
 from shared.wire.addresses import split_address
 from shared.wire.enrolment_clock import time_at
+from shared.wire.ssl_pairs import load_pair
 from shared.wire.tls import HeldCertificate
 
 STEP_S = 3.0
@@ -113,6 +113,20 @@ def speaks_tls(address: str) -> bool:
         return False
 
 
+def certificate_at(address: str) -> x509.Certificate | None:
+    """Return the certificate that is shown at HOST:PORT, unchecked; None where nobody shows one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    host, _ = split_address(address)
+    try:
+        with dialled(address) as connection, context.wrap_socket(connection, server_hostname=host) as secure:
+            shown = secure.getpeercert(binary_form=True)
+        return None if shown is None else x509.load_der_x509_certificate(shown)
+    except (OSError, ValueError):
+        return None
+
+
 class ProxyRefused(OSError):
     """The HTTP proxy opens no tunnel."""
 
@@ -184,7 +198,7 @@ def _is_issued(shown: x509.Certificate, roots: list[x509.Certificate]) -> bool:
 def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None:
     """Return what the server says to the own certificate; in TLS 1.3 it says it after the handshake."""
     context = _context()
-    _load(context, held)
+    load_pair(context, held.key_pem, held.chain_pem)
     try:
         with (
             dialled(address, http_proxy) as connection,
@@ -205,17 +219,6 @@ def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None
         f"the aggregator at {address} does not take this side's certificate: its clock is wrong, or it dropped the root "
         "that issued it; join again"
     )
-
-
-def _load(context: ssl.SSLContext, held: HeldCertificate) -> None:
-    """Give a context the own certificate. The ssl module reads it from a file only, so the file is one in memory."""
-    file = os.memfd_create("certificate")
-    try:
-        with open(file, "wb", closefd=False) as out:
-            out.write(held.key_pem + b"\n" + held.chain_pem)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
-    finally:
-        os.close(file)
 
 
 def _clock_trouble(enrolment: str, roots: list[x509.Certificate], http_proxy: str, now: float) -> str | None:

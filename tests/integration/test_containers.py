@@ -230,7 +230,7 @@ def test_a_federation_of_containers_survives_restarts_and_ends_in_the_bytes_of_t
 
 
 LACKING: dict[str, tuple[str, tuple[str, ...], dict[str, str], int, str]] = {
-    "the gateway's consent": ("aggregator", ("gateway",), {}, 2, "--insecure is plain text without keys, for a trusted network"),
+    "the gateway's certificate": ("aggregator", ("gateway",), {}, 2, "or say --plain-http behind a proxy that ends TLS"),
     "a client": ("trainer", ("trainer",), {}, 2, "client is missing; give --client or set FEDPLCC_CLIENT"),
     "a volume of its own user": (
         "aggregator",
