@@ -176,14 +176,20 @@ def test_two_hosts_are_a_federation_after_eight_commands(
     assert "completed" in person.follows("Is it well?")
 
 
-def test_what_is_run_in_the_gateway_s_container_works_beside_a_gateway(person: Person) -> None:
+def test_what_is_run_in_a_container_works_beside_a_gateway(person: Person) -> None:
     lines = [line for each in blocks(section="With containers") for line in each.lines]
-    in_container = re.compile(r"^docker compose -f deploy/compose\.yaml exec (?:-T )?gateway ")
-    inner = [in_container.sub("", line) for line in lines if in_container.match(line)]
-    assert len(inner) == 3, "start, watch, fetch"
+    in_container = re.compile(r"^docker compose -f deploy/compose\.yaml run --rm (?:-T )?(--entrypoint sh )?command ")
+    inner = [in_container.sub(lambda found: "sh " if found[1] else "fedplcc ", line) for line in lines]
+    inner = [line for line in inner if line.startswith(("fedplcc", "sh"))]
+    assert [line.split()[1:3] for line in inner[:-1]] == [
+        ["login"],
+        ["invite", "south"],
+        ["run", "start"],
+        ["run", "watch"],
+    ]
     elsewhere = person.folder / "north" / "container"
     shutil.copytree(ROOT / "deploy", elsewhere / "deploy")
-    for line in inner:
+    for line in inner[2:]:
         person.types(person.hub, line, cwd=elsewhere)
     assert hashed(elsewhere / "first") == hashed(person.clone("north") / "first")
 
@@ -202,3 +208,40 @@ def test_a_run_goes_on_from_a_backup_of_its_middle_to_the_same_bytes(person: Per
 
     assert person.restores("restore", "aggregator-backup.tar", run_id) == undisturbed
     assert person.restores("online-restore", "online-backup", run_id) == undisturbed
+
+
+PLAIN_TEXT = {
+    "aggregator": "nohup fedplcc aggregator --host 0.0.0.0 --insecure >> aggregator.log 2>&1 &",
+    "gateway": "nohup fedplcc gateway --insecure >> gateway.log 2>&1 & until fedplcc health http://127.0.0.1:8080; do sleep 1; done",
+    "trainer": "nohup fedplcc trainer --aggregator 192.0.2.10:50051 --insecure --client $(hostname) "
+    "--data folder:/srv/images >> trainer.log 2>&1 &",
+}
+"""How the guide started a federation before there were certificates."""
+
+
+def test_a_deployment_of_plain_text_goes_over_to_tls_in_the_middle_of_a_run(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    need_namespaces()
+    with Network() as network:
+        person = Person(tmp_path_factory.mktemp("upgrade"), network)
+        for name in ADDRESSES:
+            shutil.copytree(folder / name / "srv", person.folder / name / "srv")
+        try:
+            person.types(person.hub, PLAIN_TEXT["aggregator"])
+            person.types(person.hub, PLAIN_TEXT["gateway"])
+            for host in person.hosts.values():
+                person.types(host, PLAIN_TEXT["trainer"])
+            document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
+            document["run"] |= {"rounds": 4}
+            document["training"] |= {"local_steps": 50}
+            without_key = RemoteRuns(person.hub, "http://127.0.0.1:8080")
+            run_id = without_key.start(document)
+            without_key.wait(run_id, "running", 2)
+            for host in person.hosts.values():
+                host.kill_all()
+            person.follows("From plain text to TLS")
+            assert person.runs.end_of(run_id) == expected(person.folder, document, "upgraded-simulated")
+        finally:
+            for host in person.hosts.values():
+                host.kill_all()
