@@ -205,7 +205,9 @@ async def _serve(settings: AggregatorSettings) -> int:
         metrics_port = scraped.port if scraped is not None else None
         admin_socket = None if membership is None else membership.socket.path
         invitation = None if membership is None else _gateway_invitation(settings, membership, ports)
-        await _look(invitation)  # who sees the file below, or a command that answers, finds the gateway's invitation there
+        await _look(
+            invitation
+        )  # who sees the file below, or a command that answers, finds the gateway's invitation there
         _write_endpoint(settings, ports, metrics_port, admin_socket)
         where = {
             "host": settings.host,

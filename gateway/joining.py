@@ -14,7 +14,8 @@ log = get_logger("gateway.joining")
 def join_by_file(settings: GatewaySettings) -> None:
     """Join the federation, unless the gateway has an identity, speaks plain text, or there is no file.
 
-    The aggregator that wrote the file knows its port, and the gateway's settings know the host, which in a container is another.
+    The aggregator that wrote the file knows its port. The host is the one in the gateway's settings: in another container it
+    has another name.
 
     Raises:
         InvalidConfig: The file holds no invitation, or the aggregator does not admit by it.

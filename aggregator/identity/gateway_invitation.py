@@ -1,7 +1,8 @@
 """The invitation that lies in a file of the aggregator's while the federation has no gateway.
 
-Who may read the state directory administers the aggregator already, so there it gives nobody a right that they lack. In containers it lies
-in a folder that the two share, and that holds nothing else. The gateway reads it, and joins without a person.
+Who may read the state directory administers the aggregator already, so there it gives nobody a right that they lack. In
+containers it lies in a folder that the two share, and that holds nothing else. The gateway reads it, and joins without a
+person.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ class AggregatorSettings(Settings):
     enrol_port: OptionalPort = 50053
     """Port at which sites join and certificates that have ended are renewed: TLS without a certificate of the caller."""
     gateway_join_file: Path | None = None
-    """File in which the gateway's invitation lies while the federation has no gateway; gateway.join in the state directory if
-    not set."""
+    """File with the gateway's invitation while the federation has no gateway; gateway.join in the state directory if not
+    set."""
     health_port: OptionalPort = None
     """Port of grpc.health.v1 in plain text on loopback, for the health check of a container or a unit; off if not set."""
     metrics_port: OptionalPort = 9464
@@ -290,8 +290,8 @@ class TrainerSettings(Settings):
     state_dir: Path
     """Folder of the trainer's state, one per client; trainer-CLIENT in fedplcc-state if not set."""
     join_file: Path | None = None
-    """File with the invitation by which a trainer without an identity joins when it starts; FEDPLCC_JOIN, the invitation itself,
-    goes before it."""
+    """File with the invitation by which a trainer without an identity joins when it starts. FEDPLCC_JOIN, which is the
+    invitation itself, goes before it."""
     metrics_port: OptionalPort = 0
     """Port of /metrics."""
     health_port: OptionalPort = None

@@ -34,7 +34,7 @@ def join_by(text: str, folder: Path, *, source: str, host: str = "") -> Credenti
         text: The invitation.
         folder: The state directory; made if it is missing.
         source: Where the invitation comes from, for the sentence of an error.
-        host: Where the aggregator is reached, if that is not the host in the invitation. What answers is checked in any case.
+        host: Where the aggregator is reached, if that is not the invitation's host. What answers is checked in any case.
 
     Raises:
         InvalidConfig: It is no invitation, or the aggregator does not admit by it.

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ from shared.config.settings import (
     from_command_line,
 )
 from tests.support import ROOT
+from tests.support.hosts.compose import DEPLOY, VARIABLE, compose, interpolated
 from tests.support.hosts.dockerfile import Image, read_plan
 from tests.support.records import deploy_guide
 from tests.support.records.deploy_guide import AGGREGATOR_HOST, INSTALL
 
-DEPLOY = ROOT / "deploy"
 KINDS: dict[str, type[Settings]] = {
     "aggregator": AggregatorSettings,
     "gateway": GatewaySettings,
@@ -64,28 +64,6 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Compose
-
-
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<operator>:-)(?P<rest>[^}]*))?\}")
-
-
-def interpolated(text: str, given: Mapping[str, str]) -> str:
-    """As Compose fills in `${NAME}` and `${NAME:-default}`; `$$` is a dollar sign."""
-
-    def value(found: re.Match[str]) -> str:
-        name, operator, rest = found["name"], found["operator"], found["rest"]
-        if given.get(name):
-            return given[name]
-        assert operator == ":-", name
-        return str(rest)
-
-    return _VARIABLE.sub(value, text.replace("$$", "$"))
-
-
-@cache
-def compose(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(interpolated((DEPLOY / name).read_text(), {}))
-    return document
 
 
 def services() -> list[tuple[str, str, dict[str, Any]]]:
@@ -213,7 +191,9 @@ def test_invitations_reach_the_gateway_and_the_trainers_and_nobody_else_sees_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = compose("compose.yaml")["services"]
-    seen = {name: {volume for volume in mounts(service) if volume.startswith("join-")} for name, service in found.items()}
+    seen = {
+        name: {volume for volume in mounts(service) if volume.startswith("join-")} for name, service in found.items()
+    }
     gateway, trainers = {"join-gateway"}, {"join-trainers"}
     assert {name: volumes for name, volumes in seen.items() if volumes} == {
         "aggregator": gateway,
@@ -456,7 +436,7 @@ def test_the_services_that_the_guide_starts_understand_their_flags() -> None:
 
 def test_every_variable_that_is_written_somewhere_is_read_somewhere() -> None:
     settings = {f"FEDPLCC_{name.upper()}" for kind in KINDS.values() for name in kind.model_fields}
-    of_compose = {found["name"] for file in COMPOSE_FILES for found in _VARIABLE.finditer((DEPLOY / file).read_text())}
+    of_compose = {found["name"] for file in COMPOSE_FILES for found in VARIABLE.finditer((DEPLOY / file).read_text())}
     of_grafana, of_commands = {"FEDPLCC_PROMETHEUS"}, {INVITATION, "FEDPLCC_INVITE_ADDRESS"}
     for path in sorted(
         path for path in DEPLOY.rglob("*") if path.suffix in (".md", ".yaml", ".yml", ".env", ".service")

@@ -76,8 +76,8 @@ class Person:
     def follows(self, section: str, when_started: Callable[[], None] = lambda: None) -> str:
         """Type the section's lines but the installation on the hosts that their marks name; what the last one prints.
 
-        A line goes to the owner of a site as that owner needs it: `join` is given what `invite` printed. Between the start of
-        the run and the line that follows it, `when_started` is called.
+        `join` is given what `invite` printed for its host. Between the start of the run and the line that follows it,
+        `when_started` is called.
         """
         said = ""
         for each in blocks(section=section):
@@ -212,7 +212,8 @@ def test_a_run_goes_on_from_a_backup_of_its_middle_to_the_same_bytes(person: Per
 
 PLAIN_TEXT = {
     "aggregator": "nohup fedplcc aggregator --host 0.0.0.0 --insecure >> aggregator.log 2>&1 &",
-    "gateway": "nohup fedplcc gateway --insecure >> gateway.log 2>&1 & until fedplcc health http://127.0.0.1:8080; do sleep 1; done",
+    "gateway": "nohup fedplcc gateway --insecure >> gateway.log 2>&1 & "
+    "until fedplcc health http://127.0.0.1:8080; do sleep 1; done",
     "trainer": "nohup fedplcc trainer --aggregator 192.0.2.10:50051 --insecure --client $(hostname) "
     "--data folder:/srv/images >> trainer.log 2>&1 &",
 }

@@ -51,7 +51,9 @@ class Deployment:
     def start(self) -> None:
         state = ("--state-dir", str(self.folder / "fedplcc-state" / "aggregator"))
         self._start(self.hub, "aggregator", "--host", HUB, *state, "--heartbeat-interval-s", "0.2")
-        eventually(lambda: (self.folder / "fedplcc-state" / "aggregator" / "endpoint.json").exists(), "it serves", RUN_S)
+        eventually(
+            lambda: (self.folder / "fedplcc-state" / "aggregator" / "endpoint.json").exists(), "it serves", RUN_S
+        )
         self.types(self.hub, "login")
         self._start(self.hub, "gateway", "--aggregator", f"{HUB}:{PORT}")
         self._start_trainer(self.near, NEAR_CLIENT, HUB)
@@ -178,7 +180,9 @@ def test_nothing_listens_where_others_could_reach_a_trainer(deployment: Deployme
         for _address, port in host.listening():
             assert not deployment.hub.can_connect(host.address, port, timeout_s=0.2)
     open_ports = {(HUB, PORT), (HUB, ENROL_PORT)}
-    assert {(address, port) for address, port in deployment.hub.listening() if not address.startswith("127.")} == open_ports
+    assert {
+        (address, port) for address, port in deployment.hub.listening() if not address.startswith("127.")
+    } == open_ports
     assert all(deployment.near.can_connect(*each) for each in open_ports)
     assert not any(deployment.far.can_connect(*each, timeout_s=0.2) for each in open_ports), "but by relay"
 

@@ -56,10 +56,7 @@ class RemoteRuns:
         """Wait for the run's end; the SHA-256 of what it leaves, as `tests.support.federation.simulations.hashed` gives
         them."""
         self.wait(run_id, "completed")
-        return {
-            name: hashlib.sha256(self._fetch(f"runs/{run_id}/{path}")).hexdigest()
-            for name, path in LEFT.items()
-        }
+        return {name: hashlib.sha256(self._fetch(f"runs/{run_id}/{path}")).hexdigest() for name, path in LEFT.items()}
 
     def clients(self) -> dict[str, dict[str, Any]]:
         """Clients by id; none while the gateway or the aggregator is away."""
