@@ -218,22 +218,21 @@ def test_a_federation_of_containers_survives_restarts_and_ends_in_the_bytes_of_t
     reference = folder / "reference"
     simulated(values, reference)
 
-    # Whoever was not invited ends with a sentence, and its engine starts it again.
-    for container in (federation.gateway, federation.trainers["north"]):
-        container.start()
-        assert container.wait(WAIT_S) == 2
-        assert "there is no certificate in /var/lib/fedplcc" in container.log()
+    # A gateway waits for its invitation; a trainer without one ends with a sentence, and its engine starts it again.
+    federation.gateway.start()
+    federation.await_health(federation.gateway, DOES_NOT_SERVE)
+    federation.trainers["north"].start()
+    assert federation.trainers["north"].wait(WAIT_S) == 2
+    assert "there is no certificate in /var/lib/fedplcc" in federation.trainers["north"].log()
     federation.aggregator.start()
     federation.await_health(federation.aggregator, SERVES)
     for _again in range(2):  # every `up` starts it
         federation.invite_the_trainers_of_this_machine()
-    federation.gateway.start()
     federation.await_health(federation.gateway, SERVES)
     federation.type("login")
     federation.join("south", federation.type("invite", "south", "--address", "aggregator"))
     federation.trainers["north"].start()
     federation.await_health(federation.trainers["north"], SERVES)
-    federation.invite_the_trainers_of_this_machine()
     assert [line.split()[:2] for line in federation.type("client", "list").splitlines()] == [
         ["client", "north"],
         ["client", "south"],
@@ -292,7 +291,6 @@ def test_a_federation_of_containers_survives_restarts_and_ends_in_the_bytes_of_t
 
 
 LACKING: dict[str, tuple[str, tuple[str, ...], dict[str, str], int, str]] = {
-    "a certificate of a gateway": ("aggregator", ("gateway",), {}, 2, "there is no certificate in /var/lib/fedplcc"),
     "a certificate of a trainer": ("trainer", ("trainer", "--client", "ann"), {}, 2, "there is no certificate in"),
     "a whole invitation": ("trainer", ("trainer",), {"FEDPLCC_JOIN": "fedplcc1_"}, 2, "cannot join by FEDPLCC_JOIN"),
     "a client": ("trainer", ("trainer",), {}, 2, "client is missing; give --client or set FEDPLCC_CLIENT"),

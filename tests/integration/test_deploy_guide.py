@@ -63,6 +63,7 @@ class Person:
         wrapped = ["unshare", "--uts", "--mount", "sh", "-c", AS_ON_THAT_HOST, "sh", host.name, str(srv), commands]
         environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder),
             "LANG": "C.UTF-8",
