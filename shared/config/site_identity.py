@@ -24,8 +24,8 @@ def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidConfig: The identity cannot be read, is none of a client, or of another client than the one given.
     """
-    folder = _folder(values)
-    if folder is None:
+    folder = own_folder(values)
+    if not (folder / IDENTITY_FILE).exists():
         return dict(values)
     held = Credentials.load(folder / IDENTITY_FILE)
     if held.identity.role is not Role.CLIENT:
@@ -37,13 +37,9 @@ def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**{setting: value for setting, value in known.items() if value}, **values}
 
 
-def _folder(values: Mapping[str, Any]) -> Path | None:
-    """The folder with the identity: the state directory, the client's, or the one of `fedplcc join`."""
+def own_folder(values: Mapping[str, Any]) -> Path:
+    """Return the folder for a trainer's identity: its state directory, the client's, or the one of `fedplcc join`."""
     client = values.get("client")
     if values.get("state_dir"):
-        folders = [Path(values["state_dir"])]
-    elif isinstance(client, str):
-        folders = [STATE / f"trainer-{client}"]
-    else:
-        folders = [JOINED]
-    return next((folder for folder in folders if (folder / IDENTITY_FILE).exists()), None)
+        return Path(values["state_dir"])
+    return STATE / f"trainer-{client}" if isinstance(client, str) else JOINED
