@@ -53,6 +53,7 @@ from shared.gen.fedplcc.v1 import (
     run_service_pb2_grpc,
 )
 from shared.identity.names import Role
+from shared.identity.principals import ITSELF, current_principal
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.disk import why_unusable
@@ -205,9 +206,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         metrics_port = scraped.port if scraped is not None else None
         admin_socket = None if membership is None else membership.socket.path
         invitation = None if membership is None else _gateway_invitation(settings, membership, ports)
-        await _look(
-            invitation
-        )  # who sees the file below, or a command that answers, finds the gateway's invitation there
+        # Who sees the file below, or a command that answers, finds the gateway's invitation there.
+        await _look(invitation)
         _write_endpoint(settings, ports, metrics_port, admin_socket)
         where = {
             "host": settings.host,
@@ -345,12 +345,15 @@ async def _keep_gateway_invited(invitation: GatewayInvitation | None) -> None:
 async def _look(invitation: GatewayInvitation | None) -> None:
     if invitation is None:
         return
+    caller = current_principal.set(ITSELF)
     try:
         await control_call(invitation.look)
     except StoreUnavailable as error:
         log.error("store_unavailable", detail=error.detail)
     except Exception:
         log.exception("invitation_crashed")
+    finally:
+        current_principal.reset(caller)
 
 
 async def _tick(coordinator: Coordinator, membership: _Membership | None, audit: Audit, interval_s: float) -> None:
