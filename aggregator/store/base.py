@@ -137,8 +137,8 @@ class Transaction(Protocol):
     def save_key(self, key: ApiKey) -> None:
         """Insert or update a key."""
 
-    def forget_ended_keys(self, before: float) -> None:
-        """Delete the keys that ended before a time, revoked or not."""
+    def forget_ended_keys(self, now: float, before: float, most: int) -> None:
+        """Delete the keys that ended before a time, and the oldest of those that ended or were revoked beyond `most`."""
 
 
 class Store(Protocol):
