@@ -7,6 +7,7 @@ is TOML with a table per process. The configuration of runs is in shared/config/
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import secrets
 import sys
@@ -99,6 +100,18 @@ FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], N
 """Names of code (MODULE:NAME), as a list or a comma-separated text."""
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
 """Files and folders, as a list or a comma-separated text; a list where a name has a comma."""
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("write an address, or a network as 10.0.0.0/8") from None
+    return text
+
+
+Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDecode, BeforeValidator(_listed)]
+"""IP addresses and networks, as a list or a comma-separated text."""
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
@@ -218,6 +231,22 @@ class GatewaySettings(Settings):
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
+
+    trusted_proxies: Networks = ()
+    """Addresses or networks of proxies in front of the gateway, whose X-Forwarded-For and X-Forwarded-Proto are believed;
+    none by default. Without them all clients behind a proxy share the limits of one address. Repeat the flag for several;
+    in the environment, separate them by commas."""
+    address_requests_per_s: float = Field(200.0, ge=0.1, le=1e6)
+    """Requests a second of one address; ten times as many may come at once. More are refused (TOO_MANY_REQUESTS)."""
+    key_requests_per_s: float = Field(100.0, ge=0.1, le=1e6)
+    """Requests a second with one key; ten times as many may come at once."""
+    failed_keys_per_min: float = Field(20.0, ge=0.1, le=1e6)
+    """Different keys a minute that one address may try in vain, as many at once; keys that were in use go on."""
+
+    @property
+    def proxies(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """Networks of the listed proxies."""
+        return tuple(ipaddress.ip_network(text) for text in self.trusted_proxies)
 
     @field_validator("allowed_hosts")
     @classmethod
