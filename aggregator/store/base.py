@@ -239,6 +239,9 @@ class Store(Protocol):
     def list_audit(self, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
         """Return the audit's entries after a number, in order, as they are stored, also where they are damaged."""
 
+    def open_run_creators(self) -> dict[str, str]:
+        """Return who created each run that has not ended, by its id, as the audit names callers."""
+
     def audit_head(self) -> AuditHead:
         """Return number and hash of the audit's last entry; those of an empty chain without one."""
 
