@@ -185,6 +185,20 @@ def test_processes_give_the_bytes_of_the_simulation(
     assert tuple(lines) == undisturbed(setting.method.name, setting.hyper).lines
 
 
+def test_rounds_that_are_not_evaluated_train_the_same_simulated_and_as_processes(
+    data: Path, folder: Path, processes: RunControl, undisturbed: Undisturbed
+) -> None:
+    """FedCCL, whose clients evaluate a model of their own from their last committed update."""
+    values = {**document(data, "fedccl", {}), "evaluation": {"every": 2, "last": 1}}
+    outcome, often = simulated(values, folder), undisturbed("fedccl", {})
+    assert (outcome.models, outcome.model, outcome.prototypes) == (often.models, often.model, often.prototypes)
+    assert outcome.rounds[0]["accuracy"] is outcome.rounds[0]["accuracy_local"] is None
+    assert outcome.lines[1:] == often.lines[1:]
+    run_id = processes.create(tiny_federation.run_document(values)).run_id
+    eventually(lambda: processes.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    assert tuple(line for line in processes.metrics_lines(run_id) if line) == outcome.lines
+
+
 @every_method_with_a_neutral_setting
 def test_the_neutral_setting_gives_fedavgs_models(method: Any, undisturbed: Undisturbed) -> None:
     neutral = undisturbed(method.name, method.neutral)
