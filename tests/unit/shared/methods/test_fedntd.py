@@ -78,7 +78,7 @@ class TestValues:
     @pytest.mark.parametrize("hyper", [{"beta": -1.0}, {"tau": 0.0}, {"tau": float("inf")}])
     def test_a_value_out_of_range_is_refused(self, hyper: dict[str, float]) -> None:
         with pytest.raises(ValidationError):
-            Config(**hyper)
+            Config.model_validate(hyper)
 
 
 class TestGradient:
