@@ -6,7 +6,6 @@ process that gets `Members` reads it there and certifies itself, so no benchmark
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,14 +15,12 @@ import grpc
 
 from aggregator.identity.authority import Authority
 from shared.gen.fedplcc.v1 import admin_service_pb2, admin_service_pb2_grpc
-from shared.identity.certificates import key_to_pem, new_key
 from shared.identity.credentials import Credentials
-from shared.identity.names import Identity, Role
-from shared.wire.caller import KEY_METADATA
+from shared.identity.names import Role
 from shared.wire.channels import CHANNEL_OPTIONS, open_channel
 from shared.wire.tls import ClientTls, ServerTls
+from tests.support.identity.issued import OperatorTls, issued
 
-CERTIFICATE_S = 86_400.0
 KEY_S = 86_400.0
 CALL_S = 60.0
 
@@ -47,9 +44,7 @@ class Members:
 
     def credentials(self, role: Role, name: str) -> Credentials:
         """Return a new certificate with its key."""
-        authority, key = self._authority(), new_key()
-        issued = authority.issue_client(Identity(authority.federation, role, name), key.public_key(), CERTIFICATE_S)
-        return Credentials(key_to_pem(key), issued.chain_pem, authority.roots_pem)
+        return issued(self._authority(), role, name)
 
     def tls(self, name: str, role: Role = Role.CLIENT) -> ClientTls | None:
         """Return the TLS of a member, by default of a client; None for plain text."""
@@ -92,7 +87,7 @@ class Served:
     def open_channel(self) -> grpc.Channel:
         """Return a channel of who steers runs: a gateway's, with a new key."""
         tls = self.members.tls("steering", Role.GATEWAY)
-        return open_channel(self.address, tls=None if tls is None else _Keyed(tls.held, self._new_key()))
+        return open_channel(self.address, tls=None if tls is None else OperatorTls(tls.held, self._new_key()))
 
     def new_headers(self) -> dict[str, str]:
         """Return headers of requests to a gateway: a new key."""
@@ -103,16 +98,3 @@ class Served:
             request = admin_service_pb2.CreateKeyRequest(label="bench", scopes=["admin", "metrics"], valid_s=KEY_S)
             stub: Any = admin_service_pb2_grpc.AdminServiceStub(channel)
             return str(stub.CreateKey(request, timeout=CALL_S).text)
-
-
-class _Keyed(ClientTls):
-    """TLS of channels whose every call shows a key."""
-
-    def __init__(self, credentials: Callable[[], Any], key: str) -> None:
-        super().__init__(credentials)
-        self._key = key
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Return credentials for one channel and its calls."""
-        shown = grpc.metadata_call_credentials(lambda _context, show: show(((KEY_METADATA, self._key),), None))
-        return grpc.composite_channel_credentials(super().credentials(), shown)

@@ -46,7 +46,7 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
 from tests.support.identity.every_call import METHODS
-from tests.support.identity.keyed_federation import issued
+from tests.support.identity.issued import issued
 from tests.support.identity.recorded_calls import Metadata, RecordedCall, RecordingChannel
 
 OF_NOW: Mapping[str, tuple[str, ...]] = {
@@ -187,14 +187,10 @@ def lasting(method: str, answer: bytes) -> str:
 
 @pytest.fixture
 def members(federation: Federation) -> Iterator[Members]:
-    state = federation.folder / "aggregator"
-    state.mkdir(mode=0o700)
-    authority = Authority.open(state)
-    federation.tls = ClientTls(lambda: issued(authority, Role.MONITOR, "health"))
     # Nobody sends heartbeats while calls are repeated.
-    federation.start_aggregator("--enrol-port", "0", "--heartbeat-interval-s", "600")
+    federation.start_aggregator("--heartbeat-interval-s", "600")
     with ExitStack() as stack:
-        yield Members(federation, authority, stack)
+        yield Members(federation, federation.authority, stack)
 
 
 def test_every_rpcs_recorded_bytes_are_refused_from_others_and_answered_to_their_owner(
