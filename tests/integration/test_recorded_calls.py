@@ -57,9 +57,14 @@ OF_NOW: Mapping[str, tuple[str, ...]] = {
     "CreateKey": ("key", "text"),
     "CreateConsoleCode": ("code",),
     "RevokeHolder": ("revoked",),
+    "ListClients": ("clients.held_bytes", "clients.last_seen_time"),
 }
 """Fields of answers that are of the moment or made anew, by method; everything else is answered as the first time."""
-ANSWERED_ONCE = {"RedeemConsoleCode": "KEY_INVALID", "RotateAuthority": "FAILED_PRECONDITION"}
+ANSWERED_ONCE = {
+    "RedeemConsoleCode": "KEY_INVALID",
+    "RevokeOwnKey": "KEY_INVALID",
+    "RotateAuthority": "FAILED_PRECONDITION",
+}
 """Reason by method of the calls that are refused the second time, also from their owner."""
 WORK = (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE)
 CLIENTS = [NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))]
@@ -135,6 +140,8 @@ class Replays:
                 "cat": (metadata, "ROLE_FORBIDDEN"),
                 "watch": (metadata, "ROLE_FORBIDDEN"),
             }
+            if name == "RevokeOwnKey":  # its key has ended with it
+                others["cat"] = ((), "ROLE_FORBIDDEN")
             if name == "RedeemConsoleCode":
                 others["gate"] = ((), "KEY_INVALID")
         for other, (shown, expected) in others.items():
@@ -181,7 +188,9 @@ def lasting(method: str, answer: bytes) -> str:
     """An answer without what is of the moment, as text."""
     message = parsed(method, answer)
     for field in OF_NOW.get(method.rpartition("/")[2], ()):
-        message.ClearField(field)
+        entries, _, name = field.rpartition(".")
+        for part in getattr(message, entries) if entries else [message]:
+            part.ClearField(name)
     return str(message)
 
 
@@ -272,6 +281,9 @@ def _administration(members: Members, replays: Replays, admin: Any) -> None:
     admin.RevokeKey(admin_pb2.RevokeKeyRequest(key_id=made.key.key_id))
     code = admin.CreateConsoleCode(admin_pb2.CreateConsoleCodeRequest()).code
     admin.RedeemConsoleCode(admin_pb2.RedeemConsoleCodeRequest(code=code))
+    own = admin.CreateKey(admin_pb2.CreateKeyRequest(label="own", scopes=["read"], valid_s=3600.0)).text
+    leaving: Any = replays.of("gate", key=own)
+    admin_grpc.AdminServiceStub(leaving).RevokeOwnKey(admin_pb2.RevokeOwnKeyRequest())
     admin.ListAudit(admin_pb2.ListAuditRequest(after=0, page_size=3))
 
 
