@@ -206,13 +206,11 @@ def _renew(session: Session) -> None:
     """The first site's certificate is renewed, and recovered."""
     path = session.folder / tiny_federation.CLIENTS[0] / "fedplcc-state" / "trainer" / IDENTITY_FILE
     held = Credentials.load(path)
-    for name, call in (
-        ("renewed", lambda key: renew(held, key, held.address)),
-        ("recovered", lambda key: recover(held, key)),
-    ):
-        key = new_key()
-        call(key)
-        session.secrets[f"a {name} key"] = forms_of_private_key(key_to_pem(key))
+    renewed, recovered = new_key(), new_key()
+    renew(held, renewed, held.address)
+    recover(held, recovered)
+    session.secrets["a renewed key"] = forms_of_private_key(key_to_pem(renewed))
+    session.secrets["a recovered key"] = forms_of_private_key(key_to_pem(recovered))
 
 
 def _errors(session: Session, gateway: tuple[str, str], url: str, line: str) -> None:
