@@ -76,6 +76,7 @@ class Gateway:
         *,
         insecure: bool = False,
         ca: Path | None = None,
+        key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
@@ -85,6 +86,7 @@ class Gateway:
             url: `https://HOST:PORT` or `http://HOST:PORT`; the scheme may be left out.
             insecure: Whether plain text is accepted off loopback.
             ca: File with the certificates that an https gateway is checked against; see gateway_tls.py.
+            key: Key that is shown; the one that this user keeps for the gateway if None.
             transport: How to reach it, for tests.
             sleep: How to pause, for tests.
 
@@ -93,7 +95,7 @@ class Gateway:
         """
         self.url = checked_url(url, insecure)
         self._sleep = sleep
-        key = key_for(self.url)
+        key = key_for(self.url) if key is None else key
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},

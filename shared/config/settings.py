@@ -115,6 +115,8 @@ Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDec
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
+INVITATION = "FEDPLCC_JOIN"
+"""Environment variable with an invitation, which is never an argument: every user of a host sees those."""
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
 
@@ -129,6 +131,8 @@ class Settings(BaseSettings):
     )
     table: ClassVar[str]
     """Name of the process's table in a settings file."""
+    otherwise: ClassVar[Mapping[str, str]] = {}
+    """Other ways to a setting that is missing, by its name."""
 
     @classmethod
     def completed(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -157,6 +161,9 @@ class AggregatorSettings(Settings):
     """Port to listen at."""
     enrol_port: OptionalPort = 50053
     """Port at which sites join and certificates that have ended are renewed: TLS without a certificate of the caller."""
+    gateway_join_file: Path | None = None
+    """File with the gateway's invitation while the federation has no gateway; gateway.join in the state directory if not
+    set."""
     health_port: OptionalPort = None
     """Port of grpc.health.v1 in plain text on loopback, for the health check of a container or a unit; off if not set."""
     metrics_port: OptionalPort = 9464
@@ -283,6 +290,9 @@ class TrainerSettings(Settings):
     """Settings of a trainer."""
 
     table = "trainer"
+    otherwise: ClassVar[Mapping[str, str]] = {
+        "client": "or join with `fedplcc join`, which keeps it beside the certificate"
+    }
 
     aggregator: Address = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
@@ -313,6 +323,9 @@ class TrainerSettings(Settings):
     Repeat it as --allow-code."""
     state_dir: Path
     """Folder of the trainer's state, one per client; trainer-CLIENT in fedplcc-state if not set."""
+    join_file: Path | None = None
+    """File with the invitation by which a trainer without an identity joins when it starts. FEDPLCC_JOIN, which is the
+    invitation itself, goes before it."""
     metrics_port: OptionalPort = 0
     """Port of /metrics."""
     health_port: OptionalPort = None
@@ -342,13 +355,19 @@ class TrainerSettings(Settings):
         return values
 
 
-def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> _Kind:
+def load(
+    kind: type[_Kind],
+    flags: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
+) -> _Kind:
     """Read a process's settings.
 
     Args:
         kind: Settings class of the process.
         flags: Values from the command line by field; None or an empty list means not given.
         file: TOML file with a table for the process.
+        first: Called with the values that were given, before they are completed and validated.
 
     Raises:
         InvalidConfig: With every problem: field, value and range.
@@ -359,25 +378,31 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
     if unknown:
         raise InvalidConfig(f"{file}: unknown key {kind.table}.{unknown[0]}; known: {', '.join(kind.model_fields)}")
     values = {**from_file, **EnvSettingsSource(kind)(), **given}
+    first(values)
     try:
         return kind(**kind.completed(values))
     except ValidationError as error:
-        raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from None
+        raise InvalidConfig("; ".join(_sentence(kind, problem) for problem in error.errors())) from None
 
 
-def _sentence(problem: ErrorDetails) -> str:
-    """Return the sentence for a problem; for a missing setting, with the two ways to give it."""
+def _sentence(kind: type[Settings], problem: ErrorDetails) -> str:
+    """Return the sentence for a problem; for a missing setting, with the ways to give it."""
     if problem["loc"][:1] == ("database_url",):
         return explain({**problem, "input": ()})  # it holds a password
     if problem["type"] != "missing":
         return explain(problem)
     name = str(problem["loc"][0])
     variable = f"{Settings.model_config['env_prefix']}{name.upper()}"
-    return f"{explain(problem)}; give --{name.replace('_', '-')} or set {variable}"
+    ways = [f"give --{name.replace('_', '-')} or set {variable}", *filter(None, [kind.otherwise.get(name)])]
+    return f"{explain(problem)}; {', '.join(ways)}"
 
 
 def from_command_line(
-    kind: type[_Kind], program: str, description: str, arguments: Sequence[str] | None = None
+    kind: type[_Kind],
+    program: str,
+    description: str,
+    arguments: Sequence[str] | None = None,
+    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
 ) -> _Kind:
     """Read a process's settings with a flag for every field, for `python -m ...`; `--config` names a file.
 
@@ -401,7 +426,7 @@ def from_command_line(
             parser.add_argument(flag, help=text, metavar=name.upper())
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
-    return load(kind, flags, file)
+    return load(kind, flags, file, first)
 
 
 def is_list(annotation: object) -> bool:
@@ -415,10 +440,11 @@ def run_from_command_line(
     program: str,
     description: str,
     arguments: Sequence[str] | None = None,
+    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
 ) -> int:
     """Run a process with the settings of its command line; returns its exit code, or 2 after a sentence on stderr."""
     try:
-        settings = from_command_line(kind, program, description, arguments)
+        settings = from_command_line(kind, program, description, arguments, first)
     except InvalidConfig as error:
         print(f"{program}: {error.detail}", file=sys.stderr)
         return EXIT_CONFIG
@@ -462,6 +488,11 @@ def confine_ray_to_loopback() -> None:
     # Despite its name, a value of 0 makes Ray on Linux listen on loopback, as it does on the systems in the name.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
+def invitation_in_environment() -> str:
+    """Return the invitation in the environment; empty if there is none."""
+    return os.environ.get(INVITATION, "")
 
 
 def environment_without_settings() -> dict[str, str]:
