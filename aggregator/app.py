@@ -165,6 +165,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
         max_open_runs=settings.max_open_runs,
+        max_open_runs_per_key=settings.max_open_runs_per_key,
         pending_days=settings.pending_days,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
@@ -271,7 +272,7 @@ def _membership(
 
     admissions, keys = Admissions(store, authority, record=record), Keys(store, record=record)
     certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
-    callers = Callers(certificates, keys, refused=into_audit(audit))
+    callers = Callers(certificates, keys, calls_per_s=settings.calls_per_s, refused=into_audit(audit))
 
     def end_lease(role: Role, name: str) -> None:
         if role is Role.CLIENT:

@@ -17,8 +17,8 @@ from gateway.http.forwarded import caller_address
 from gateway.http.key_guard import SESSIONS_PATH
 from gateway.http.metrics import BY_ADDRESS, BY_FAILED_KEYS, BY_KEY, GatewayMetrics
 from gateway.http.problem import respond
-from gateway.http.token_buckets import MAX_BUCKETS, TokenBuckets
 from shared.errors import ScopeMissing, TooManyRequests
+from shared.wire.token_buckets import MAX_BUCKETS, TokenBuckets
 
 BURST_S = 10.0
 """Requests that may come at once, in seconds of the rate."""

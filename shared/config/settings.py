@@ -183,6 +183,9 @@ class AggregatorSettings(Settings):
     max_inline_bytes: int = Field(256 << 10, ge=0, le=1 << 20)
     """Most bytes of models and prototype sets inside one message, a commit or a task. Larger ones are transferred in chunks;
     with 0 all of them are."""
+    calls_per_s: float = Field(500.0, ge=1, le=1e6)
+    """Calls a second of one client's certificate or of one key; ten times as many may come at once. Heartbeats and renewals
+    are not counted. More are refused (TOO_MANY_CALLS)."""
     idle_s: float = Field(60.0, ge=0.1, le=3600)
     """Seconds in which the other end of a transfer, or of an open stream, may send or read nothing."""
     fold_block_elements: int = Field(1 << 18, ge=1, le=1 << 26)
@@ -196,6 +199,8 @@ class AggregatorSettings(Settings):
     """Latest committed rounds of each run whose updates are kept for a replay."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
     """Days for which interrupted uploads and unused initial models are kept."""
+    max_open_runs_per_key: int = Field(100, ge=1, le=100_000)
+    """Runs of one key that have not ended at a time. Another start is refused (TOO_MANY_OPEN_RUNS)."""
     max_open_runs: int = Field(200, ge=1, le=100_000)
     """Most runs that have not ended; a request for another is refused (TOO_MANY_OPEN_RUNS)."""
     pending_days: float = Field(7.0, ge=0.01, le=10_000)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gateway.http import token_buckets
-from gateway.http.token_buckets import MAX_BUCKETS, TokenBuckets
+from shared.wire import token_buckets
+from shared.wire.token_buckets import MAX_BUCKETS, TokenBuckets
 
 
 class SetClock:
