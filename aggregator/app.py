@@ -53,6 +53,7 @@ from shared.gen.fedplcc.v1 import (
     run_service_pb2_grpc,
 )
 from shared.identity.names import Role
+from shared.identity.principals import ITSELF, current_principal
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.disk import why_unusable
@@ -164,6 +165,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
         max_open_runs=settings.max_open_runs,
+        max_open_runs_per_key=settings.max_open_runs_per_key,
         pending_days=settings.pending_days,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
@@ -205,9 +207,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         metrics_port = scraped.port if scraped is not None else None
         admin_socket = None if membership is None else membership.socket.path
         invitation = None if membership is None else _gateway_invitation(settings, membership, ports)
-        await _look(
-            invitation
-        )  # who sees the file below, or a command that answers, finds the gateway's invitation there
+        # Who sees the file below, or a command that answers, finds the gateway's invitation there.
+        await _look(invitation)
         _write_endpoint(settings, ports, metrics_port, admin_socket)
         where = {
             "host": settings.host,
@@ -271,7 +272,7 @@ def _membership(
 
     admissions, keys = Admissions(store, authority, record=record), Keys(store, record=record)
     certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
-    callers = Callers(certificates, keys, refused=into_audit(audit))
+    callers = Callers(certificates, keys, calls_per_s=settings.calls_per_s, refused=into_audit(audit))
 
     def end_lease(role: Role, name: str) -> None:
         if role is Role.CLIENT:
@@ -345,12 +346,15 @@ async def _keep_gateway_invited(invitation: GatewayInvitation | None) -> None:
 async def _look(invitation: GatewayInvitation | None) -> None:
     if invitation is None:
         return
+    caller = current_principal.set(ITSELF)
     try:
         await control_call(invitation.look)
     except StoreUnavailable as error:
         log.error("store_unavailable", detail=error.detail)
     except Exception:
         log.exception("invitation_crashed")
+    finally:
+        current_principal.reset(caller)
 
 
 async def _tick(coordinator: Coordinator, membership: _Membership | None, audit: Audit, interval_s: float) -> None:

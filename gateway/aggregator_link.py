@@ -104,7 +104,12 @@ class AggregatorLink:
         Raises:
             InvalidConfig: It cannot be read.
         """
-        renewal = Renewal(self._settings.state_dir, self._settings.aggregator, self._renewed)
+        renewal = Renewal(
+            self._settings.state_dir,
+            self._settings.aggregator,
+            self._renewed,
+            http_proxy=self._settings.http_proxy or "",
+        )
         if self._renewal is not None:
             self._renewal.close()
         self._renewal = renewal

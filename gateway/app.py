@@ -15,10 +15,12 @@ from gateway.aggregator_link import AggregatorLink
 from gateway.console import routes as console
 from gateway.http import problem
 from gateway.http.cross_site_guard import CrossSiteGuard
+from gateway.http.forwarded import ForwardedClient
 from gateway.http.key_guard import KeyGuard
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
+from gateway.http.rate_limits import AddressLimit, KeyLimit, RateLimits
 from gateway.http.server import Server, listen
 from gateway.http.server_tls import server_tls
 from gateway.joining import join_by_file
@@ -54,8 +56,11 @@ ROUTES: tuple[APIRoute, ...] = tuple(
 MIDDLEWARE: tuple[Middleware, ...] = (
     # Outermost: it sees every request and every error, refusals of the other middleware among them.
     Middleware(RequestContext),
+    Middleware(ForwardedClient),
     Middleware(CrossSiteGuard),
+    Middleware(AddressLimit),
     Middleware(KeyGuard),
+    Middleware(KeyLimit),
     # Innermost: its refusals are logged and counted like all others.
     Middleware(
         BodyLimit,
@@ -86,6 +91,10 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         # An aggregator that knows its members by certificate asks their callers for keys; in plain text it asks nobody.
         asks_keys=not settings.insecure,
         is_exposed=settings.is_exposed,
+        trusted_proxies=settings.proxies,
+        rate_limits=RateLimits(
+            settings.address_requests_per_s, settings.key_requests_per_s, settings.failed_keys_per_min
+        ),
     )
     app = FastAPI(
         title=openapi.TITLE,
@@ -125,7 +134,7 @@ async def serve(settings: GatewaySettings, ready: Callable[[Server, str], None] 
     """
     if settings.is_exposed:
         log.warning(
-            "plain_text",
+            "serves_plain_text",
             host=settings.host,
             aggregator=settings.aggregator,
             detail="--insecure: other machines may see and steer everything; use it on a trusted network only",

@@ -24,5 +24,5 @@ def join_by_file(settings: GatewaySettings) -> None:
     if settings.insecure or (folder / IDENTITY_FILE).is_file() or not file.is_file():
         return
     host, _port = split_address(settings.aggregator)
-    joined = join_by(invitation_in(file), folder, source=str(file), host=host)
+    joined = join_by(invitation_in(file), folder, source=str(file), host=host, http_proxy=settings.http_proxy or "")
     log.info("joined", name=joined.identity.name, federation=joined.identity.federation, ends_at=joined.not_after)

@@ -261,6 +261,10 @@ class RunServiceClient:
         found = await self._call(self._admin.GetCaller, admin_pb2.GetCallerRequest())
         return Caller(found.caller, found.label, tuple(found.scopes), found.expires_at, found.federation)
 
+    async def revoke_own_key(self) -> None:
+        """Revoke the key of the request. Raises KeyInvalid."""
+        await self._call(self._admin.RevokeOwnKey, admin_pb2.RevokeOwnKeyRequest())
+
     async def redeem_console_code(self, code: str) -> tuple[str, float]:
         """Return a session's text and its end, in seconds since the epoch, for a console code. Raises KeyInvalid."""
         made = await self._call(self._admin.RedeemConsoleCode, admin_pb2.RedeemConsoleCodeRequest(code=code))

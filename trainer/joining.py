@@ -29,10 +29,11 @@ def join_if_invited(values: Mapping[str, Any]) -> None:
         return
     from shared.wire.joining import invitation_in, join_by
 
+    http_proxy = str(values.get("http_proxy") or "")
     if text := invitation_in_environment():
-        join_by(text, folder, source=INVITATION)
+        join_by(text, folder, source=INVITATION, http_proxy=http_proxy)
     elif file.is_file():
-        join_by(invitation_in(file), folder, source=str(file))
+        join_by(invitation_in(file), folder, source=str(file), http_proxy=http_proxy)
 
 
 def _is_insecure(values: Mapping[str, Any]) -> bool:

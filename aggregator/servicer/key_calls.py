@@ -9,7 +9,7 @@ from aggregator.servicer.calls import Context
 from aggregator.servicer.calls import control_call as call
 from aggregator.store.base import ApiKey
 from shared.convert.fields import limited
-from shared.errors import MalformedRequest
+from shared.errors import KeyInvalid, MalformedRequest
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.identity.api_keys import Scope
@@ -53,6 +53,16 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
         """See AdminService.RevokeKey."""
         await call(self._keys.revoke, request.key_id)
         return admin_pb2.RevokeKeyResponse()
+
+    async def RevokeOwnKey(
+        self, request: admin_pb2.RevokeOwnKeyRequest, context: Context
+    ) -> admin_pb2.RevokeOwnKeyResponse:
+        """See AdminService.RevokeOwnKey."""
+        key_id = current_principal.get().key_id
+        if not key_id:
+            raise KeyInvalid("this call ends the caller's own key, and has none")
+        await call(self._keys.revoke, key_id)
+        return admin_pb2.RevokeOwnKeyResponse()
 
     async def CreateConsoleCode(
         self, request: admin_pb2.CreateConsoleCodeRequest, context: Context

@@ -38,6 +38,15 @@ def join(
             show_default=False,
         ),
     ] = "",
+    http_proxy: Annotated[
+        str,
+        typer.Option(
+            help="HTTP proxy on the way, which is asked to CONNECT.",
+            metavar="HOST:PORT",
+            show_default=False,
+            envvar="FEDPLCC_HTTP_PROXY",
+        ),
+    ] = "",
     replace: Annotated[
         bool, typer.Option("--replace", help="Join anew, in place of the identity that is there.")
     ] = False,
@@ -52,7 +61,12 @@ def join(
     from shared.identity.invitation_codes import InvitationCode
 
     held = join_federation(
-        InvitationCode.parse(_code(code_file)), state_dir, aggregator=aggregator, replace=replace, tell=say
+        InvitationCode.parse(_code(code_file)),
+        state_dir,
+        aggregator=aggregator,
+        http_proxy=http_proxy,
+        replace=replace,
+        tell=say,
     )
     print(f"{held.identity.role.value} {held.identity.name} of federation {held.identity.federation}: {state_dir}")
     return ExitCode.OK

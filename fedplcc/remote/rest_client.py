@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import ssl
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
@@ -57,6 +58,8 @@ PATIENCE_S = 300.0
 """Longest absence of a gateway before `follow` gives up."""
 PAUSE_S = (0.25, 5.0)
 """First and longest pause between attempts; each lasts between half and all of it."""
+MAX_ASKED_PAUSE_S = 30.0
+"""Longest pause between attempts that a gateway may ask for."""
 PAGE_SIZE = 200
 
 Answer = TypeVar("Answer", bound=Document)
@@ -73,6 +76,7 @@ class Gateway:
         *,
         insecure: bool = False,
         ca: Path | None = None,
+        key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
@@ -82,6 +86,7 @@ class Gateway:
             url: `https://HOST:PORT` or `http://HOST:PORT`; the scheme may be left out.
             insecure: Whether plain text is accepted off loopback.
             ca: File with the certificates that an https gateway is checked against; see gateway_tls.py.
+            key: Key that is shown; the one that this user keeps for the gateway if None.
             transport: How to reach it, for tests.
             sleep: How to pause, for tests.
 
@@ -90,7 +95,7 @@ class Gateway:
         """
         self.url = checked_url(url, insecure)
         self._sleep = sleep
-        key = key_for(self.url)
+        key = key_for(self.url) if key is None else key
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -323,6 +328,14 @@ class Gateway:
         """Every client that ever joined, with its activity; a caller that polls needs one attempt only."""
         return _document(ClientList, await self._request("GET", "/v1/clients", attempts=attempts)).clients
 
+    async def revoke_key(self) -> None:
+        """Revoke the key of this client.
+
+        Raises:
+            KeyInvalid: It does not hold any more.
+        """
+        await self._request("POST", "/v1/session/end")
+
     async def is_ready(self) -> bool:
         """Whether the gateway and its aggregator serve; one request."""
         try:
@@ -356,7 +369,8 @@ class Gateway:
             except FedplccError as error:
                 if error.code not in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) or attempt == attempts:
                     raise
-            await self._pause(attempt)
+                asked_s = _asked_pause_s(error)
+            await self._pause(attempt, at_least_s=asked_s)
         raise AssertionError("the last attempt returns or raises")
 
     @asynccontextmanager
@@ -388,9 +402,10 @@ class Gateway:
                 raise TlsFailed(f"the gateway at {self.url} speaks TLS; write https://") from error
             raise Unavailable(f"the connection to the gateway at {self.url} broke: {error}") from error
 
-    async def _pause(self, failures: int) -> None:
+    async def _pause(self, failures: int, *, at_least_s: float = 0.0) -> None:
         first, longest = PAUSE_S
-        await self._sleep(min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0))  # nosec B311 # no secret
+        pause_s = min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0)  # nosec B311 # no secret
+        await self._sleep(max(pause_s, at_least_s))
 
 
 class GatewayAbsent(Unavailable):
@@ -442,6 +457,12 @@ def _tls_sentence(url: str, error: ssl.SSLError) -> str:
 def _speaks_tls(url: str) -> bool:
     parsed = httpx.URL(url)
     return certificate_at(join_address(parsed.host, parsed.port or 80)) is not None
+
+
+def _asked_pause_s(error: FedplccError) -> float:
+    """Return the pause that a refusal asks for, within bounds; 0 if it asks for none."""
+    text = error.metadata.get("retry_after_s", "")
+    return min(float(text), MAX_ASKED_PAUSE_S) if re.fullmatch(r"[0-9]{1,6}", text) else 0.0
 
 
 def _path(run_id: str, part: str = "") -> str:

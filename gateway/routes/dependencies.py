@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from gateway.http.forwarded import Network
 from gateway.http.metrics import GatewayMetrics
+from gateway.http.rate_limits import RateLimits
 from gateway.http.slots import Slots, Turns
 from gateway.run_service import RunServiceClient
 from shared.errors import AggregatorUnavailable, ScopeMissing
@@ -45,6 +47,10 @@ class Services:
     """Whether anyone may call, and other machines reach the gateway or its aggregator."""
     strict_transport_s: int = 0
     """Seconds for which browsers shall use HTTPS only; 0 for no such header."""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Networks of the proxies whose word on a request's client is believed."""
+    rate_limits: RateLimits = field(default_factory=lambda: RateLimits(200.0, 100.0, 20.0))
+    """What every address and key may still do."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway stops; event streams end then."""
     stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))

@@ -7,6 +7,7 @@ is TOML with a table per process. The configuration of runs is in shared/config/
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import secrets
 import sys
@@ -99,6 +100,18 @@ FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], N
 """Names of code (MODULE:NAME), as a list or a comma-separated text."""
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
 """Files and folders, as a list or a comma-separated text; a list where a name has a comma."""
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("write an address, or a network as 10.0.0.0/8") from None
+    return text
+
+
+Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDecode, BeforeValidator(_listed)]
+"""IP addresses and networks, as a list or a comma-separated text."""
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
@@ -118,6 +131,8 @@ class Settings(BaseSettings):
     )
     table: ClassVar[str]
     """Name of the process's table in a settings file."""
+    otherwise: ClassVar[Mapping[str, str]] = {}
+    """Other ways to a setting that is missing, by its name."""
 
     @classmethod
     def completed(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -168,6 +183,9 @@ class AggregatorSettings(Settings):
     max_inline_bytes: int = Field(256 << 10, ge=0, le=1 << 20)
     """Most bytes of models and prototype sets inside one message, a commit or a task. Larger ones are transferred in chunks;
     with 0 all of them are."""
+    calls_per_s: float = Field(500.0, ge=1, le=1e6)
+    """Calls a second of one client's certificate or of one key; ten times as many may come at once. Heartbeats and renewals
+    are not counted. More are refused (TOO_MANY_CALLS)."""
     idle_s: float = Field(60.0, ge=0.1, le=3600)
     """Seconds in which the other end of a transfer, or of an open stream, may send or read nothing."""
     fold_block_elements: int = Field(1 << 18, ge=1, le=1 << 26)
@@ -181,6 +199,8 @@ class AggregatorSettings(Settings):
     """Latest committed rounds of each run whose updates are kept for a replay."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
     """Days for which interrupted uploads and unused initial models are kept."""
+    max_open_runs_per_key: int = Field(100, ge=1, le=100_000)
+    """Runs of one key that have not ended at a time. Another start is refused (TOO_MANY_OPEN_RUNS)."""
     max_open_runs: int = Field(200, ge=1, le=100_000)
     """Most runs that have not ended; a request for another is refused (TOO_MANY_OPEN_RUNS)."""
     pending_days: float = Field(7.0, ge=0.01, le=10_000)
@@ -218,6 +238,22 @@ class GatewaySettings(Settings):
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
+
+    trusted_proxies: Networks = ()
+    """Addresses or networks of proxies in front of the gateway, whose X-Forwarded-For and X-Forwarded-Proto are believed;
+    none by default. Without them all clients behind a proxy share the limits of one address. Repeat the flag for several;
+    in the environment, separate them by commas."""
+    address_requests_per_s: float = Field(200.0, ge=0.1, le=1e6)
+    """Requests a second of one address; ten times as many may come at once. More are refused (TOO_MANY_REQUESTS)."""
+    key_requests_per_s: float = Field(100.0, ge=0.1, le=1e6)
+    """Requests a second with one key; ten times as many may come at once."""
+    failed_keys_per_min: float = Field(20.0, ge=0.1, le=1e6)
+    """Different keys a minute that one address may try in vain, as many at once; keys that were in use go on."""
+
+    @property
+    def proxies(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """Networks of the listed proxies."""
+        return tuple(ipaddress.ip_network(text) for text in self.trusted_proxies)
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -259,6 +295,9 @@ class TrainerSettings(Settings):
     """Settings of a trainer."""
 
     table = "trainer"
+    otherwise: ClassVar[Mapping[str, str]] = {
+        "client": "or join with `fedplcc join`, which keeps it beside the certificate"
+    }
 
     aggregator: Address = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
@@ -348,18 +387,19 @@ def load(
     try:
         return kind(**kind.completed(values))
     except ValidationError as error:
-        raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from None
+        raise InvalidConfig("; ".join(_sentence(kind, problem) for problem in error.errors())) from None
 
 
-def _sentence(problem: ErrorDetails) -> str:
-    """Return the sentence for a problem; for a missing setting, with the two ways to give it."""
+def _sentence(kind: type[Settings], problem: ErrorDetails) -> str:
+    """Return the sentence for a problem; for a missing setting, with the ways to give it."""
     if problem["loc"][:1] == ("database_url",):
         return explain({**problem, "input": ()})  # it holds a password
     if problem["type"] != "missing":
         return explain(problem)
     name = str(problem["loc"][0])
     variable = f"{Settings.model_config['env_prefix']}{name.upper()}"
-    return f"{explain(problem)}; give --{name.replace('_', '-')} or set {variable}"
+    ways = [f"give --{name.replace('_', '-')} or set {variable}", *filter(None, [kind.otherwise.get(name)])]
+    return f"{explain(problem)}; {', '.join(ways)}"
 
 
 def from_command_line(

@@ -32,7 +32,10 @@ def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidConfig(f"{folder} has the identity of a {held.identity.role.value}; a trainer acts for a client")
     name, given = held.identity.name, values.get("client")
     if given is not None and given != name:
-        raise InvalidConfig(f"client = {given!r}: {folder} has the identity of client {name}; leave the client out")
+        raise InvalidConfig(
+            f"client = {given!r}: {folder} has the identity of client {name}; leave the client out, or join as {given} with "
+            f"`fedplcc join --state-dir {STATE / f'trainer-{given}'}`"
+        )
     known = {"aggregator": held.address, "client": name, "domain": held.domain, "state_dir": folder}
     return {**{setting: value for setting, value in known.items() if value}, **values}
 
@@ -42,4 +45,14 @@ def own_folder(values: Mapping[str, Any]) -> Path:
     client = values.get("client")
     if values.get("state_dir"):
         return Path(values["state_dir"])
-    return STATE / f"trainer-{client}" if isinstance(client, str) else JOINED
+    if not isinstance(client, str):
+        return JOINED
+    own = STATE / f"trainer-{client}"
+    # In plain text nobody shows an identity: who joined here meanwhile must not move the client's state.
+    is_joined = not _is_on(values.get("insecure")) and (JOINED / IDENTITY_FILE).exists()
+    return JOINED if is_joined and not (own / IDENTITY_FILE).exists() else own
+
+
+def _is_on(value: object) -> bool:
+    """Whether a switch is on, as text of the environment too."""
+    return str(value).lower() in ("1", "true", "t", "yes", "y", "on")

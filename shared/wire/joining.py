@@ -27,7 +27,7 @@ def invitation_in(file: Path) -> str:
         raise InvalidConfig(f"cannot join by {file}: {error.strerror or error}") from error
 
 
-def join_by(text: str, folder: Path, *, source: str, host: str = "") -> Credentials:
+def join_by(text: str, folder: Path, *, source: str, host: str = "", http_proxy: str = "") -> Credentials:
     """Join by an invitation, and keep the identity in a member's state directory; returns the credentials.
 
     Args:
@@ -35,6 +35,7 @@ def join_by(text: str, folder: Path, *, source: str, host: str = "") -> Credenti
         folder: The state directory; made if it is missing.
         source: Where the invitation comes from, for the sentence of an error.
         host: Where the aggregator is reached, if that is not the invitation's host. What answers is checked in any case.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
 
     Raises:
         InvalidConfig: It is no invitation, or the aggregator does not admit by it.
@@ -44,7 +45,7 @@ def join_by(text: str, folder: Path, *, source: str, host: str = "") -> Credenti
         if host:
             code = replace(code, address=join_address(host, split_address(code.address)[1]))
         disk.make_state_folder(folder, "identity")
-        joined = join(code, next_key(folder))
+        joined = join(code, next_key(folder), http_proxy=http_proxy)
         keep(joined, folder)
     except OSError as error:
         raise InvalidConfig(f"cannot join by {source}: {disk.why_unusable(folder, error)}") from error

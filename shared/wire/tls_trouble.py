@@ -6,7 +6,6 @@ its clock, and at what answers at the address.
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 import time
@@ -15,11 +14,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from shared.errors import AggregatorUnavailable, TlsFailed
-from shared.identity.certificates import AGGREGATOR_DNS
+from shared.identity.certificates import AGGREGATOR_DNS, issuer_of
 from shared.wire.addresses import split_address
+from shared.wire.dialling import ProxyRefused, dialled
 from shared.wire.enrolment_clock import time_at
 from shared.wire.ssl_pairs import load_pair
 from shared.wire.tls import HeldCertificate
@@ -30,8 +29,6 @@ LOOK_AGAIN_S = 10.0
 """Time for which a found cause is given again before it is looked for anew."""
 SKEW_S = 3600.0
 """Least error of the own clock that is named as the cause: certificates begin two hours before they are issued."""
-CONNECT_BYTES = 8 << 10
-"""Most bytes of a proxy's answer to CONNECT."""
 
 
 class TlsTrouble:
@@ -127,36 +124,6 @@ def certificate_at(address: str) -> x509.Certificate | None:
         return None
 
 
-class ProxyRefused(OSError):
-    """The HTTP proxy opens no tunnel."""
-
-
-def dialled(address: str, http_proxy: str = "") -> socket.socket:
-    """Return a TCP connection to HOST:PORT, through an HTTP proxy if one is named.
-
-    Raises:
-        ProxyRefused: The proxy opens no tunnel.
-        OSError: Nobody answers.
-    """
-    connection = socket.create_connection(split_address(http_proxy or address), STEP_S)
-    if http_proxy:
-        try:
-            connection.sendall(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
-            answer = b""
-            while b"\r\n\r\n" not in answer and len(answer) < CONNECT_BYTES:
-                part = connection.recv(1)  # not one byte of what follows is read here
-                if not part:
-                    break
-                answer += part
-            status = answer.partition(b"\r\n")[0].decode("ascii", "replace")
-            if status.split(" ")[1:2] != ["200"]:
-                raise ProxyRefused(f"the HTTP proxy {http_proxy} opens no tunnel to {address}: {status[:100]!r}")
-        except BaseException:
-            connection.close()
-            raise
-    return connection
-
-
 def _context() -> ssl.SSLContext:
     """Return a context that takes any certificate: what is shown is looked at afterwards, and nothing is told."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -175,7 +142,7 @@ def _handshake_trouble(address: str, error: ssl.SSLError) -> str:
 def _certificate_trouble(
     address: str, shown: x509.Certificate, roots: list[x509.Certificate], now: float
 ) -> str | None:
-    if not _is_issued(shown, roots):
+    if issuer_of(shown, roots) is None:
         issuer = shown.issuer.rfc4514_string()[:200] or "an unnamed issuer"
         return f"TLS is intercepted by {issuer}; ask for an exception for {address}"
     if not shown.not_valid_before_utc.timestamp() <= now <= shown.not_valid_after_utc.timestamp():
@@ -185,14 +152,6 @@ def _certificate_trouble(
             "set the clock that is wrong"
         )
     return None
-
-
-def _is_issued(shown: x509.Certificate, roots: list[x509.Certificate]) -> bool:
-    for root in roots:
-        with suppress(ValueError, TypeError, InvalidSignature):
-            shown.verify_directly_issued_by(root)
-            return True
-    return False
 
 
 def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None:
@@ -213,7 +172,7 @@ def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None
         pass
     # gRPC's servers say no reason: they end the connection.
     own = x509.load_pem_x509_certificates(held.chain_pem)[0]
-    if not _is_issued(own, x509.load_pem_x509_certificates(held.roots_pem)):
+    if issuer_of(own, x509.load_pem_x509_certificates(held.roots_pem)) is None:
         return f"the aggregator at {address} does not take this side's certificate: another federation issued it"
     return (
         f"the aggregator at {address} does not take this side's certificate: its clock is wrong, or it dropped the root "
@@ -230,7 +189,7 @@ def _clock_trouble(enrolment: str, roots: list[x509.Certificate], http_proxy: st
         _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
     ):
         shown = secure.getpeercert(binary_form=True)
-        if shown is not None and _is_issued(x509.load_der_x509_certificate(shown), roots):
+        if shown is not None and issuer_of(x509.load_der_x509_certificate(shown), roots) is not None:
             ahead_s = now - time_at(secure)
             if abs(ahead_s) >= SKEW_S:
                 way = "ahead of" if ahead_s > 0 else "behind"

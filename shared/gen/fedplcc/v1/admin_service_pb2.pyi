@@ -159,6 +159,14 @@ class RevokeKeyResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RevokeOwnKeyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RevokeOwnKeyResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class CreateConsoleCodeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
