@@ -19,6 +19,8 @@ class Principal:
     """Name in the certificate."""
     serial: str = ""
     """Serial number of the certificate in hexadecimal."""
+    ends_at: float = 0.0
+    """End of the certificate in seconds since the epoch; 0 without one."""
     key_id: str = ""
     """Id of the key; empty without one."""
     scopes: frozenset[Scope] = frozenset()
@@ -53,6 +55,8 @@ NOBODY = Principal()
 """Who has shown nothing."""
 OWNER = Principal(is_owner=True, scopes=EVERY_SCOPE)
 """Who may open the socket in the aggregator's state directory."""
+ITSELF = Principal(role=Role.AGGREGATOR, name="aggregator", scopes=EVERY_SCOPE)
+"""The aggregator, for what it does without being asked."""
 ANYONE = Principal(is_anyone=True, scopes=EVERY_SCOPE)
 """Every caller of a process that runs with --insecure."""
 
