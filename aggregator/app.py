@@ -24,6 +24,7 @@ from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
 from aggregator.identity.authority import Authority
+from aggregator.identity.certificate_ends import CertificateEnds
 from aggregator.identity.gateway_invitation import GatewayInvitation
 from aggregator.identity.keys import Keys
 from aggregator.metrics import AggregatorMetrics
@@ -55,6 +56,7 @@ from shared.gen.fedplcc.v1 import (
 from shared.identity.names import Role
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
+from shared.process.certificate_metrics import CertificateSpan
 from shared.process.disk import why_unusable
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import get_logger, set_up
@@ -82,7 +84,7 @@ HERE = "127.0.0.1"
 EVERY_ADDRESS = ("0.0.0.0", "::")  # nosec B104 # compared, not bound
 """Hosts of an aggregator that listens at all addresses of its machine; the gateway beside it dials loopback."""
 GATEWAY_LOOK_S = 5.0
-"""Time between two looks whether the federation has a gateway."""
+"""Time between two looks whether the federation has a gateway, which certificates end, and how many invitations are open."""
 COLLECTION_S = 60.0
 """Longest time between two checks for garbage."""
 
@@ -174,12 +176,14 @@ async def _serve(settings: AggregatorSettings) -> int:
         updates=settings.keep_updates,
         unused_days=settings.keep_unused_days,
     )
-    audit = Audit(store)
+    audit = Audit(store, counted=metrics.members.refused)
     make = partial(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep, audit=audit)
     coordinator = await asyncio.to_thread(make)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
     membership = await asyncio.to_thread(_membership, settings, store, coordinator, audit)
+    if membership is not None:
+        metrics.members.certificates.follow(partial(_shown_certificates, membership, metrics))
     ports = _ports(settings, metrics, membership, audit)
     ports.add(
         (
@@ -217,7 +221,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
-        inviting = asyncio.create_task(_keep_gateway_invited(settings, membership, ports))
+        inviting = asyncio.create_task(_look_after_members(settings, membership, ports, metrics))
         ticking = asyncio.create_task(_tick(coordinator, membership, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
@@ -246,6 +250,7 @@ class _Membership:
 
     authority: Authority
     admissions: Admissions
+    ends: CertificateEnds
     keys: Keys
     callers: Callers
     admin: AdminServicer
@@ -273,12 +278,15 @@ def _membership(
         if role is Role.CLIENT:
             coordinator.end_lease(name)
 
+    ends = CertificateEnds(admissions.list_recoverable())
+    admissions.on_issued(ends.issued)
+    admissions.on_revoked(ends.revoked)
     admissions.on_holder_ended(end_lease)
     admissions.on_revoked(callers.look_again)
     keys.on_revoked(callers.look_again)
     admin = AdminServicer(admissions, lambda: authority.enrolment_sha256, keys, authority.federation, audit)
     socket = AdminSocket(settings.state_dir, admin_service_pb2_grpc.add_AdminServiceServicer_to_server, admin)
-    return _Membership(authority, admissions, keys, callers, admin, socket)
+    return _Membership(authority, admissions, ends, keys, callers, admin, socket)
 
 
 def _ports(
@@ -313,8 +321,14 @@ def _administration(servicer: AdminServicer | AuditServicer) -> Service:
     return Service(register, servicer, admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"])
 
 
-async def _keep_gateway_invited(settings: AggregatorSettings, membership: _Membership | None, ports: Ports) -> None:
-    """Keep an invitation in the state directory while the federation has no gateway."""
+def _shown_certificates(membership: _Membership, metrics: AggregatorMetrics) -> list[CertificateSpan]:
+    return [membership.authority.own.span, *membership.ends.spans(metrics.clients.shown())]
+
+
+async def _look_after_members(
+    settings: AggregatorSettings, membership: _Membership | None, ports: Ports, metrics: AggregatorMetrics
+) -> None:
+    """Keep an invitation in the state directory while the federation has no gateway, and look at what ends or is open."""
     if membership is None:
         return
     host = HERE if settings.host in EVERY_ADDRESS else settings.host
@@ -328,6 +342,8 @@ async def _keep_gateway_invited(settings: AggregatorSettings, membership: _Membe
     while True:
         try:
             await control_call(invitation.look)
+            membership.ends.look()
+            metrics.members.invited(await control_call(membership.admissions.open_invitations))
         except StoreUnavailable as error:
             log.error("store_unavailable", detail=error.detail)
         except Exception:

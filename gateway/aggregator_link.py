@@ -33,7 +33,9 @@ class AggregatorLink:
         self._renewal = self._held_renewal()
         self._channel = self._open()
         if self._renewal is not None:
-            self._renewal.start()
+            renewal = self._renewal
+            services.metrics.certificates.follow(lambda: [renewal.held.span])
+            renewal.start()
 
     async def close(self) -> None:
         """End every call and close the connections."""

@@ -115,6 +115,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
             served.callback(checked.close)
             log.info("health_served", port=checked.port)
         if renewal is not None:
+            metrics.certificates.follow(lambda: [renewal.held.span])
             renewal.start()
             served.callback(renewal.close)
         signals.end = worker.end

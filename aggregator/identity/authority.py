@@ -140,6 +140,11 @@ class Authority:
         return len(self._roots) > 1
 
     @property
+    def own(self) -> Credentials:
+        """Key and certificate of the aggregator itself."""
+        return self._own
+
+    @property
     def not_after(self) -> float:
         """End of the aggregator's own certificate in seconds since the epoch."""
         return self._own.not_after

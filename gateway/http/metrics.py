@@ -6,9 +6,13 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from shared.errors import FedplccError, KeyInvalid, ScopeMissing
+from shared.process.certificate_metrics import CertificateMetrics
 from shared.process.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+REFUSALS = (KeyInvalid, ScopeMissing)
+"""What the gateway refuses itself."""
 UNKNOWN_ROUTE = "unknown"
 """Route label of requests to unknown paths."""
 
@@ -46,11 +50,24 @@ class GatewayMetrics:
             ["route"],
             registry=self.registry,
         )
+        self.refusals = Counter(
+            f"{PREFIX}_refusals_total",
+            "Requests that the gateway itself refused for their key, by reason; the aggregator counts its own.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.certificates = CertificateMetrics(self.registry)
+        for refusal in REFUSALS:
+            self.refusals.labels(refusal.reason.lower())
         for method, route, statuses in routes:
             self.seconds.labels(route, method)
             self.response_bytes.labels(route)
             for status in statuses:
                 self.requests.labels(route, method, str(status))
+
+    def refused(self, error: FedplccError) -> None:
+        """Count a request that was refused here for its key."""
+        self.refusals.labels(error.reason.lower() if isinstance(error, REFUSALS) else OTHER).inc()
 
     def answered(self, *, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request whose response has begun."""

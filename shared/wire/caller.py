@@ -19,9 +19,11 @@ from shared.errors import (
     FedplccError,
     Forbidden,
     IdentityMismatch,
+    InvitationUsed,
     KeyInvalid,
     RoleForbidden,
     ScopeMissing,
+    TooManyCalls,
     Unauthenticated,
 )
 from shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, key_invalid, roles_of
@@ -36,6 +38,9 @@ MAX_KNOWN = 4096
 """Most certificates whose checks are kept; another one displaces the one that was used longest ago."""
 LOOK_S = 1.0
 """Time between two looks at the roots and at the callers of open streams; a revocation is looked at at once."""
+
+NOTED = (Unauthenticated, Forbidden, InvitationUsed, TooManyCalls)
+"""Refusals for what a caller is, may, or has done too often."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -176,7 +181,7 @@ class Callers:
 
     def note(self, call: Call, error: FedplccError | None) -> None:
         """Note the end of a call, of which a refusal of its caller is told on."""
-        if isinstance(error, (Unauthenticated, Forbidden)):
+        if isinstance(error, NOTED):
             self._refused(current_principal.get(), call, error)
 
     def _certificate(self, context: Any) -> _Known:

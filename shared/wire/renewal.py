@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.errors import CertificateRevoked, FedplccError, MalformedRequest
-from shared.identity.certificates import BEGUN_S, key_from_pem, key_to_pem, new_key
+from shared.identity.certificates import key_from_pem, key_to_pem, new_key
 from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
 from shared.process import disk
 from shared.process.log import get_logger
@@ -109,7 +109,7 @@ class Renewal:
 
     def step(self) -> float | None:
         """Renew the certificate if it is due; returns the seconds until the next look, None if it was revoked."""
-        left, life = self.held.not_after - self._clock(), self._life_s
+        left, life = self.held.not_after - self._clock(), self.held.life_s
         if left > life / 2:
             return self._jittered(min(left - life / 2, LOOK_S))
         try:
@@ -126,12 +126,8 @@ class Renewal:
             self.held = renewed
             log.info("certificate_renewed", serial=renewed.serial, not_after=renewed.not_after)
             self._on_renewed(renewed)
-            return self._jittered(min(self._life_s / LOOKS, LOOK_S))
+            return self._jittered(min(self.held.life_s / LOOKS, LOOK_S))
         return self._jittered(min(life / LOOKS, LOOK_S if left > 0 else ENDED_S))
-
-    @property
-    def _life_s(self) -> float:
-        return self.held.not_after - self.held.issued_at - BEGUN_S
 
     def _renewed(self, *, has_ended: bool) -> Credentials:
         key = next_key(self._folder, self.held)
