@@ -65,6 +65,7 @@ from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
 from shared.wire.addresses import is_loopback, join_address
 from shared.wire.caller import Callers, Certificates
+from shared.wire.metrics_guard import MonitorGuard
 
 log = get_logger("aggregator.app")
 
@@ -205,7 +206,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         if membership is not None:
             await membership.socket.start(membership.callers, metrics.calls)
         if settings.metrics_port is not None:
-            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
+            guard = _metrics_guard(settings, membership, audit)
+            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)
         metrics_port = scraped.port if scraped is not None else None
         admin_socket = None if membership is None else membership.socket.path
         _write_endpoint(settings, ports, metrics_port, admin_socket)
@@ -323,6 +325,19 @@ def _administration(servicer: AdminServicer | AuditServicer) -> Service:
 
 def _shown_certificates(membership: _Membership, metrics: AggregatorMetrics) -> list[CertificateSpan]:
     return [membership.authority.own.span, *membership.ends.spans(metrics.clients.shown())]
+
+
+def _metrics_guard(settings: AggregatorSettings, membership: _Membership | None, audit: Audit) -> MonitorGuard | None:
+    """Return who may read /metrics; None where whoever reaches the port may: on loopback, and in plain text."""
+    if membership is None or is_loopback(settings.metrics_host):
+        return None
+    authority = membership.authority
+    return MonitorGuard(
+        authority.own_file,
+        lambda: authority.roots_pem,
+        is_revoked=membership.admissions.is_revoked,
+        refused=lambda caller, reason: audit.refused(caller, "/metrics", "", reason),
+    )
 
 
 async def _look_after_members(

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from shared.errors import FailedPrecondition, FedplccError, StoreUnavailable
 from shared.identity.certificates import (
     AGGREGATOR_DNS,
+    DNS_NAMES,
     ROOT_S,
     aggregator_identity,
     certificate_to_pem,
@@ -140,6 +141,11 @@ class Authority:
         return len(self._roots) > 1
 
     @property
+    def own_file(self) -> Path:
+        """File with them, which renewals replace."""
+        return self._folder / IDENTITY_FILE
+
+    @property
     def own(self) -> Credentials:
         """Key and certificate of the aggregator itself."""
         return self._own
@@ -165,7 +171,15 @@ class Authority:
     def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> Issued:
         """Issue a certificate of a member under the newest root; whoever calls this keeps its row."""
         newest = self._roots[0]
-        certificate = issue(newest.certificate, newest.key, public_key, identity, now=self._clock(), valid_s=valid_s)
+        certificate = issue(
+            newest.certificate,
+            newest.key,
+            public_key,
+            identity,
+            now=self._clock(),
+            valid_s=valid_s,
+            dns_names=DNS_NAMES.get(identity.role, ()),
+        )
         return Issued(
             serial_of(certificate), certificate_to_pem(certificate), certificate.not_valid_after_utc.timestamp()
         )

@@ -68,6 +68,32 @@ def keep(credentials: Credentials, folder: Path) -> None:
     disk.remove(folder / NEXT_KEY_FILE, "identity.next_key")
 
 
+def renewed_in(folder: Path, held: Credentials, address: str, *, has_ended: bool) -> Credentials:
+    """Return credentials for a new key in place of those in a folder, by renewal or, where they have ended, by recovery.
+
+    Args:
+        folder: A member's state directory; the new key is kept there before it is sent.
+        held: What the member has.
+        address: HOST:PORT of the services that demand certificates.
+        has_ended: Whether this clock says that the certificate has ended.
+
+    Raises:
+        CertificateRevoked: Only another invitation helps.
+        FedplccError: As `renew` and `recover`; try again.
+        OSError: The disk refuses.
+    """
+    key = next_key(folder, held)
+    if not has_ended:
+        try:
+            return renew(held, key, address)
+        except CertificateRevoked:
+            raise
+        except FedplccError as error:
+            # A refused handshake tells nothing: this clock may be behind, and the certificate past its end.
+            log.debug("not_renewed", reason=error.reason, detail=error.detail)
+    return recover(held, key)
+
+
 class Renewal:
     """The credentials of a member, renewed in time."""
 
@@ -113,7 +139,7 @@ class Renewal:
         if left > life / 2:
             return self._jittered(min(left - life / 2, LOOK_S))
         try:
-            renewed = self._renewed(has_ended=left <= 0)
+            renewed = renewed_in(self._folder, self.held, self._address, has_ended=left <= 0)
             keep(renewed, self._folder)
         except CertificateRevoked as error:
             log.error("certificate_revoked", detail=error.detail)
@@ -128,18 +154,6 @@ class Renewal:
             self._on_renewed(renewed)
             return self._jittered(min(self.held.life_s / LOOKS, LOOK_S))
         return self._jittered(min(life / LOOKS, LOOK_S if left > 0 else ENDED_S))
-
-    def _renewed(self, *, has_ended: bool) -> Credentials:
-        key = next_key(self._folder, self.held)
-        if not has_ended:
-            try:
-                return renew(self.held, key, self._address)
-            except CertificateRevoked:
-                raise
-            except FedplccError as error:
-                # A refused handshake tells nothing: this clock may be behind, and the certificate past its end.
-                log.debug("not_renewed", reason=error.reason, detail=error.detail)
-        return recover(self.held, key)
 
     def _jittered(self, seconds: float) -> float:
         return seconds * (1 - JITTER * self._rng.random())

@@ -1,4 +1,4 @@
-"""A process has fewer than 1,100 series, and the aggregator twelve more for each client at most: a Prometheus stays small."""
+"""A process has fewer than 1,100 series, the aggregator twelve more for each client at most: a Prometheus stays small."""
 
 from __future__ import annotations
 
