@@ -13,6 +13,7 @@ from gateway.run_service import RunServiceClient
 from shared.config.settings import GatewaySettings
 from shared.errors import AggregatorUnavailable, FedplccError, TlsFailed
 from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.process.certificate_metrics import CertificateSpan
 from shared.process.log import get_logger
 from shared.wire.channels import open_aio_channel
 from shared.wire.renewal import Renewal
@@ -55,6 +56,7 @@ class AggregatorLink:
         self._unknown_serial = ""
         self._following: asyncio.Task[None] | None = None
         self._said = ""
+        services.metrics.certificates.follow(self._spans)
         if settings.insecure:
             self._open()
             return
@@ -71,6 +73,10 @@ class AggregatorLink:
                 task.cancel()
         if self._channel is not None:
             await self._channel.close(None)
+
+    def _spans(self) -> list[CertificateSpan]:
+        """The gateway's own certificate, for its metrics; none before it joined."""
+        return [] if self._renewal is None else [self._renewal.held.span]
 
     async def explained(self, error: AggregatorUnavailable) -> AggregatorUnavailable:
         """Return TlsFailed with the cause, where TLS is why no aggregator answers; else the error itself."""

@@ -140,7 +140,7 @@ class Settings(BaseSettings):
         return values
 
     metrics_host: str = "127.0.0.1"
-    """Address at which /metrics is served."""
+    """Address at which /metrics is served. Off loopback it is served over TLS to monitors alone, without --insecure."""
     insecure: bool = False
     """Whether plain text is spoken and anyone may call anything, on a trusted network; TLS otherwise."""
     log_level: Level = "info"
