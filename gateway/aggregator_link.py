@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import grpc.aio
 
 from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
 from shared.config.settings import GatewaySettings
+from shared.errors import FedplccError
 from shared.identity.credentials import Credentials
 from shared.wire.channels import open_aio_channel
 from shared.wire.renewal import Renewal
@@ -72,6 +74,13 @@ class AggregatorLink:
     def _reopen(self) -> None:
         """Use a connection with the new certificate; what is in progress ends over the old one."""
         old, self._channel = self._channel, self._open()
-        task = self._loop.create_task(old.close(DRAIN_S))
-        self._draining.add(task)
-        task.add_done_callback(self._draining.discard)
+        for work in (old.close(DRAIN_S), self._show_certificate()):
+            task = self._loop.create_task(work)
+            self._draining.add(task)
+            task.add_done_callback(self._draining.discard)
+
+    async def _show_certificate(self) -> None:
+        """Make a call with the new certificate: streams outlive the old one only if the aggregator has seen a newer one."""
+        assert self._services.aggregator is not None
+        with suppress(FedplccError):  # the next request shows it
+            await self._services.aggregator.get_caller()

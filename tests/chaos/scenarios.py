@@ -29,8 +29,10 @@ Outcome = Mapping[str, str]
 class Operator:
     """A person's hand on the gateway, who asks again, under the same key, until there is an answer. Close it afterwards."""
 
-    def __init__(self, url: str, name: str) -> None:
-        self._client, self._name = httpx.Client(base_url=url, timeout=20), name
+    def __init__(self, url: str, name: str, key: str = "") -> None:
+        """Prepare; `key` is the one that the gateway asks for, if it asks for keys."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client, self._name = httpx.Client(base_url=url, timeout=20, headers=headers), name
         self._deadline = time.monotonic() + PATIENCE_S
 
     def ask(self, method: str, path: str, data: bytes | None = None, key: str = "") -> bytes:
