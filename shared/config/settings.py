@@ -18,6 +18,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    JsonValue,
     SecretStr,
     ValidationError,
     field_validator,
@@ -101,7 +102,7 @@ Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
-HIDDEN = {"hidden": True}
+HIDDEN: dict[str, JsonValue] = {"hidden": True}
 """Mark of a setting for tests: it is in no help and no table."""
 
 EXIT_CONFIG = 2

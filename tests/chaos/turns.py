@@ -14,6 +14,8 @@ IN_THE_RUN: Mapping[str, Order] = {
     "trainer": Order("trainer.rpc.CommitUpdate.before"),
 }
 """The processes that die, and where they do in the middle of a run, so that their next start finds one."""
+COMMITS = ("store.commit.before", "store.commit.after")
+"""Failpoints that also have their turns at every passing where a federation is founded."""
 EVERY_OTHER = 5
 """Of the failpoints that are passed several times, every so-manyth also has its turn later than at the first passing."""
 
@@ -76,6 +78,9 @@ def plan(passings: Passings, scenarios: Sequence[Scenario]) -> list[Turn]:
         for scenario in scenarios:
             for point, count in passings.in_scenario[scenario.name, victim].items():
                 if point in known:
+                    if scenario.is_new and point in COMMITS:  # who belongs to the federation is in no other commit
+                        for number in range(1, count + 1):
+                            add("first" if number == 1 else "middle", scenario, Order(point, number))
                     continue
                 add("first", scenario, Order(point))
                 if count > 2 and len(known) % EVERY_OTHER == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -29,9 +30,7 @@ class _Shown(admin_grpc.AdminServiceServicer):
     def __init__(self) -> None:
         self.serials: asyncio.Queue[str] = asyncio.Queue()
 
-    async def GetCaller(
-        self, request: admin_pb2.GetCallerRequest, context: grpc.aio.ServicerContext
-    ) -> admin_pb2.GetCallerResponse:
+    async def GetCaller(self, request: admin_pb2.GetCallerRequest, context: Any) -> admin_pb2.GetCallerResponse:
         (pem,) = context.auth_context()["x509_pem_cert"]
         self.serials.put_nowait(serial_of(load_certificate(pem)))
         return admin_pb2.GetCallerResponse()
