@@ -1,4 +1,5 @@
-"""Changes of the disk by aggregator, trainer and members' identities, read from their source: every such call is a named step with failpoints.
+"""Changes of the disk by aggregator and trainer, and of identities, read from the source: each such call is a named step.
+
 
 `unwatched()` finds the calls that change the disk beside shared/process/disk.py; `steps()` the names of the steps that
 the source has, so that a sweep can say which of them it never passed.
