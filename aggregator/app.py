@@ -53,6 +53,7 @@ from shared.gen.fedplcc.v1 import (
     run_service_pb2_grpc,
 )
 from shared.identity.names import Role
+from shared.identity.principals import ITSELF, current_principal
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.disk import why_unusable
@@ -318,6 +319,7 @@ async def _keep_gateway_invited(settings: AggregatorSettings, membership: _Membe
     """Keep an invitation in the state directory while the federation has no gateway."""
     if membership is None:
         return
+    current_principal.set(ITSELF)  # of this task alone
     host = HERE if settings.host in EVERY_ADDRESS else settings.host
     invitation = GatewayInvitation(
         settings.state_dir,

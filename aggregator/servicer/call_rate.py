@@ -47,6 +47,12 @@ class CallRate:
                 f"{self._most} calls in {self._period_s:g} s are allowed; try again in {wait} s", retry_after_s=wait
             )
 
+    def give_back(self, address: str) -> None:
+        """Take back the last count of an address whose caller turned out to be welcome."""
+        found = self._left.get(address)
+        if found is not None:
+            self._left[address] = (min(self._most, found[0] + 1), found[1])
+
 
 def address_of(peer: str) -> str:
     """Return the IP address in the peer of a gRPC call, of IPv6 the network; what is no IP address stays as it is."""

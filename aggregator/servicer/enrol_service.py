@@ -46,7 +46,7 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
             federation: Id of the federation.
             port: Returns the port of the services that demand certificates; 0 if it is not to be told.
             clock: The aggregator's time in seconds since the epoch.
-            rate: Calls that each address may make.
+            rate: Calls that each address may make; one that admits is not counted.
         """
         self._admissions, self._federation, self._port, self._clock = admissions, federation, port, clock
         self._rate = rate or CallRate(CALLS, PERIOD_S)
@@ -66,6 +66,8 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         admitted = await self._call(
             self._admissions.enrol, request.invitation_id, request.secret, request.certificate_request
         )
+        # The owner has counted who is admitted, by inviting: many sites may stand behind one address.
+        self._rate.give_back(address_of(context.peer()))
         return enrol_pb2.EnrolResponse(issued=issued_to_proto(admitted, self._port()))
 
     async def BeginRecovery(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from contextlib import aclosing, suppress
 
 from fedplcc.local.federation import LocalFederation, unless
@@ -49,16 +50,24 @@ class Demo:
             FedplccError: A process ended, a client cannot do its task, or the gateway refuses the run.
         """
         self._progress.step("starting the processes")
-        async with self._local() as federation, Gateway(federation.gateway_url) as gateway:
+        async with self._local() as federation, Gateway(federation.gateway_url, key=federation.key) as gateway:
             names = ", ".join(process.name for process in federation.processes)
             self._progress.note(f"{len(federation.processes)} processes: {names}; logs in {self._folder.logs}")
-            self._progress.note(f"gateway: {gateway.url}")
+            await self._say_how_to_look(federation)
             record = await federation.guard(self._train(gateway))
             if keep:
-                self._progress.note(f"the run has ended; the processes stay until Ctrl-C, the gateway at {gateway.url}")
+                self._progress.note("the run has ended; the processes stay until Ctrl-C")
+                await self._say_how_to_look(federation)
                 with suppress(asyncio.CancelledError):
                     await federation.guard(asyncio.Event().wait())
         return record
+
+    async def _say_how_to_look(self, federation: LocalFederation) -> None:
+        """Say the console's address, which works once, and how commands are let through."""
+        where = f"--gateway {federation.gateway_url} --state-dir {shlex.quote(str(federation.aggregator_state))}"
+        self._progress.note(f"console: {await federation.console_address()}")
+        self._progress.note(f"  it opens once, within 5 minutes; for another: fedplcc console {where}")
+        self._progress.note(f"  for commands as 'fedplcc run list': fedplcc login {where}")
 
     def _local(self) -> LocalFederation:
         return LocalFederation(

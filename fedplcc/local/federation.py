@@ -1,7 +1,8 @@
 """A whole federation on this machine: an aggregator, its trainers and a gateway, each a process of its own on loopback.
 
-Processes choose free ports and log them; their readiness is asked for (gRPC health, /readyz), never guessed from time. The
-end of the federation ends every process that it started, by process id; on Linux also when this process is killed.
+They speak TLS with each other, and the gateway asks for keys, as everywhere: see membership.py. Processes choose free ports
+and log them; their readiness is asked for (admin.sock, /readyz), never guessed from time. The end of the federation ends
+every process that it started, by process id; on Linux also when this process is killed.
 """
 
 from __future__ import annotations
@@ -16,26 +17,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
 from fedplcc.local import die_with_parent
+from fedplcc.local.membership import HOST, Member, admit, console_address, new_key
 from fedplcc.remote.rest_client import Gateway
 from fedplcc.runs.atomic_file import disk_errors, make_folder
 from fedplcc.runs.configuration import domain_of
 from shared.config.run import ClientSection
 from shared.config.settings import environment_without_settings
 from shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
-from shared.wire.channels import open_aio_channel
-from shared.wire.statuses import translated
+from shared.identity.names import Role
 from trainer.consent import NO_CONSENT, Consent
 
-HOST = "127.0.0.1"
 START_S = 120.0
 """Longest start of a process; importing torch on a busy machine is slow."""
 POLL_S = 0.05
 """Time between two looks at a starting process."""
 END_S = 10.0
 """Time between SIGTERM and SIGKILL."""
+GATEWAY = "demo"
+"""Name of the gateway. The one that the aggregator invites by itself has another."""
 ALARM_S = 1.0
 """Time that failed work waits for the end of a process, which would be the better explanation."""
 
@@ -152,6 +152,8 @@ class LocalFederation:
         self._threads, self._device, self._gateway_port = threads, device, gateway_port
         self._processes: list[LocalProcess] = []
         self.gateway_url = ""
+        self.key = ""
+        """Key that the gateway lets through, for runs and their results; it is nowhere on the disk."""
 
     @property
     def processes(self) -> Sequence[LocalProcess]:
@@ -180,34 +182,51 @@ class LocalFederation:
         """
         return await unless(work, *(process.failed() for process in self._processes))
 
+    async def console_address(self) -> str:
+        """Return an address that opens the console in a browser: once, within five minutes."""
+        return await asyncio.to_thread(console_address, self.aggregator_state, self.gateway_url)
+
+    @property
+    def aggregator_state(self) -> Path:
+        """State directory of the aggregator, whose owner administers the federation."""
+        return self._state / "aggregator"
+
     async def _start(self) -> None:
-        aggregator = self._process("aggregator", "--host", HOST, "--port", "0", "--metrics-port", "0")
+        aggregator = self._process(
+            "aggregator", "--host", HOST, "--port", "0", "--enrol-port", "0", "--metrics-port", "0"
+        )
         await self._launch(aggregator)
         ready = await self._ready(aggregator, "aggregator_ready")
         address = f"{HOST}:{ready['port']}"
-        await self.guard(_healthy(address))
-        gateway_flags = ("--host", HOST, "--port", str(self._gateway_port), "--aggregator", address)
-        gateway = self._process("gateway", *gateway_flags, has_state=False)
+        await self.guard(asyncio.to_thread(admit, self.aggregator_state, self._members()))
+        gateway = self._process("gateway", "--host", HOST, "--port", str(self._gateway_port), "--aggregator", address)
         trainers = [self._trainer(name, client, address) for name, client in self._clients.items()]
         for process in (gateway, *trainers):
             await self._launch(process)
+        self.key = await self.guard(asyncio.to_thread(new_key, self.aggregator_state))
         ready = await self._ready(gateway, "gateway_ready")
         self.gateway_url = f"http://{HOST}:{ready['port']}"
         await self.guard(_answering(self.gateway_url))
 
+    def _members(self) -> list[Member]:
+        clients = [
+            Member(Role.CLIENT, name, self._state / _trainer(name), domain_of(name, client))
+            for name, client in self._clients.items()
+        ]
+        return [Member(Role.GATEWAY, GATEWAY, self._state / "gateway"), *clients]
+
     def _trainer(self, name: str, client: ClientSection, address: str) -> LocalProcess:
         samples = () if client.samples_per_class is None else ("--samples-per-class", str(client.samples_per_class))
         return self._process(
-            f"trainer-{name}",
+            _trainer(name),
             *("--aggregator", address, "--client", name, "--domain", domain_of(name, client), "--data", client.data),
             *("--device", self._device, "--threads", str(self._threads), "--metrics-port", "0", *samples),
             *self._consent.flags,
         )
 
-    def _process(self, name: str, *flags: str, has_state: bool = True) -> LocalProcess:
+    def _process(self, name: str, *flags: str) -> LocalProcess:
         package = name.partition("-")[0]
-        state = ("--state-dir", str(self._state / name)) if has_state else ()
-        arguments = [package, "--insecure", *flags, *state, "--log-level", "info"]
+        arguments = [package, *flags, "--state-dir", str(self._state / name), "--log-level", "info"]
         return LocalProcess(name, arguments, self._logs / f"{name}.log")
 
     async def _launch(self, process: LocalProcess) -> None:
@@ -256,6 +275,11 @@ async def unless(work: Coroutine[Any, Any, Result], *alarms: Coroutine[Any, Any,
         await asyncio.gather(working, *watching, return_exceptions=True)
 
 
+def _trainer(client: str) -> str:
+    """Name of a client's process, and of its state directory."""
+    return f"trainer-{client}"
+
+
 async def _ended(process: LocalProcess) -> None:
     try:
         await asyncio.wait_for(process.ended(), END_S)
@@ -269,27 +293,6 @@ async def _in_time(work: Coroutine[Any, Any, Result], name: str) -> Result:
         return await asyncio.wait_for(work, START_S)
     except TimeoutError:
         raise Unavailable(f"{name} was not ready within {START_S:.0f} s") from None
-
-
-async def _healthy(address: str) -> None:
-    """Wait until the aggregator's gRPC health is SERVING."""
-
-    async def serving() -> None:
-        async with open_aio_channel(address) as channel:
-            check = health_pb2_grpc.HealthStub(channel).Check
-            while True:
-                try:
-                    with translated(address):
-                        answer = await check(
-                            health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService"), timeout=1
-                        )
-                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                        return
-                except Unavailable:
-                    pass
-                await asyncio.sleep(POLL_S)
-
-    await _in_time(serving(), "aggregator")
 
 
 async def _answering(url: str) -> None:

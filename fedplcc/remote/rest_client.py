@@ -68,6 +68,7 @@ class Gateway:
         url: str,
         *,
         insecure: bool = False,
+        key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
     ) -> None:
@@ -76,6 +77,7 @@ class Gateway:
         Args:
             url: `http://HOST:PORT`; the scheme may be left out.
             insecure: Whether plain text is accepted off loopback.
+            key: Key that is shown; the one that this user keeps for the gateway if None.
             transport: How to reach it, for tests.
             sleep: How to pause, for tests.
 
@@ -84,7 +86,7 @@ class Gateway:
         """
         self.url = checked_url(url, insecure)
         self._sleep = sleep
-        key = key_for(self.url)
+        key = key_for(self.url) if key is None else key
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},

@@ -119,6 +119,8 @@ class Settings(BaseSettings):
     )
     table: ClassVar[str]
     """Name of the process's table in a settings file."""
+    otherwise: ClassVar[Mapping[str, str]] = {}
+    """Other ways to a setting that is missing, by its name."""
 
     @classmethod
     def completed(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -243,6 +245,9 @@ class TrainerSettings(Settings):
     """Settings of a trainer."""
 
     table = "trainer"
+    otherwise: ClassVar[Mapping[str, str]] = {
+        "client": "or join with `fedplcc join`, which keeps it beside the certificate"
+    }
 
     aggregator: Address = "127.0.0.1:50051"
     """HOST:PORT of the aggregator."""
@@ -322,18 +327,19 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
     try:
         return kind(**kind.completed(values))
     except ValidationError as error:
-        raise InvalidConfig("; ".join(_sentence(problem) for problem in error.errors())) from None
+        raise InvalidConfig("; ".join(_sentence(kind, problem) for problem in error.errors())) from None
 
 
-def _sentence(problem: ErrorDetails) -> str:
-    """Return the sentence for a problem; for a missing setting, with the two ways to give it."""
+def _sentence(kind: type[Settings], problem: ErrorDetails) -> str:
+    """Return the sentence for a problem; for a missing setting, with the ways to give it."""
     if problem["loc"][:1] == ("database_url",):
         return explain({**problem, "input": ()})  # it holds a password
     if problem["type"] != "missing":
         return explain(problem)
     name = str(problem["loc"][0])
     variable = f"{Settings.model_config['env_prefix']}{name.upper()}"
-    return f"{explain(problem)}; give --{name.replace('_', '-')} or set {variable}"
+    ways = [f"give --{name.replace('_', '-')} or set {variable}", *filter(None, [kind.otherwise.get(name)])]
+    return f"{explain(problem)}; {', '.join(ways)}"
 
 
 def from_command_line(

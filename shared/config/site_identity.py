@@ -32,18 +32,28 @@ def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidConfig(f"{folder} has the identity of a {held.identity.role.value}; a trainer acts for a client")
     name, given = held.identity.name, values.get("client")
     if given is not None and given != name:
-        raise InvalidConfig(f"client = {given!r}: {folder} has the identity of client {name}; leave the client out")
+        raise InvalidConfig(
+            f"client = {given!r}: {folder} has the identity of client {name}; leave the client out, or join as {given} with "
+            f"`fedplcc join --state-dir {STATE / f'trainer-{given}'}`"
+        )
     known = {"aggregator": held.address, "client": name, "domain": held.domain, "state_dir": folder}
     return {**{setting: value for setting, value in known.items() if value}, **values}
 
 
 def _folder(values: Mapping[str, Any]) -> Path | None:
-    """The folder with the identity: the state directory, the client's, or the one of `fedplcc join`."""
+    """The folder with the identity: the state directory that was given; else the client's, or the one of `fedplcc join`."""
     client = values.get("client")
     if values.get("state_dir"):
         folders = [Path(values["state_dir"])]
     elif isinstance(client, str):
-        folders = [STATE / f"trainer-{client}"]
+        own = STATE / f"trainer-{client}"
+        # In plain text nobody shows an identity: who joined here meanwhile must not move the client's state.
+        folders = [own] if _is_on(values.get("insecure")) else [own, JOINED]
     else:
         folders = [JOINED]
     return next((folder for folder in folders if (folder / IDENTITY_FILE).exists()), None)
+
+
+def _is_on(value: object) -> bool:
+    """Whether a switch is on, as text of the environment too."""
+    return str(value).lower() in ("1", "true", "t", "yes", "y", "on")

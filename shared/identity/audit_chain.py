@@ -32,7 +32,7 @@ class AuditRecord:
     time: float
     """Seconds since the epoch."""
     caller: str
-    """client:NAME, gateway:NAME, key:ID, owner, anyone or nobody."""
+    """client:NAME, gateway:NAME, key:ID, owner, aggregator:aggregator, anyone or nobody."""
     credential: str = ""
     """Serial of the certificate or id of the key."""
     method: str

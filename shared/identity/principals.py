@@ -53,6 +53,8 @@ NOBODY = Principal()
 """Who has shown nothing."""
 OWNER = Principal(is_owner=True, scopes=EVERY_SCOPE)
 """Who may open the socket in the aggregator's state directory."""
+ITSELF = Principal(role=Role.AGGREGATOR, name="aggregator", scopes=EVERY_SCOPE)
+"""The aggregator, for what it does without being asked."""
 ANYONE = Principal(is_anyone=True, scopes=EVERY_SCOPE)
 """Every caller of a process that runs with --insecure."""
 

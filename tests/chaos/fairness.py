@@ -69,7 +69,7 @@ def run(
     lines = expected_lines(folder, rounds)
     outcomes = []
     size = ("--rows", str(rows), "--dim", str(dim))
-    with Federation(folder) as federation:
+    with Federation(folder, tls=False) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "0.5", "--lease-heartbeats", "20")
         control = RunControl(federation.address)
         with honest_trainers(federation.address):

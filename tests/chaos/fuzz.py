@@ -406,7 +406,7 @@ def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) ->
     flags += ["--heartbeat-interval-s", "30", "--lease-heartbeats", "1000"]
     second = max(len(POISONERS) * len(MUTATORS), num_mutants // SECOND_RUN_PART)
     with ExitStack() as stack:
-        federation = stack.enter_context(Federation(folder))
+        federation = stack.enter_context(Federation(folder, tls=False))
         process = federation.start_aggregator(*flags)
         control = RunControl(federation.address)
         stack.callback(control.close)

@@ -207,7 +207,7 @@ def sweep(folder: Path, every: Sequence[int]) -> Report:
     }
     # No heartbeat is due meanwhile: what passes the link is the transfer's, and what its retries need.
     flags = ("--max-chunk-bytes", str(CHUNK_BYTES), "--max-inline-bytes", "0", "--heartbeat-interval-s", "600")
-    with Federation(folder) as federation:
+    with Federation(folder, tls=False) as federation:
         federation.start_aggregator(*flags)
         control = RunControl(federation.address)
         with FaultProxy(federation.address, hold_s=HOLD_S) as link:

@@ -242,7 +242,7 @@ class Bench:
 
     def __init__(self, folder: Path, report: Report) -> None:
         self.report, self._stack = report, ExitStack()
-        self.federation = self._stack.enter_context(Federation(folder))
+        self.federation = self._stack.enter_context(Federation(folder, tls=False))
         self.process = self.federation.start_aggregator("--heartbeat-interval-s", "30", "--keep-models", "1")
         self.control = RunControl(self.federation.address)
         self._stack.callback(self.control.close)

@@ -106,7 +106,7 @@ def run(folder: Path, attack_name: str, *, rounds: int = ROUNDS, size: float = 1
     with ExitStack() as around:
         if attack_name == "disk":
             around.enter_context(small_disk(folder / "aggregator"))
-        federation = around.enter_context(Federation(folder))
+        federation = around.enter_context(Federation(folder, tls=False))
         aggregator = _limited(federation, folder)
         control = RunControl(federation.address)
         around.callback(control.close)

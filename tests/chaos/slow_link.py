@@ -84,7 +84,7 @@ def run(
     clients = [NumpyClient(name, size=model_bytes // (4 * FEATURE_DIM)) for name in CLIENTS]
     quorum = {"deadline_s": DEADLINE_S, "min_clients": 1}
     document = {**a_document("fedplcc", clients=CLIENTS, run={"rounds": rounds}), "quorum": quorum}
-    with Federation(folder) as federation, ExitStack() as stack:
+    with Federation(folder, tls=False) as federation, ExitStack() as stack:
         federation.start_aggregator()
         control = RunControl(federation.address)
         stack.callback(control.close)

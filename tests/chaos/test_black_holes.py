@@ -36,7 +36,7 @@ MODEL_BYTES = 60_000
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    with Federation(tmp_path_factory.mktemp("federation")) as federation:
+    with Federation(tmp_path_factory.mktemp("federation"), tls=False) as federation:
         federation.start_aggregator("--keepalive-s", str(KEEPALIVE_S), "--heartbeat-interval-s", "30")
         yield federation
 

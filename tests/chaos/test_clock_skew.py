@@ -41,7 +41,7 @@ def clock_of(process: Process, folder: Path) -> Path:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Federation]:
-    with Federation(tmp_path) as federation:
+    with Federation(tmp_path, tls=False) as federation:
         yield federation
 
 

@@ -60,7 +60,7 @@ def fill(folder: Path) -> Path:
 
 def test_a_run_on_a_full_disk_waits_says_why_and_ends_in_the_same_bytes(small_disk: Path, tmp_path: Path) -> None:
     document = a_document(clients=("ann",))
-    with Federation(tmp_path) as federation:
+    with Federation(tmp_path, tls=False) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "0.5")
         control = RunControl(federation.address)
         filler = fill(small_disk)
@@ -104,7 +104,7 @@ def in_time(what: str, call: Callable[[], object]) -> None:
 def test_people_steer_runs_on_a_disk_that_is_full_to_the_last_byte_and_a_start_there_succeeds(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    with Federation(tmp_path) as federation:
+    with Federation(tmp_path, tls=False) as federation:
         aggregator = federation.start_aggregator("--heartbeat-interval-s", "0.5")
         control = RunControl(federation.address)
         with NumpyTrainer(federation.address, NumpyClient("ann")):
@@ -158,7 +158,7 @@ def test_a_member_that_fills_the_disk_loses_its_uploads_and_an_honest_run_ends_i
     small_disk: Path, tmp_path: Path
 ) -> None:
     client, document = NumpyClient("ann", size=400), a_document(clients=("ann",), run={"rounds": 6})
-    with Federation(tmp_path) as federation:
+    with Federation(tmp_path, tls=False) as federation:
         aggregator = federation.start_aggregator("--heartbeat-interval-s", "0.5", "--keep-models", "1")
         control = RunControl(federation.address)
         eve = NumpyClient("eve")

@@ -39,7 +39,7 @@ class Aggregator:
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
-        self.control = RunControl(federation.address)
+        self.control = RunControl(federation.address, tls=federation.operator_tls)
         self.is_inline = True
 
     def value(self, name: str, **labels: str) -> float:
@@ -87,7 +87,7 @@ class Aggregator:
 
 @pytest.fixture(scope="module")
 def aggregator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aggregator]:
-    with Federation(tmp_path_factory.mktemp("federation")) as federation:
+    with Federation(tmp_path_factory.mktemp("federation"), tls=False) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "30")
         aggregator = Aggregator(federation)
         yield aggregator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from fedplcc.runs.artifacts import FILES
@@ -113,6 +115,29 @@ def lives(pid: int) -> bool:
         return False
 
 
+def assert_its_keys_are_its_owners_alone(demo: RunningDemo) -> None:
+    """Each file with a key is for its owner alone, nothing secret is in a log, and the printed console opens once."""
+    files = [path for path in demo.out.rglob("*") if path.is_file()]
+    private = {path.relative_to(demo.out): path for path in files if b"PRIVATE KEY" in path.read_bytes()}
+    identities = {Path("state", name, "identity.pem") for name in ("gateway", "trainer-north")}
+    assert identities < private.keys()
+    assert {path.stat().st_mode & 0o777 for path in private.values()} == {0o600}
+    logs = "".join(path.read_text() for path in (demo.out / "logs").iterdir())
+    kept = "".join(path.read_text() for path in private.values())
+    secrets = {line for line in kept.splitlines() if len(line) == 64}
+    for address in re.findall(r"console: (\S+)", demo.said()):
+        url, _, code = address.partition("/#code=")
+        secrets.add(code)
+        with httpx.Client(base_url=url, trust_env=False) as http:
+            assert http.get("/v1/me").status_code == 401
+            assert http.post("/v1/console/sessions", json={"code": code}).status_code == 204
+            assert http.get("/v1/me").json()["is_insecure"] is False
+            assert http.post("/v1/console/sessions", json={"code": code}).status_code == 401
+    assert len(secrets) > 4
+    assert "fedpk_" not in logs
+    assert not [secret for secret in secrets if secret in logs]
+
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 
 
@@ -131,6 +156,7 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
 
     commands = sorted(" ".join(command.split()[1:4]) for command in demo.children.values())
     assert commands == ["-P -m aggregator", "-P -m gateway", *["-P -m trainer"] * 4]
+    assert not [command for command in demo.children.values() if "--insecure" in command]
     expected = simulated(values, tmp_path / "simulation")
     assert hashed(tmp_path / "demo") == hashed(tmp_path / "simulation")
 
@@ -222,7 +248,9 @@ def test_kept_processes_serve_until_ctrl_c_and_then_the_results_are_printed(data
     config = write_config(tmp_path / "tiny_federation.toml", document(data, "north", run={"rounds": 1}))
     with running(config, tmp_path / "demo", "--keep") as demo:
         demo.wait_for("the processes stay until Ctrl-C")
+        demo.wait_for("fedplcc login --gateway ")
         assert len(demo.children) == 3
+        assert_its_keys_are_its_owners_alone(demo)
         demo.process.send_signal(signal.SIGINT)
         code, text = demo.end()
     assert code == 0, demo.said()

@@ -161,3 +161,18 @@ def test_an_address_that_calls_too_often_is_told_when_it_may_again(
         with pytest.raises(TooManyCalls, match="try again in 6 s") as refused:
             raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
         assert refused.value.metadata["retry_after_s"] == "6"
+
+
+def test_sites_behind_one_address_join_one_after_the_other_without_waiting(
+    admissions: Admissions, authority: MemoryAuthority
+) -> None:
+    servicer = EnrolServicer(admissions, authority.federation, rate=CallRate(CALLS, 60.0, lambda: 0.0))
+    with EnrolPort(admissions, authority, servicer) as port:
+        for number in range(CALLS + 2):
+            name = f"site-{number}"
+            assert join(port.invite(name), new_key()).identity.name == name
+        for _ in range(CALLS):
+            with pytest.raises(InvitationInvalid):
+                raw_call(port, enrol_pb2.EnrolRequest(secret=bytes(32), certificate_request=_REQUEST))
+        with pytest.raises(TooManyCalls):
+            join(port.invite("late"), new_key())

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -67,7 +66,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
                 return False  # the gateway's connection is not back yet
 
         eventually(is_done, "the run completes", RUN_S)
-        with urllib.request.urlopen(f"{federation.gateway_url}/v1/runs/{run_id}/model", timeout=20) as answer:
+        with federation.open(f"/v1/runs/{run_id}/model") as answer:
             assert len(answer.read()) > 1000
         token = (folder / "trainer-left" / TOKEN_FILE).read_text().strip()
         for process in (trainer, gateway, aggregator):
@@ -76,11 +75,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
 
 
 def asked(federation: Federation, path: str, body: object = None, request_id: str = "") -> Any:
-    headers = {"Content-Type": "application/json", **({"X-Request-ID": request_id} if request_id else {})}
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(federation.gateway_url + path, data, headers)
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        return json.load(answer)
+    return federation.ask(path, body, **({"X-Request-ID": request_id} if request_id else {}))
 
 
 def values_of(value: object) -> Iterator[object]:

@@ -48,7 +48,10 @@ def test_a_round_of_small_models_needs_a_commit_and_a_report_of_each_client(
     document = a_document("fedplcc", clients=NAMES, run={"rounds": ROUNDS})
     clients = [NumpyClient(name) for name in NAMES]
     address = aggregator.federation.address
-    trainers = [NumpyTrainer(address, client, poll_hold_s=poll_hold_s) for client in clients]
+    trainers = [
+        NumpyTrainer(address, client, poll_hold_s=poll_hold_s, tls=aggregator.federation.client_tls(client.client_id))
+        for client in clients
+    ]
     with trainers[0], trainers[1]:
         lines = finish(aggregator, aggregator.control.create(document).run_id)
     assert lines == undisturbed(tmp_path / "undisturbed", [NumpyClient(name) for name in NAMES], document)
@@ -74,7 +77,8 @@ def test_a_client_of_the_first_version_is_sent_no_bytes_with_its_tasks_and_uploa
     aggregator: Aggregator, tmp_path: Path
 ) -> None:
     document = a_document("fedplcc", clients=("ann",), run={"rounds": 1})
-    ann = GrpcClient(aggregator.federation.address, NumpyClient("ann"))
+    federation = aggregator.federation
+    ann = GrpcClient(federation.address, NumpyClient("ann"), tls=federation.client_tls("ann"))
     try:
         assert ann.join().limits.max_inline_bytes == (256 << 10 if aggregator.is_inline else 0)
         run_id = aggregator.control.create(document).run_id
@@ -92,7 +96,8 @@ def test_a_client_of_the_first_version_is_sent_no_bytes_with_its_tasks_and_uploa
 
 def test_a_stream_sends_a_blob_once_and_none_that_the_trainer_says_it_holds(aggregator: Aggregator) -> None:
     document = a_document("fedplcc", clients=("ann",), run={"rounds": 2})
-    ann = GrpcClient(aggregator.federation.address, NumpyClient("ann"))
+    federation = aggregator.federation
+    ann = GrpcClient(federation.address, NumpyClient("ann"), tls=federation.client_tls("ann"))
     try:
         ann.join()
         aggregator.control.create(document)

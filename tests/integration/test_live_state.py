@@ -31,10 +31,12 @@ def clients() -> list[NumpyClient]:
 
 
 @contextmanager
-def training(address: str) -> Iterator[None]:
+def training(federation: Federation) -> Iterator[None]:
     """Let both clients do their tasks until the block ends or the aggregator is gone."""
     ending = threading.Event()
-    remote = [GrpcClient(address, client) for client in clients()]
+    remote = [
+        GrpcClient(federation.address, client, tls=federation.client_tls(client.client_id)) for client in clients()
+    ]
 
     def is_over(task: Task) -> bool:
         return ending.is_set() and task.kind is TaskKind.WAIT
@@ -79,9 +81,9 @@ def test_a_run_goes_on_from_a_backup_that_was_made_while_it_ran(folder: Path, un
     (folder / "second").mkdir()
     with Federation(folder / "first") as first:
         first.start_aggregator(*FLAGS)
-        control = RunControl(first.address)
+        control = RunControl(first.address, tls=first.operator_tls)
         run_id = control.create(DOCUMENT).run_id
-        with training(first.address):
+        with training(first):
             eventually(lambda: control.get(run_id).round >= 5, "the run is in its middle")
             assert "0 problems" in command("doctor", state)
             command("backup", state, folder / "backup")
@@ -92,9 +94,9 @@ def test_a_run_goes_on_from_a_backup_that_was_made_while_it_ran(folder: Path, un
     command("restore", folder / "backup", restored)
     with Federation(folder / "second") as second:
         second.start_aggregator(*FLAGS)
-        control = RunControl(second.address)
+        control = RunControl(second.address, tls=second.operator_tls)
         assert 5 <= control.get(run_id).round < ROUNDS, "the backup was of the middle"
-        with training(second.address):
+        with training(second):
             eventually(lambda: bool(control.metrics_lines(run_id)[ROUNDS - 1 :] > [""]), "the run ends")
         assert control.metrics_lines(run_id) == undisturbed
         control.close()

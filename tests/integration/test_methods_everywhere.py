@@ -114,7 +114,7 @@ def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         federation.start_aggregator()
         for client in tiny_federation.CLIENTS:
             federation.start_trainer(client, f"npz:{data / client}.npz")
-        control = RunControl(federation.address)
+        control = RunControl(federation.address, tls=federation.operator_tls)
         yield control
         control.close()
 

@@ -14,12 +14,13 @@ from typing import Any, Self
 import pytest
 
 from shared.convert.tasks import poll_to_proto, task_from_proto
-from shared.errors import MalformedRequest, NotAMember
+from shared.errors import IdentityMismatch, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.process.metrics import new_registry
 from shared.types import Poll, TaskKey, TaskKind
 from shared.wire.statuses import translated
+from shared.wire.tls import ClientTls
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
@@ -52,7 +53,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 @pytest.fixture
 def control(running: Federation) -> Iterator[RunControl]:
-    control = RunControl(running.address)
+    control = RunControl(running.address, tls=running.operator_tls)
     yield control
     control.close()
 
@@ -60,16 +61,22 @@ def control(running: Federation) -> Iterator[RunControl]:
 @pytest.fixture
 def ann(running: Federation) -> Iterator[GrpcClient]:
     """A client of this test's own, so that no other test's run asks it for anything."""
-    client = GrpcClient(running.address, NumpyClient(f"ann-{next(NUMBERS)}"))
+    name = f"ann-{next(NUMBERS)}"
+    client = GrpcClient(running.address, NumpyClient(name), tls=running.client_tls(name))
     client.join()
     yield client
     client.close()
 
 
+def started(federation: Federation) -> Federation:
+    federation.start_aggregator("--heartbeat-interval-s", "30")
+    return federation
+
+
 class Trainer:
     """A trainer for the first client of the tiny federation, in threads of this process."""
 
-    def __init__(self, address: str, data: str, poll_hold_s: float | None) -> None:
+    def __init__(self, address: str, data: str, poll_hold_s: float | None, tls: ClientTls | None = None) -> None:
         metrics = self._metrics = TrainerMetrics(new_registry("trainer"))
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
@@ -78,7 +85,9 @@ class Trainer:
             states,
             metrics=metrics,
         )
-        client = AggregatorConnection(address, tiny_federation.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s)
+        client = AggregatorConnection(
+            address, tiny_federation.CLIENTS[0], "t" * 20, metrics, poll_hold_s=poll_hold_s, tls=tls
+        )
         self._worker = Worker(runner, client, metrics)
         self._thread = threading.Thread(target=self._worker.run)
 
@@ -158,16 +167,21 @@ def test_impossible_polls_are_refused_by_their_field(ann: GrpcClient) -> None:
             polled(ann, known, hold_s)
         assert refused.value.metadata["field"] == field
     ann.client.client_id = "eve"
-    with pytest.raises(NotAMember):
+    with pytest.raises(IdentityMismatch):
         polled(ann, None, 0.0)
 
 
 def test_a_trainer_whose_idle_calls_are_cut_again_and_again_is_told_once_to_poll(
-    running: Federation, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """In plain text: a proxy that tells calls apart ends TLS, which no certificate of a client survives."""
     data = alone(tmp_path)["clients"][tiny_federation.CLIENTS[0]]["data"]
     caplog.set_level(logging.WARNING, "trainer")
-    with CallProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
+    with (
+        Federation(tmp_path, tls=False) as plain,
+        CallProxy(started(plain).address, idle_s=IDLE_S) as proxy,
+        Trainer(proxy.address, data, None),
+    ):
         eventually(lambda: "idle_calls_are_cut" in caplog.text, "it says what helps", 20)
         eventually(lambda: proxy.num_cut >= 4, "it is cut on", 20)
     assert caplog.text.count("use --sync poll") == 1
@@ -178,9 +192,10 @@ def test_a_trainer_that_polls_is_never_cut_by_a_proxy_that_cuts_idle_connections
 ) -> None:
     values = alone(tmp_path)
     data = values["clients"][tiny_federation.CLIENTS[0]]["data"]
-    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None):
+    tls = running.client_tls(tiny_federation.CLIENTS[0])
+    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, None, tls):
         eventually(lambda: proxy.num_cut > 0, "a stream is cut")
-    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, HOLD_S) as trainer:
+    with FaultProxy(running.address, idle_s=IDLE_S) as proxy, Trainer(proxy.address, data, HOLD_S, tls) as trainer:
         begin = time.monotonic()
         eventually(lambda: time.monotonic() > begin + 2 * IDLE_S, "there was long nothing to do")
         last = last_line(control, control.create(tiny_federation.run_document(values)).run_id)
@@ -189,18 +204,26 @@ def test_a_trainer_that_polls_is_never_cut_by_a_proxy_that_cuts_idle_connections
     assert last == tiny_federation.simulated(tmp_path / "simulated", values)[-1]
 
 
-def test_trainers_behind_a_proxy_that_cuts_idle_calls_and_holds_answers_back_end_in_the_bytes_of_a_simulation(
-    federation: Federation, tmp_path: Path
+@pytest.mark.parametrize("is_ending_tls", [True, False], ids=["that tells calls apart", "that passes TLS through"])
+def test_trainers_that_poll_through_a_proxy_end_in_the_bytes_of_a_simulation(
+    tmp_path: Path, is_ending_tls: bool
 ) -> None:
-    federation.start_aggregator()
+    """One that cuts idle calls and holds answers back, in plain text; and one that cuts idle connections, over TLS."""
     tiny_federation.write_data(tmp_path)
     values = tiny_federation.document(tmp_path)
-    control = RunControl(federation.address)
-    with CallProxy(federation.address, idle_s=IDLE_S, is_buffering=True) as proxy:
-        for name in tiny_federation.CLIENTS:
-            flags = ("--aggregator", proxy.address, "--sync", "poll", "--poll-hold-s", str(HOLD_S))
-            federation.start_trainer(name, values["clients"][name]["data"], *flags)
-        last = last_line(control, control.create(tiny_federation.run_document(values)).run_id)
-        assert proxy.num_cut == 0
-    control.close()
+    with Federation(tmp_path, tls=not is_ending_tls) as federation:
+        federation.start_aggregator()
+        control = RunControl(federation.address, tls=federation.operator_tls)
+        proxy: CallProxy | FaultProxy = (
+            CallProxy(federation.address, idle_s=IDLE_S, is_buffering=True)
+            if is_ending_tls
+            else FaultProxy(federation.address, idle_s=IDLE_S)
+        )
+        with proxy:
+            for name in tiny_federation.CLIENTS:
+                flags = ("--aggregator", proxy.address, "--sync", "poll", "--poll-hold-s", str(HOLD_S))
+                federation.start_trainer(name, values["clients"][name]["data"], *flags)
+            last = last_line(control, control.create(tiny_federation.run_document(values)).run_id)
+            assert not is_ending_tls or proxy.num_cut == 0
+        control.close()
     assert last == tiny_federation.simulated(tmp_path / "simulated", values)[-1]

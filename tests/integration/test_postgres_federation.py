@@ -89,8 +89,14 @@ def test_a_run_whose_aggregator_and_database_server_die_ends_in_the_bytes_of_sql
 
     disturbances = {1: kill_the_aggregator, 2: crash_the_server, 3: take_the_server_away}
     ann, bob = the_clients()
-    disturbed = NumpyTrainer(federation.address, ann, runner=Disturbed(ann, disturbances))
-    with disturbed, NumpyTrainer(federation.address, bob), open_channel(federation.address) as channel:
+    disturbed = NumpyTrainer(
+        federation.address, ann, runner=Disturbed(ann, disturbances), tls=federation.client_tls("ann")
+    )
+    with (
+        disturbed,
+        NumpyTrainer(federation.address, bob, tls=federation.client_tls("bob")),
+        open_channel(federation.address, tls=federation.operator_tls) as channel,
+    ):
         runs = RunServiceStub(channel)
         document = json.dumps(the_document())
         run_id = runs.CreateRun(CreateRunRequest(request_id="the run", config_json=document), timeout=30).run.run_id
@@ -120,11 +126,11 @@ def test_an_aggregator_whose_database_another_took_ends_and_says_so(
     federation: Federation, postgres: Server, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDPLCC_DATABASE_URL", database_url)
-    process = federation.start_aggregator()
+    process, operator = federation.start_aggregator(), federation.operator_tls
     # What a process on another host does that took the database while this one was cut off.
     postgres.execute("UPDATE writer SET token = 'another'", database_url.rpartition("/")[2])
     request = CreateRunRequest(request_id="x", config_json=json.dumps(the_document()))
-    with open_channel(federation.address) as channel:
+    with open_channel(federation.address, tls=operator) as channel:
         runs = RunServiceStub(channel)
         with pytest.raises(grpc.RpcError) as refused:
             runs.CreateRun(request, timeout=30)
@@ -144,7 +150,7 @@ def test_an_aggregator_that_cannot_open_its_database_says_why_and_with_which_cod
         (postgres.url("postgres", password="secret"), 4, "password authentication failed"),
         ("mysql://u:secret@h/d", 2, "database_url is not of PostgreSQL"),
     )
-    command = [sys.executable, "-m", "aggregator", "--insecure", "--port", "0"]
+    command = [sys.executable, "-m", "aggregator", "--port", "0", "--enrol-port", "0"]
     command += ["--metrics-port", "off", "--database-url"]
     started = [
         subprocess.Popen(

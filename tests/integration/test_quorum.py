@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from shared.identity.names import Role
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.processes import Federation, Process, eventually
 
@@ -39,7 +39,9 @@ class Sites:
             self.start(name)
 
     def start(self, name: str, *flags: str) -> Process:
+        identity = self.federation.identity_file(Role.CLIENT, name, self.federation.folder / f"site-{name}")
         arguments = ["tests.support.federation.numpy_site", self.federation.address, name, DOMAINS[name], *flags]
+        arguments += ["--identity", str(identity)]
         process = self.federation.processes.get(name)
         if process is None:
             process = self.federation.processes[name] = Process(name, self.federation.folder, arguments)
@@ -48,13 +50,7 @@ class Sites:
         return process
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        request = urllib.request.Request(
-            self.federation.gateway_url + path,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return json.load(answer)
+        return self.federation.ask(path, body)
 
     def begin(self, rounds: int, **quorum: Any) -> str:
         rule = {"deadline_s": DEADLINE_S, "silence_s": SILENCE_S, **quorum}
@@ -79,7 +75,7 @@ class Sites:
     def times(self, run_id: str) -> dict[tuple[str, int, str | None], float]:
         """When each thing happened first, by its type, round and client."""
         found: dict[tuple[str, int, str | None], float] = {}
-        with urllib.request.urlopen(f"{self.federation.gateway_url}/v1/runs/{run_id}/events", timeout=20) as stream:
+        with self.federation.open(f"/v1/runs/{run_id}/events") as stream:
             data = [json.loads(line.removeprefix(b"data: ")) for line in stream if line.startswith(b"data: ")]
         for event in data:
             if "type" in event:  # the last one is the run as it ended

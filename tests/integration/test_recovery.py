@@ -25,18 +25,11 @@ RUN_S = 120.0
 class Rest:
     """A person's hand on the gateway."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        request = urllib.request.Request(
-            self.url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return json.load(answer)
+        return self.federation.ask(path, body, method=method)
 
     def start(self, values: dict[str, Any]) -> str:
         return str(self.call("POST", "/v1/runs", tiny_federation.run_document(values))["run_id"])
@@ -49,7 +42,7 @@ class Rest:
         return {client["client_id"]: client["activity"] for client in self.call("GET", "/v1/clients")["clients"]}
 
     def metrics(self, run_id: str) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{self.url}/v1/runs/{run_id}/metrics.jsonl", timeout=20) as answer:
+        with self.federation.open(f"/v1/runs/{run_id}/metrics.jsonl") as answer:
             return [json.loads(line) for line in answer]
 
     def wait(self, run_id: str, status: str) -> dict[str, Any]:
@@ -85,7 +78,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator
 @pytest.fixture
 def rest(federation: Federation) -> Iterator[Rest]:
     """The gateway; runs that a test leaves open are stopped, and a failed test shows the logs."""
-    rest = Rest(federation.gateway_url)
+    rest = Rest(federation)
     yield rest
     for run in rest.call("GET", "/v1/runs")["runs"]:
         if run["status"] not in ("stopped", "completed", "failed"):
@@ -163,7 +156,7 @@ def test_stop_in_the_middle_of_an_epoch_leaves_everybody_idle_within_two_seconds
     assert min(elapsed) <= 2.5, f"idle after {elapsed} s; 2 s and one batch are allowed"
     assert rest.call("POST", f"/v1/runs/{run_id}/stop")["status"] == "stopped"
     assert stopped["round"] == 1
-    with urllib.request.urlopen(f"{rest.url}/v1/runs/{run_id}/model", timeout=20) as answer:
+    with rest.federation.open(f"/v1/runs/{run_id}/model") as answer:
         assert answer.status == 200  # the last committed round is kept: here round 0
     # Trainers are long-lived: the next run finds them waiting.
     again = rest.start(tiny_federation.document(data, "fedavg", run={"rounds": 1}))
@@ -175,7 +168,7 @@ def test_a_second_trainer_of_the_same_client_is_refused_and_says_so(
 ) -> None:
     name = tiny_federation.CLIENTS[0]
     with Federation(tmp_path) as rivals:
-        rivals.port = federation.port
+        rivals.port, rivals.authority = federation.port, federation.authority
         elsewhere = rivals.start_trainer(name, f"npz:{data / name}.npz")
         state_of_the_first = federation.folder / f"trainer-{name}"
         same_folder = federation.trainer("rival", name, f"npz:{data / name}.npz", state_dir=state_of_the_first)
@@ -216,9 +209,10 @@ def test_a_client_whose_data_do_not_fit_is_named_and_the_run_waits(
     assert json.load(refused.value)["code"] == "RUN_NOT_FOUND"
 
 
-def scrape(url: str) -> dict[str, list[Sample]]:
+def scrape(url: str, headers: dict[str, str] | None = None) -> dict[str, list[Sample]]:
     """Samples by metric name, read as Prometheus reads them."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:
+    request = urllib.request.Request(f"{url}/metrics", headers=headers or {})
+    with urllib.request.urlopen(request, timeout=20) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     found: dict[str, list[Sample]] = {}
     for family in families:
@@ -266,5 +260,5 @@ def test_all_three_services_show_what_they_do(federation: Federation, rest: Rest
     assert trainer["fedplcc_local_prototypes"][0].value > 0
     assert trainer["fedplcc_aggregator_connected"][0].value == 1
 
-    gateway = scrape(rest.url)
+    gateway = scrape(federation.gateway_url, federation.headers)
     assert any(sample.labels.get("service") == "gateway" for sample in gateway["fedplcc_build_info"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,15 +68,13 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
 
 @pytest.fixture
 def control(federation: Federation) -> Iterator[RunControl]:
-    control = RunControl(federation.address)
+    control = RunControl(federation.address, tls=federation.operator_tls)
     yield control
     control.close()
 
 
 def get(federation: Federation, path: str) -> Any:
-    request = urllib.request.Request(f"{federation.gateway_url}{path}", headers={"accept": "application/json"})
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        return json.load(answer)
+    return federation.ask(path, Accept="application/json")
 
 
 def limit_files(process: Process, size_bytes: int) -> None:
@@ -119,7 +116,7 @@ def test_a_run_goes_on_without_sites_that_fail_and_says_of_each_which_why_and_wh
     limit_files(processes["disk"], FILE_LIMIT_BYTES)
     federation.start_gateway()
     bob = NumpyClient("bob", counts=(NUM_PER_CLASS,) * len(CLASSES))
-    with NumpyTrainer(federation.address, bob):
+    with NumpyTrainer(federation.address, bob, tls=federation.client_tls("bob")):
         run_id = run_to_end(control, run={"clients": [*names, "bob"]}, quorum={"min_clients": 2, "deadline_s": 0})
 
     events = get(federation, f"/v1/runs/{run_id}/events?page_size=1000")["events"]

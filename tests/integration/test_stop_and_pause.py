@@ -38,7 +38,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 @pytest.fixture(scope="module")
 def control(federation: Federation) -> Iterator[RunControl]:
-    control = RunControl(federation.address)
+    control = RunControl(federation.address, tls=federation.operator_tls)
     yield control
     control.close()
 
@@ -48,8 +48,8 @@ def trainers(federation: Federation) -> Iterator[FaultProxy]:
     """Two trainers; the link of ann's."""
     with (
         FaultProxy(federation.address) as link,
-        NumpyTrainer(link.address, WideClient("ann")),
-        NumpyTrainer(federation.address, WideClient("bob")),
+        NumpyTrainer(link.address, WideClient("ann"), tls=federation.client_tls("ann")),
+        NumpyTrainer(federation.address, WideClient("bob"), tls=federation.client_tls("bob")),
     ):
         yield link
 

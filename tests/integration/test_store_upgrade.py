@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def test_the_first_start_of_a_new_version_migrates_and_serves(tmp_path: Path, st
             text=True,
             check=True,
             timeout=60,
+            env={**os.environ, "XDG_CONFIG_HOME": str(federation.user_folder())},
         )
         assert aggregator.end() == 0
         lines = [json.loads(line) for line in aggregator.log().splitlines()]
@@ -53,7 +55,7 @@ def test_the_first_start_of_a_new_version_migrates_and_serves(tmp_path: Path, st
 def test_a_state_of_a_newer_version_is_refused_with_exit_code_4(state: Path) -> None:
     with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
         connection.executescript("UPDATE schema_version SET version = 7")
-    command = [sys.executable, "-m", "aggregator", "--insecure", "--state-dir", str(state)]
+    command = [sys.executable, "-m", "aggregator", "--enrol-port", "0", "--state-dir", str(state)]
     command += ["--port", "0", "--metrics-port", "off"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 4

@@ -59,13 +59,15 @@ def a_document(steps: int = 2, rounds: int = 2, **sections: Any) -> dict[str, An
 class RunningTrainer:
     """A worker in a thread of this process, with the registry that it counts in."""
 
-    def __init__(self, address: str, data: str, token: str = "t" * 20, **options: Any) -> None:
+    def __init__(self, federation: Federation, data: str, token: str = "t" * 20, **options: Any) -> None:
         self.registry = new_registry("trainer")
         metrics = TrainerMetrics(self.registry)
         self._folder = memory_folder()
         states = ClientStates(Path(self._folder.name))
         runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), states, metrics=metrics)
-        self.worker = Worker(runner, AggregatorConnection(address, "ann", token, metrics), metrics, **options)
+        tls = federation.client_tls("ann")
+        connection = AggregatorConnection(federation.address, "ann", token, metrics, tls=tls)
+        self.worker = Worker(runner, connection, metrics, **options)
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -106,14 +108,14 @@ def aggregator(federation: Federation) -> Federation:
 
 @pytest.fixture
 def control(aggregator: Federation) -> Iterator[RunControl]:
-    control = RunControl(aggregator.address)
+    control = RunControl(aggregator.address, tls=aggregator.operator_tls)
     yield control
     control.close()
 
 
 @pytest.fixture
 def trainer(aggregator: Federation, data: str) -> Iterator[RunningTrainer]:
-    trainer = RunningTrainer(aggregator.address, data)
+    trainer = RunningTrainer(aggregator, data)
     yield trainer
     trainer.end()
 
@@ -209,7 +211,7 @@ def test_a_trainer_that_finds_no_aggregator_says_so_and_comes_in_when_there_is_o
 ) -> None:
     federation.port = free_port()
     with caplog.at_level(logging.INFO, "trainer"):
-        trainer = RunningTrainer(federation.address, data)
+        trainer = RunningTrainer(federation, data)
         try:
             eventually(lambda: trainer.value("retries_total", operation="join") >= 2, "it tries again")
             (warning,) = said(caplog, logging.WARNING)
@@ -227,7 +229,7 @@ def test_of_two_trainers_for_one_client_the_second_waits_until_the_first_is_gone
 ) -> None:
     eventually(lambda: trainer.value("aggregator_connected") == 1, "the first is in")
     with caplog.at_level(logging.INFO, "trainer"):
-        second = RunningTrainer(aggregator.address, data, token="another-token-of-some-length")
+        second = RunningTrainer(aggregator, data, token="another-token-of-some-length")
         try:
             eventually(lambda: second.value("retries_total", operation="join") >= 1, "the second tries")
             assert [warning["reason"] for warning in said(caplog, logging.WARNING)] == ["CLIENT_ID_TAKEN"]
@@ -242,7 +244,7 @@ def test_of_two_trainers_for_one_client_the_second_waits_until_the_first_is_gone
 def test_data_that_do_not_fit_are_reported_once_and_the_trainer_is_there_for_the_next_run(
     aggregator: Federation, control: RunControl, data: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = RunningTrainer(aggregator.address, data, retry_failed_s=0.05)
+    trainer = RunningTrainer(aggregator, data, retry_failed_s=0.05)
     try:
         with caplog.at_level(logging.INFO, "trainer"):
             run_id = control.create(a_document(data={"classes": ["x", "y"]}), "wrong").run_id
@@ -267,7 +269,7 @@ def test_a_client_that_has_more_samples_than_it_announced_says_so_before_it_comm
         for number in range(10):
             image = Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8))
             image.save(tmp_path / "images" / name / f"{number}.png")
-    trainer = RunningTrainer(aggregator.address, f"folder:{tmp_path / 'images'}")
+    trainer = RunningTrainer(aggregator, f"folder:{tmp_path / 'images'}")
     try:
         eventually(lambda: trainer.value("aggregator_connected") == 1, "it is in")
         assert the_client(control).num_examples == 16
@@ -278,14 +280,14 @@ def test_a_client_that_has_more_samples_than_it_announced_says_so_before_it_comm
 
 
 def test_a_trainer_without_data_ends_with_a_sentence(aggregator: Federation) -> None:
-    trainer = RunningTrainer(aggregator.address, "npz:/nowhere.npz")
+    trainer = RunningTrainer(aggregator, "npz:/nowhere.npz")
     trainer.wait()
     assert isinstance(trainer.error, InvalidData)
     assert "nowhere.npz" in trainer.error.detail
 
 
 def test_a_trainer_that_the_aggregator_refuses_for_good_ends(aggregator: Federation, data: str) -> None:
-    trainer = RunningTrainer(aggregator.address, data, token="short")
+    trainer = RunningTrainer(aggregator, data, token="short")
     trainer.wait()
     assert isinstance(trainer.error, InvalidArgument)
     assert "instance_token" in trainer.error.detail

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -55,13 +54,13 @@ def test_readings_arrive_in_rest_and_under_the_clients_name_unless_the_site_keep
         federation.start_gateway()
 
         def client(name: str) -> dict[str, Any]:
-            with urllib.request.urlopen(f"{federation.gateway_url}/v1/clients", timeout=20) as answer:
-                clients: dict[str, dict[str, Any]] = {each["client_id"]: each for each in json.load(answer)["clients"]}
+            answer = federation.ask("/v1/clients")
+            clients: dict[str, dict[str, Any]] = {each["client_id"]: each for each in answer["clients"]}
             return clients.get(name, {})
 
         eventually(lambda: bool(client("ann") and client("shy")), "both are in", 120)
         assert client("ann")["readings"].keys() <= {"process_resident_bytes"}, "nothing of a training before the first"
-        control = RunControl(federation.address)
+        control = RunControl(federation.address, tls=federation.operator_tls)
         run_id = control.create(DOCUMENT).run_id
         eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", 120)
         control.close()
@@ -72,7 +71,7 @@ def test_readings_arrive_in_rest_and_under_the_clients_name_unless_the_site_keep
         assert told["process_resident_bytes"] > 50e6, "torch is in it"
         assert client("shy")["readings"] == {}
 
-        odd = NumpyTrainer(federation.address, NumpyClient("odd"))
+        odd = NumpyTrainer(federation.address, NumpyClient("odd"), tls=federation.client_tls("odd"))
         odd.runner.measured = {"battery_kelvin": 290.0, "batch_seconds": 0.5}
         with odd:
             later = eventually(lambda: client("odd").get("readings") or None, "a site of a later version tells more")

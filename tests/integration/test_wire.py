@@ -23,6 +23,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.types import RunSpec, Task, TaskKind
 from shared.version import VERSION
+from shared.wire.channels import open_channel
 from shared.wire.statuses import translated
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
@@ -48,7 +49,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 @pytest.fixture
 def control(running: Federation) -> Iterator[RunControl]:
-    control = RunControl(running.address)
+    control = RunControl(running.address, tls=running.operator_tls)
     yield control
     control.close()
 
@@ -56,9 +57,13 @@ def control(running: Federation) -> Iterator[RunControl]:
 @pytest.fixture
 def ann(running: Federation) -> Iterator[GrpcClient]:
     """A client of this test's own, so that no other test's run asks it for anything."""
-    client = GrpcClient(running.address, NumpyClient(f"ann-{next(NUMBERS)}"))
+    client = dial(running, NumpyClient(f"ann-{next(NUMBERS)}"))
     yield client
     client.close()
+
+
+def dial(federation: Federation, client: NumpyClient) -> GrpcClient:
+    return GrpcClient(federation.address, client, tls=federation.client_tls(client.client_id))
 
 
 def undisturbed(folder: Path, method: str) -> list[str]:
@@ -86,8 +91,7 @@ def test_a_run_over_grpc_gives_the_bytes_of_a_run_without_sockets(
 ) -> None:
     run_id = control.create(a_document(method)).run_id
     watchers = [
-        threading.Thread(target=_until_completed, args=(running.address, client, control, run_id))
-        for client in (ANN, BOB)
+        threading.Thread(target=_until_completed, args=(running, client, control, run_id)) for client in (ANN, BOB)
     ]
     for watcher in watchers:
         watcher.start()
@@ -96,8 +100,8 @@ def test_a_run_over_grpc_gives_the_bytes_of_a_run_without_sockets(
     assert control.metrics_lines(run_id) == undisturbed(tmp_path / "local", method)
 
 
-def _until_completed(address: str, client: NumpyClient, control: RunControl, run_id: str) -> None:
-    dialled = GrpcClient(address, client)
+def _until_completed(federation: Federation, client: NumpyClient, control: RunControl, run_id: str) -> None:
+    dialled = dial(federation, client)
     dialled.join()
     stream = dialled.tasks()
     for response in stream:
@@ -123,7 +127,7 @@ def test_every_event_reaches_a_watcher_once_and_the_stream_ends_with_the_run(
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    _until_completed(running.address, ann.client, control, run_id)
+    _until_completed(running, ann.client, control, run_id)
     watcher.join(20)
     assert not watcher.is_alive()
     listed = [r.event.type for r in control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id))]
@@ -201,9 +205,9 @@ def test_a_trainer_whose_upload_another_stream_of_it_ends_goes_on_where_that_one
     """A second stream of the same upload takes over in the middle, and then sends what had arrived before."""
     client = NumpyClient(f"ann-{next(NUMBERS)}", size=100_000)  # too large for CommitUpdate
     document = a_document(clients=(client.client_id,), run={"rounds": 1})
-    with FaultProxy(running.address) as link, closing(GrpcClient(running.address, client)) as second:
+    with FaultProxy(running.address) as link, closing(dial(running, client)) as second:
         link.up.bytes_per_s = 100_000  # so that there is a middle
-        with NumpyTrainer(link.address, client) as trainer:
+        with NumpyTrainer(link.address, client, tls=running.client_tls(client.client_id)) as trainer:
             eventually(lambda: trainer.count("is_connected") == 1, "the trainer is connected")
             run_id = control.create(document).run_id
             task = Task(kind=TaskKind.INIT, run=RunSpec(run_id=run_id, config_json="{}", config_hash=""))
@@ -239,7 +243,7 @@ def test_a_client_cannot_fetch_a_blob_that_its_task_does_not_name(ann: GrpcClien
 
 def test_a_second_trainer_is_refused_while_the_lease_of_the_first_lives(running: Federation, ann: GrpcClient) -> None:
     ann.join()
-    other = GrpcClient(running.address, NumpyClient(ann.client_id, token="another-instance-token"))
+    other = dial(running, NumpyClient(ann.client_id, token="another-instance-token"))
     with pytest.raises(errors.ClientIdTaken, match="wait"):
         other.join()
     with pytest.raises(errors.ClientIdTaken):
@@ -294,7 +298,7 @@ def test_a_configuration_that_is_no_json_object_is_refused(control: RunControl, 
 def test_ctrl_c_ends_the_aggregator_cleanly_and_the_next_start_goes_on(federation: Federation, tmp_path: Path) -> None:
     running = federation
     running.start_aggregator()
-    control, ann = RunControl(running.address), GrpcClient(running.address, ANN)
+    control, ann = RunControl(running.address, tls=running.operator_tls), dial(running, ANN)
     task = a_train_task(ann, control)
     assert task.run is not None
     stream = ann.tasks()
@@ -306,7 +310,7 @@ def test_ctrl_c_ends_the_aggregator_cleanly_and_the_next_start_goes_on(federatio
     assert running.processes["aggregator"].end() == 0
     running.start_aggregator()
     ann.join()
-    _until_completed(running.address, ANN, control, task.run.run_id)
+    _until_completed(running, ANN, control, task.run.run_id)
     assert control.get(task.run.run_id).status == 6
     with pytest.raises(AssertionError, match="ended"):
         _second_aggregator(running, tmp_path)
@@ -332,13 +336,13 @@ def test_an_aggregator_killed_at_any_round_ends_in_the_undisturbed_bytes(
 ) -> None:
     running = federation
     running.start_aggregator("--heartbeat-interval-s", "0.2")
-    control = RunControl(running.address)
+    control = RunControl(running.address, tls=running.operator_tls)
     run_id = control.create(a_document("fedplcc")).run_id
     stopped = threading.Event()
 
     def act(client: NumpyClient) -> None:
         while not stopped.is_set():
-            dialled = GrpcClient(running.address, client)
+            dialled = dial(running, client)
             try:
                 dialled.join()
                 for response in dialled.tasks():
@@ -438,15 +442,21 @@ def test_what_a_scraper_sees_of_the_aggregator_counts_what_was_done(
     assert calls("handling_seconds_count", "DownloadBlob", "server_stream") == 1
 
 
-def test_reflection_and_health_are_served_on_loopback(running: Federation) -> None:
+def test_reflection_is_served_in_plain_text_on_loopback_alone(running: Federation, tmp_path: Path) -> None:
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-    with grpc.insecure_channel(running.address) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        request = reflection_pb2.ServerReflectionRequest(list_services="")
-        names = {
-            service.name
-            for answer in stub.ServerReflectionInfo(iter([request]))
-            for service in answer.list_services_response.service
-        }
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    with open_channel(running.address, tls=running.operator_tls) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            list(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request])))
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    with Federation(tmp_path, tls=False) as plain:
+        plain.start_aggregator()
+        with open_channel(plain.address) as channel:
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            names = {
+                service.name
+                for answer in stub.ServerReflectionInfo(iter([request]))
+                for service in answer.list_services_response.service
+            }
     assert {"fedplcc.v1.RoundService", "fedplcc.v1.RunService", "grpc.health.v1.Health"} <= names

@@ -21,6 +21,7 @@ from shared.gen.fedplcc.v1 import types_pb2
 from shared.types import MODEL, BlobRef, ClientActivity, Heartbeat, Task, TaskKind
 from shared.wire.channels import open_channel
 from shared.wire.statuses import translated
+from shared.wire.tls import ClientTls
 from tests.support.federation.numpy_client import NumpyClient
 
 DEADLINE_S = 3000.0
@@ -30,9 +31,9 @@ DEADLINE_S = 3000.0
 class GrpcClient:
     """A NumpyClient that dials an aggregator; every call is one method, so that tests can bend any of them."""
 
-    def __init__(self, address: str, client: NumpyClient) -> None:
+    def __init__(self, address: str, client: NumpyClient, channel: Any = None, *, tls: ClientTls | None = None) -> None:
         self.client = client
-        self.channel = open_channel(address)
+        self.channel = channel or open_channel(address, tls=tls)
         self.stub = round_grpc.RoundServiceStub(self.channel)
 
     @property
@@ -164,8 +165,8 @@ class GrpcClient:
 class RunControl:
     """RunService as a script uses it."""
 
-    def __init__(self, address: str) -> None:
-        self.channel = open_channel(address)
+    def __init__(self, address: str, *, tls: ClientTls | None = None) -> None:
+        self.channel = open_channel(address, tls=tls)
         self.stub = run_grpc.RunServiceStub(self.channel)
 
     def close(self) -> None:

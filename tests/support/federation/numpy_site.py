@@ -1,5 +1,5 @@
 """A site as a process of its own that costs no torch: `python -m tests.support.federation.numpy_site ADDRESS CLIENT
-DOMAIN [--stall ROUND]`.
+DOMAIN [--stall ROUND] [--identity FILE]`.
 
 It comes back by itself, as a trainer does, and gives signs of life while it works. With `--stall` it begins to train in that
 round and then stands still, alive: what a hung data loader or a dead accelerator looks like from outside.
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import threading
+from pathlib import Path
 
 from shared.convert.tasks import task_from_proto
 from shared.errors import FedplccError
 from shared.types import ClientActivity, Task, TaskKind
 from tests.support.federation.grpc_client import GrpcClient
 from tests.support.federation.numpy_client import NumpyClient
+from tests.support.identity.issued import identity_tls
 
 HEARTBEAT_S = 0.1
 RETRY_S = 0.1
@@ -70,8 +72,10 @@ def main() -> None:
     parser.add_argument("client")
     parser.add_argument("domain")
     parser.add_argument("--stall", type=int, default=0)
+    parser.add_argument("--identity", type=Path, help="file with a client's identity; plain text if not given")
     options = parser.parse_args()
-    Site(GrpcClient(options.address, NumpyClient(options.client, options.domain)), options.stall).run()
+    tls = identity_tls(options.identity)
+    Site(GrpcClient(options.address, NumpyClient(options.client, options.domain), tls=tls), options.stall).run()
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
 from shared.process.metrics import new_registry
 from shared.types import Client, ClientActivity, RunSpec, Task, TaskKind
 from tests.support.federation.numpy_client import NumpyClient
+from tests.support.identity.issued import identity_tls
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.aggregator.port import AggregatorPort
 from trainer.cancellation import ShouldStop, never
@@ -122,12 +124,13 @@ class NumpyTrainer:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m tests.support.federation.numpy_trainer ADDRESS CLIENT ROWS`: a trainer in a process of its own, until
-    SIGTERM."""
-    address, client_id, rows = arguments
+    """`python -m tests.support.federation.numpy_trainer ADDRESS CLIENT ROWS [IDENTITY]`: a trainer in a process of its own,
+    until SIGTERM; over TLS with the identity of a file."""
+    address, client_id, rows, *identity = arguments
     is_ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_signal: is_ending.set())
-    with NumpyTrainer(address, NumpyClient(client_id, size=int(rows))):
+    tls = identity_tls(Path(identity[0]) if identity else None)
+    with NumpyTrainer(address, NumpyClient(client_id, size=int(rows)), tls=tls):
         is_ending.wait()
 
 

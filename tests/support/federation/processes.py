@@ -1,5 +1,8 @@
 """Real processes on loopback for integration tests: started on free ports, awaited by health, killed by process id.
 
+They speak mutual TLS, and the gateway asks for keys. Their certificates are issued here, by the aggregator's own authority,
+before a process starts; tests of admission let them join instead.
+
 A process says its ports in `endpoint.json` in its state directory; nothing sleeps for a fixed time, and nothing that the
 harness did not start is touched.
 """
@@ -13,7 +16,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -21,9 +25,14 @@ from typing import Any, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from aggregator.identity.authority import Authority
+from fedplcc.remote.admin_calls import admin_calls
+from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.identity.names import Role
 from shared.wire.channels import open_channel
 from shared.wire.tls import ClientTls
 from tests.support import ROOT
+from tests.support.identity.issued import OperatorTls, issued
 
 START_S = 60.0
 """Importing torch on a busy machine takes seconds."""
@@ -104,14 +113,22 @@ class Process:
 class Federation:
     """An aggregator, any number of trainers and a gateway, each a process of its own below one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, tls: bool = True) -> None:
+        """Prepare; nothing starts yet.
+
+        Args:
+            folder: Where the processes run, and have their state directories and logs.
+            tls: Whether they speak TLS and ask for keys; otherwise plain text, and anyone may call anything.
+        """
         self.folder = folder
         self.processes: dict[str, Process] = {}
         self.port = 0
+        self.enrol_port = 0
         self.metrics_port = 0
         self.gateway_port = 0
-        self.tls: ClientTls | None = None
+        self.tls: ClientTls | None = ClientTls(lambda: self.credentials(Role.MONITOR, "tests")) if tls else None
         """Certificate with which the aggregator's health is asked for; None where the services speak plain text."""
+        self._issued: dict[tuple[Role, str], Credentials] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -136,23 +153,106 @@ class Federation:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def state(self) -> Path:
+        """State directory of the aggregator."""
+        return self.folder / "aggregator"
+
+    # Certificates and keys
+
+    @cached_property
+    def authority(self) -> Authority:
+        """The aggregator's own issuer of certificates; made here if the aggregator has not started yet."""
+        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Authority.open(self.state)
+
+    def credentials(self, role: Role, name: str) -> Credentials:
+        """Key and certificate of a member."""
+        if (role, name) not in self._issued:
+            self._issued[role, name] = issued(self.authority, role, name)
+        return self._issued[role, name]
+
+    def client_tls(self, client: str) -> ClientTls | None:
+        """TLS of a client whose trainer is in this process."""
+        return None if self.tls is None else ClientTls(lambda: self.credentials(Role.CLIENT, client))
+
+    @cached_property
+    def operator_tls(self) -> ClientTls | None:
+        """TLS of a gateway in this process that passes on the key of a person who may do everything."""
+        return None if self.tls is None else OperatorTls(lambda: self.credentials(Role.GATEWAY, "tests"), self.key)
+
+    @cached_property
+    def key(self) -> str:
+        """Key of that person, made by the running aggregator; empty where none is asked for."""
+        if self.tls is None:
+            return ""
+        with admin_calls(self.state) as calls:
+            _key, text = calls.create_key("tests", ["admin", "metrics"], 86_400.0)
+        return text
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of a request that the gateway lets through."""
+        return {"Authorization": f"Bearer {self.key}"} if self.tls is not None else {}
+
+    def open(
+        self, path: str, body: object = None, *, method: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Open the gateway's answer to a request; what is a body is sent as JSON.
+
+        Raises:
+            urllib.error.HTTPError: The gateway refuses.
+        """
+        sent = {**self.headers, "Content-Type": "application/json", **(headers or {})}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.gateway_url}{path}", data, sent, method=method)
+        return urllib.request.urlopen(request, timeout=30)
+
+    def ask(self, path: str, body: object = None, *, method: str | None = None, **headers: str) -> Any:
+        """The document that the gateway answers with."""
+        with self.open(path, body, method=method, headers=headers) as answer:
+            return json.load(answer)
+
+    def user_folder(self) -> Path:
+        """Folder of a user's configurations with a key for the gateway, for XDG_CONFIG_HOME of a command."""
+        folder = self.folder / "user"
+        (folder / "fedplcc").mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = folder / "fedplcc" / "keys.json"
+        file.touch(0o600)
+        file.write_text(json.dumps({self.gateway_url: self.key}))
+        return folder
+
+    def identity_file(self, role: Role, name: str, folder: Path) -> Path:
+        """File with a member's identity in its state directory; written unless it is there."""
+        file = folder / IDENTITY_FILE
+        if not file.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.credentials(role, name).save(file)
+        return file
+
+    # Processes
+
+    @property
     def gateway_url(self) -> str:
         return f"http://127.0.0.1:{self.gateway_port}"
 
     def start_aggregator(self, *flags: str) -> Process:
         """Start, or start again on the same state directory and the same ports."""
-        state = self.folder / "aggregator"
+        state = self.state
         process = self.processes.get("aggregator")
         if process is None:
-            ports = ("--port", str(self.port), "--metrics-port", str(self.metrics_port))
+            known = {"--port": self.port, "--metrics-port": self.metrics_port, "--enrol-port": self.enrol_port}
+            ports = [text for flag, port in known.items() for text in (flag, str(port))]
             arguments = ("aggregator", *self.transport, "--state-dir", str(state), *ports, *flags)
             process = self.processes["aggregator"] = Process("aggregator", self.folder, arguments)
+        if self.tls is not None:
+            _ = self.authority  # before the aggregator's process, which locks the state directory
         (state / "endpoint.json").unlink(missing_ok=True)
         process.start()
         endpoint = eventually(lambda: self._endpoint(process, state), "the aggregator serves")
         self.port, self.metrics_port = endpoint["port"], endpoint["metrics_port"]
+        self.enrol_port = endpoint["enrol_port"] or 0
         index = process.arguments.index("--port") + 1
-        process.arguments[index], process.arguments[index + 2] = str(self.port), str(self.metrics_port)
+        process.arguments[index : index + 5 : 2] = map(str, (self.port, self.metrics_port, self.enrol_port))
         self.wait_healthy()
         return process
 
@@ -180,6 +280,8 @@ class Federation:
 
     def trainer(self, name: str, client: str, data: str, *flags: str, state_dir: Path) -> Process:
         """A trainer that has not started yet."""
+        if self.tls is not None:
+            self.identity_file(Role.CLIENT, client, state_dir)
         arguments = ["trainer", *self.transport, "--aggregator", self.address, "--client", client]
         arguments += ["--domain", client, "--data", data]
         arguments += ["--state-dir", str(state_dir), "--device", "cpu", *flags]
@@ -191,6 +293,9 @@ class Federation:
         if "gateway" not in self.processes:
             self.gateway_port = free_port()
             arguments = ["gateway", *self.transport, "--aggregator", self.address, "--port", str(self.gateway_port)]
+            if self.tls is not None:
+                file = self.identity_file(Role.GATEWAY, "console", self.folder / "gateway")
+                arguments += ["--state-dir", str(file.parent)]
             arguments += flags
             self.processes["gateway"] = Process("gateway", self.folder, arguments)
         self.processes["gateway"].start()

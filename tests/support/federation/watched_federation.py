@@ -94,7 +94,7 @@ class WatchedFederation:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.federation = Federation(folder)
+        self.federation = Federation(folder, tls=False)
         self.members = {name: member(name) for name in CEILINGS if name != KILLED}
         self.trainer_metrics_port = free_port()
         self.has_own_disk = False

@@ -1,4 +1,4 @@
-"""An aggregator over TLS and a gateway that asks for keys, each a process of its own."""
+"""A federation whose owner types the commands that make keys and open the console."""
 
 from __future__ import annotations
 
@@ -6,32 +6,15 @@ import os
 import subprocess
 import sys
 
-from aggregator.identity.authority import Authority
-from shared.identity.certificates import key_to_pem, new_key
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Identity, Role
-from shared.wire.tls import ClientTls
 from tests.support.federation.processes import Federation
-
-
-def issued(authority: Authority, role: Role, name: str) -> Credentials:
-    key = new_key()
-    certificate = authority.issue_client(Identity(authority.federation, role, name), key.public_key(), 3600.0)
-    return Credentials(key_to_pem(key), certificate.chain_pem, authority.roots_pem)
+from tests.support.identity.issued import issued as issued
 
 
 class Keyed(Federation):
-    """A federation over TLS whose gateway asks for keys."""
+    """An aggregator, a gateway, and their owner's commands."""
 
     def begin(self) -> None:
-        state = self.folder / "aggregator"
-        state.mkdir(mode=0o700)
-        self.authority = Authority.open(state)
-        gateway = self.folder / "fedplcc-state" / "gateway"
-        gateway.mkdir(parents=True, mode=0o700)
-        issued(self.authority, Role.GATEWAY, "console").save(gateway / IDENTITY_FILE)
-        self.tls = ClientTls(lambda: issued(self.authority, Role.MONITOR, "watch"))
-        self.start_aggregator("--enrol-port", "0")
+        self.start_aggregator()
         self.start_gateway()
 
     def command(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -47,7 +30,7 @@ class Keyed(Federation):
         )
 
     def owner(self, *arguments: str) -> str:
-        done = self.command(*arguments, "--state-dir", str(self.folder / "aggregator"))
+        done = self.command(*arguments, "--state-dir", str(self.state))
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

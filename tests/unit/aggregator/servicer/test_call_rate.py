@@ -30,6 +30,19 @@ def test_an_address_over_the_limit_may_call_again_when_it_is_told() -> None:
     rate.count("192.0.2.1")
 
 
+def test_a_call_that_is_given_back_is_not_counted_and_never_gives_more_than_the_limit() -> None:
+    rate = CallRate(2, 60.0, Clock())
+    for _ in range(5):
+        rate.count("192.0.2.1")
+        rate.give_back("192.0.2.1")
+    rate.give_back("192.0.2.1")
+    rate.give_back("192.0.2.2")
+    for _ in range(2):
+        rate.count("192.0.2.1")
+    with pytest.raises(TooManyCalls):
+        rate.count("192.0.2.1")
+
+
 @given(st.lists(st.floats(0, 30), max_size=80))
 def test_no_minute_has_more_than_twice_the_calls_and_refusals_cost_nothing(waits: list[float]) -> None:
     clock, allowed = Clock(), list[float]()

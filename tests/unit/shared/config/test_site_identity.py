@@ -69,3 +69,45 @@ def test_a_trainer_without_an_identity_is_as_before(tmp_path: Path, monkeypatch:
     assert settings.state_dir == Path("fedplcc-state/trainer-north")
     with pytest.raises(InvalidConfig, match="client"):
         load(TrainerSettings, {"data": "folder:images"})
+
+
+def test_a_named_client_is_found_where_it_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    an_identity(Path("fedplcc-state/trainer"))
+    settings = load(TrainerSettings, {"data": "folder:images", "client": "north"})
+    assert (settings.state_dir, settings.domain) == (Path("fedplcc-state/trainer"), "photo")
+
+
+def test_a_named_client_is_told_who_joined_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    an_identity(Path("fedplcc-state/trainer"))
+    with pytest.raises(InvalidConfig) as refused:
+        load(TrainerSettings, {"data": "folder:images", "client": "south"})
+    assert "fedplcc-state/trainer has the identity of client north" in refused.value.detail
+    assert "fedplcc join --state-dir fedplcc-state/trainer-south" in refused.value.detail
+
+
+def test_a_client_with_an_identity_of_its_own_asks_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    an_identity(Path("fedplcc-state/trainer-north"))
+    an_identity(Path("fedplcc-state/trainer"), Role.GATEWAY)
+    settings = load(TrainerSettings, {"data": "folder:images", "client": "north"})
+    assert settings.state_dir == Path("fedplcc-state/trainer-north")
+
+
+@pytest.mark.parametrize("insecure", [True, "1", "true"])
+def test_in_plain_text_a_named_client_keeps_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, insecure: object
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    an_identity(Path("fedplcc-state/trainer"))
+    settings = load(TrainerSettings, {"data": "folder:images", "client": "south", "insecure": insecure})
+    assert settings.state_dir == Path("fedplcc-state/trainer-south")
+
+
+def test_without_client_and_identity_it_says_how_to_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfig, match="give --client or set FEDPLCC_CLIENT, or join with `fedplcc join`"):
+        load(TrainerSettings, {"data": "folder:images"})
