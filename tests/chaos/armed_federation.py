@@ -22,8 +22,9 @@ from shared.identity.names import Role
 from shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, free_port
-from tests.support.identity.keyed_federation import issued
+from tests.support.identity.issued import issued
 
+HOUR_S = 3600.0
 DUE_S = 2400.0
 """Age of a trainer's certificate, which lives for an hour from its beginning on."""
 LOOK_S = 0.02
@@ -159,7 +160,7 @@ class ArmedFederation:
     def _certify(self, role: Role, name: str, state: Path, authority: Authority) -> None:
         """Make a member's identity in an empty state directory."""
         state.mkdir(mode=0o700)
-        held = issued(authority, role, name)
+        held = issued(authority, role, name, HOUR_S)
         replace(held, enrolment=f"127.0.0.1:{self._enrol_port}").save(state / IDENTITY_FILE)
 
     def _place_authority(self) -> None:
