@@ -24,7 +24,7 @@ from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
 from aggregator.identity.authority import Authority
-from aggregator.identity.gateway_invitation import GatewayInvitation
+from aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
 from aggregator.identity.keys import Keys
 from aggregator.metrics import AggregatorMetrics
 from aggregator.ports import Ports, Service
@@ -165,6 +165,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         max_inline_bytes=settings.max_inline_bytes,
         fold_block_elements=settings.fold_block_elements,
         max_open_runs=settings.max_open_runs,
+        max_open_runs_per_key=settings.max_open_runs_per_key,
         pending_days=settings.pending_days,
     )
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
@@ -205,6 +206,9 @@ async def _serve(settings: AggregatorSettings) -> int:
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
         metrics_port = scraped.port if scraped is not None else None
         admin_socket = None if membership is None else membership.socket.path
+        invitation = None if membership is None else _gateway_invitation(settings, membership, ports)
+        # Who sees the file below, or a command that answers, finds the gateway's invitation there.
+        await _look(invitation)
         _write_endpoint(settings, ports, metrics_port, admin_socket)
         where = {
             "host": settings.host,
@@ -218,7 +222,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
-        inviting = asyncio.create_task(_keep_gateway_invited(settings, membership, ports))
+        inviting = asyncio.create_task(_keep_gateway_invited(invitation))
         ticking = asyncio.create_task(_tick(coordinator, membership, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
@@ -269,7 +273,7 @@ def _membership(
 
     admissions, keys = Admissions(store, authority, certificate_s=life_s, record=record), Keys(store, record=record)
     certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
-    callers = Callers(certificates, keys, refused=into_audit(audit))
+    callers = Callers(certificates, keys, calls_per_s=settings.calls_per_s, refused=into_audit(audit))
 
     def end_lease(role: Role, name: str) -> None:
         if role is Role.CLIENT:
@@ -278,7 +282,14 @@ def _membership(
     admissions.on_holder_ended(end_lease)
     admissions.on_revoked(callers.look_again)
     keys.on_revoked(callers.look_again)
-    admin = AdminServicer(admissions, lambda: authority.enrolment_sha256, keys, authority.federation, audit)
+    admin = AdminServicer(
+        admissions,
+        lambda: authority.enrolment_sha256,
+        keys,
+        authority.federation,
+        lambda: authority.roots_pem,
+        audit,
+    )
     socket = AdminSocket(settings.state_dir, admin_service_pb2_grpc.add_AdminServiceServicer_to_server, admin)
     return _Membership(authority, admissions, keys, callers, admin, socket)
 
@@ -315,27 +326,36 @@ def _administration(servicer: AdminServicer | AuditServicer) -> Service:
     return Service(register, servicer, admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"])
 
 
-async def _keep_gateway_invited(settings: AggregatorSettings, membership: _Membership | None, ports: Ports) -> None:
-    """Keep an invitation in the state directory while the federation has no gateway."""
-    if membership is None:
-        return
-    current_principal.set(ITSELF)  # of this task alone
+def _gateway_invitation(settings: AggregatorSettings, membership: _Membership, ports: Ports) -> GatewayInvitation:
     host = HERE if settings.host in EVERY_ADDRESS else settings.host
-    invitation = GatewayInvitation(
-        settings.state_dir,
+    return GatewayInvitation(
+        settings.gateway_join_file or settings.state_dir / GATEWAY_FILE,
         membership.admissions,
         lambda: join_address(host, ports.enrol_port or 0),
         lambda: membership.authority.enrolment_sha256,
         time.time,
     )
-    while True:
-        try:
-            await control_call(invitation.look)
-        except StoreUnavailable as error:
-            log.error("store_unavailable", detail=error.detail)
-        except Exception:
-            log.exception("invitation_crashed")
+
+
+async def _keep_gateway_invited(invitation: GatewayInvitation | None) -> None:
+    """Keep an invitation in its file while the federation has no gateway."""
+    while invitation is not None:
         await asyncio.sleep(GATEWAY_LOOK_S)
+        await _look(invitation)
+
+
+async def _look(invitation: GatewayInvitation | None) -> None:
+    if invitation is None:
+        return
+    caller = current_principal.set(ITSELF)
+    try:
+        await control_call(invitation.look)
+    except StoreUnavailable as error:
+        log.error("store_unavailable", detail=error.detail)
+    except Exception:
+        log.exception("invitation_crashed")
+    finally:
+        current_principal.reset(caller)
 
 
 async def _tick(coordinator: Coordinator, membership: _Membership | None, audit: Audit, interval_s: float) -> None:

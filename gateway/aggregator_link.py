@@ -1,86 +1,191 @@
-"""The gateway's connection to the aggregator, made anew when its certificate is renewed."""
+"""The gateway's connection to the aggregator, made when it has joined and anew when its certificate is another one."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import contextlib
 
 import grpc.aio
 
+from gateway.joining import join_by_file
 from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
 from shared.config.settings import GatewaySettings
-from shared.errors import FedplccError
-from shared.identity.credentials import Credentials
+from shared.errors import AggregatorUnavailable, FedplccError, TlsFailed
+from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.process.log import get_logger
 from shared.wire.channels import open_aio_channel
 from shared.wire.renewal import Renewal
-from shared.wire.tls import ClientTls, require_identity
+from shared.wire.tls import ClientTls
+from shared.wire.tls_trouble import LOOK_AGAIN_S, cause_of_failure, speaks_tls
 
 DRAIN_S = 3600.0
 """Longest time for which calls in progress go on over the connection of an older certificate."""
+LOOK_S = 1.0
+"""Time between two looks at the identity in the state directory."""
+REFUSED_S = 10.0
+"""Time between two attempts to join by an invitation that is not taken: an address has 10 calls a minute."""
+EXPLAIN_S = 1.0
+"""Longest time for which a request waits for the cause of a failing connection."""
+
+log = get_logger("gateway.aggregator_link")
 
 
 class AggregatorLink:
-    """The connection that `Services.aggregator` uses; made and closed on the event loop."""
+    """The connection that `Services.aggregator` uses; made and closed on the event loop.
+
+    A gateway that has not joined looks for an invitation, and serves without an aggregator until then. It speaks TLS unless
+    it was told `--insecure`: no answer of an aggregator makes it ask for no keys.
+    """
 
     def __init__(self, settings: GatewaySettings, services: Services) -> None:
-        """Open the connection, and renew the gateway's certificate from now on.
+        """Open the connection if there is a certificate, and renew that from now on.
 
         Raises:
-            InvalidConfig: There is no certificate, or it cannot be read.
+            InvalidConfig: The certificate cannot be read.
         """
         self._settings, self._services = settings, services
         self._loop = asyncio.get_running_loop()
         self._draining: set[asyncio.Task[None]] = set()
-        self._renewal = self._held_renewal()
-        self._channel = self._open()
-        if self._renewal is not None:
-            self._renewal.start()
+        self._renewal: Renewal | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._explaining: asyncio.Task[str | None] | None = None
+        self._cause: str | None = None
+        self._found_at = float("-inf")
+        self._unknown_serial = ""
+        self._following: asyncio.Task[None] | None = None
+        self._said = ""
+        if settings.insecure:
+            self._open()
+            return
+        if (settings.state_dir / IDENTITY_FILE).is_file():
+            self._connect()
+        self._following = self._loop.create_task(self._follow())
 
     async def close(self) -> None:
         """End every call and close the connections."""
         if self._renewal is not None:
             self._renewal.close()
-        for task in self._draining:
-            task.cancel()
-        await self._channel.close(None)
+        for task in (*self._draining, self._following, self._explaining):
+            if task is not None:
+                task.cancel()
+        if self._channel is not None:
+            await self._channel.close(None)
 
-    def _held_renewal(self) -> Renewal | None:
-        settings = self._settings
-        if settings.insecure:
-            return None
-        require_identity(settings.state_dir)
-        return Renewal(
-            settings.state_dir,
-            settings.aggregator,
-            self._renewed,
-        )
+    async def explained(self, error: AggregatorUnavailable) -> AggregatorUnavailable:
+        """Return TlsFailed with the cause, where TLS is why no aggregator answers; else the error itself."""
+        if self._loop.time() >= self._found_at + LOOK_AGAIN_S:
+            if self._explaining is None:
+                self._explaining = self._loop.create_task(self._look_for_cause())
+            await asyncio.wait({self._explaining}, timeout=EXPLAIN_S)
+        return error if self._cause is None else TlsFailed(self._cause, part="aggregator")
 
-    def _open(self) -> grpc.aio.Channel:
+    async def _look_for_cause(self) -> str | None:
+        try:
+            cause = await asyncio.to_thread(self._cause_of_failure)
+            if cause is not None and cause != self._cause:
+                log.warning("tls_failed", detail=cause)
+            self._cause, self._found_at = cause, self._loop.time()
+            return cause
+        finally:
+            self._explaining = None
+
+    def _cause_of_failure(self) -> str | None:
         settings, renewal = self._settings, self._renewal
-        channel = open_aio_channel(
+        if renewal is not None:
+            return cause_of_failure(settings.aggregator, renewal.held, http_proxy=settings.http_proxy or "")
+        if speaks_tls(settings.aggregator):
+            return f"{settings.aggregator} speaks TLS, and this gateway was started with --insecure; start it without"
+        return None
+
+    def _connect(self) -> None:
+        """Use the certificate in the state directory, and renew it.
+
+        Raises:
+            InvalidConfig: It cannot be read.
+        """
+        renewal = Renewal(
+            self._settings.state_dir,
+            self._settings.aggregator,
+            self._renewed,
+            http_proxy=self._settings.http_proxy or "",
+        )
+        if self._renewal is not None:
+            self._renewal.close()
+        self._renewal = renewal
+        self._reopen()
+        renewal.start()
+
+    def _renewed(self, _credentials: Credentials) -> None:
+        self._loop.call_soon_threadsafe(self._reopen)
+
+    def _reopen(self) -> None:
+        """Use a connection with the certificate of the moment; what is in progress ends over the old one."""
+        old = self._channel
+        self._open()
+        if old is not None:
+            for work in (old.close(DRAIN_S), self._show_certificate()):
+                task = self._loop.create_task(work)
+                self._draining.add(task)
+                task.add_done_callback(self._draining.discard)
+
+    async def _show_certificate(self) -> None:
+        """Make a call with the new certificate: streams outlive the old one only if the aggregator has seen a newer one."""
+        assert self._services.aggregator is not None
+        with contextlib.suppress(FedplccError):  # the next request shows it
+            await self._services.aggregator.get_caller()
+
+    def _open(self) -> None:
+        settings, renewal = self._settings, self._renewal
+        self._channel = open_aio_channel(
             settings.aggregator,
             tls=None if renewal is None else ClientTls(lambda: renewal.held),
             insecure=settings.insecure,
             http_proxy=settings.http_proxy or "",
             keepalive_s=settings.keepalive_s,
         )
-        self._services.aggregator = RunServiceClient(channel, settings.aggregator)
-        return channel
+        self._services.aggregator = RunServiceClient(self._channel, settings.aggregator, self.explained)
+        if renewal is not None:
+            self._services.federation = renewal.held.identity.federation
 
-    def _renewed(self, _credentials: Credentials) -> None:
-        self._loop.call_soon_threadsafe(self._reopen)
+    async def _follow(self) -> None:
+        """Join when an invitation comes, and change to an identity that another process has put into the folder."""
+        while True:
+            pause_s = LOOK_S
+            try:
+                found = await asyncio.to_thread(self._found)
+                if found is not None and self._is_another(found):
+                    self._connect()
+            except FedplccError as error:
+                self._say(error.detail)
+                pause_s = REFUSED_S
+            await asyncio.sleep(pause_s)
 
-    def _reopen(self) -> None:
-        """Use a connection with the new certificate; what is in progress ends over the old one."""
-        old, self._channel = self._channel, self._open()
-        for work in (old.close(DRAIN_S), self._show_certificate()):
-            task = self._loop.create_task(work)
-            self._draining.add(task)
-            task.add_done_callback(self._draining.discard)
+    def _found(self) -> Credentials | None:
+        if self._renewal is None:
+            join_by_file(self._settings)
+        file = self._settings.state_dir / IDENTITY_FILE
+        with contextlib.suppress(FileNotFoundError):
+            return Credentials.load(file) if file.stat() else None
+        if self._renewal is None:
+            self._say(
+                f"there is no certificate in {self._settings.state_dir}, and no invitation {self._settings.join_file}: join "
+                "the federation with `fedplcc join --state-dir`, or use --insecure for plain text on a trusted network"
+            )
+        return None
 
-    async def _show_certificate(self) -> None:
-        """Make a call with the new certificate: streams outlive the old one only if the aggregator has seen a newer one."""
-        assert self._services.aggregator is not None
-        with suppress(FedplccError):  # the next request shows it
-            await self._services.aggregator.get_caller()
+    def _is_another(self, found: Credentials) -> bool:
+        """Whether this is not the held certificate; one that renewal has just written is held by the next look."""
+        if self._renewal is None:
+            return True
+        if found.serial == self._renewal.held.serial:
+            self._unknown_serial = ""
+            return False
+        is_still_another = found.serial == self._unknown_serial
+        self._unknown_serial = found.serial
+        return is_still_another
+
+    def _say(self, detail: str) -> None:
+        if detail != self._said:
+            self._said = detail
+            log.warning("not_joined", detail=detail)

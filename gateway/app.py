@@ -15,27 +15,31 @@ from gateway.aggregator_link import AggregatorLink
 from gateway.console import routes as console
 from gateway.http import problem
 from gateway.http.cross_site_guard import CrossSiteGuard
+from gateway.http.forwarded import ForwardedClient
 from gateway.http.key_guard import KeyGuard
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import BodyLimit, RequestContext
 from gateway.http.operations import documented_answers
+from gateway.http.rate_limits import AddressLimit, KeyLimit, RateLimits
 from gateway.http.server import Server, listen
+from gateway.http.server_tls import server_tls
 from gateway.joining import join_by_file
 from gateway.routes import audit, callers, clients, events, models, results, runs, service
 from gateway.routes.dependencies import Services
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import GatewaySettings
 from shared.errors import InvalidConfig
-from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
-from shared.wire.tls import require_identity
+from shared.wire.addresses import is_loopback, join_address
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""
 SMALL_BODY_BYTES = 16 << 10
 """Largest body of all other requests: a reason of 500 characters has up to 6 kB in JSON."""
+STRICT_TRANSPORT_S = 365 * 86_400
+"""Time for which browsers shall use HTTPS only, where a certificate was given; never for the federation's own."""
 EXIT_OK = 0
 """Exit code: ended by a signal. `EXIT_CONFIG`: wrong settings, the port is taken, or the process has too few open files or
 too little memory."""
@@ -52,8 +56,11 @@ ROUTES: tuple[APIRoute, ...] = tuple(
 MIDDLEWARE: tuple[Middleware, ...] = (
     # Outermost: it sees every request and every error, refusals of the other middleware among them.
     Middleware(RequestContext),
+    Middleware(ForwardedClient),
     Middleware(CrossSiteGuard),
+    Middleware(AddressLimit),
     Middleware(KeyGuard),
+    Middleware(KeyLimit),
     # Innermost: its refusals are logged and counted like all others.
     Middleware(
         BodyLimit,
@@ -78,12 +85,16 @@ def create_app(settings: GatewaySettings) -> FastAPI:
             services.stopping.set()
             await link.close()
 
-    credentials = _credentials_of(settings)
     services = Services(
         metrics=GatewayMetrics(documented_answers(ROUTES)),
         host_names=settings.host_names,
         # An aggregator that knows its members by certificate asks their callers for keys; in plain text it asks nobody.
-        federation="" if credentials is None else credentials.identity.federation,
+        asks_keys=not settings.insecure,
+        is_exposed=settings.is_exposed,
+        trusted_proxies=settings.proxies,
+        rate_limits=RateLimits(
+            settings.address_requests_per_s, settings.key_requests_per_s, settings.failed_keys_per_min
+        ),
     )
     app = FastAPI(
         title=openapi.TITLE,
@@ -101,16 +112,6 @@ def create_app(settings: GatewaySettings) -> FastAPI:
     app.state.services = services
     app.openapi = lambda: dict(openapi.describe(app))  # type: ignore[method-assign]
     return app
-
-
-def _credentials_of(settings: GatewaySettings) -> Credentials | None:
-    """Return the gateway's certificate; None where plain text is spoken to the aggregator.
-
-    Raises:
-        InvalidConfig: Its file is damaged, or others may read it.
-    """
-    file = settings.state_dir / IDENTITY_FILE
-    return None if settings.insecure or not file.is_file() else Credentials.load(file)
 
 
 def run(settings: GatewaySettings) -> int:
@@ -131,21 +132,37 @@ async def serve(settings: GatewaySettings, ready: Callable[[Server, str], None] 
     Raises:
         InvalidConfig: The port is taken, the address is not of this machine, or there is no certificate.
     """
-    if not settings.insecure:
+    if settings.is_exposed:
+        log.warning(
+            "serves_plain_text",
+            host=settings.host,
+            aggregator=settings.aggregator,
+            detail="--insecure: other machines may see and steer everything; use it on a trusted network only",
+        )
+    if settings.uses_own_certificate:
+        # Before the port is open, so that it is said at once if there is none. Others may join later.
         await asyncio.to_thread(join_by_file, settings)
-        require_identity(settings.state_dir)  # before the port is open, so that it is said at once
+    tls = await asyncio.to_thread(server_tls, settings)
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     app = create_app(settings)
     services: Services = app.state.services
+    scheme = "http" if tls is None else "https"
+    if tls is not None and not tls.is_own and not is_loopback(settings.host):
+        services.strict_transport_s = STRICT_TRANSPORT_S
 
     def announce() -> None:
-        log.info("gateway_ready", host=host, port=port, aggregator=settings.aggregator, version=VERSION)
-        ready(server, f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        log.info("gateway_ready", scheme=scheme, host=host, port=port, aggregator=settings.aggregator, version=VERSION)
+        ready(server, f"{scheme}://{join_address(host, port)}")
 
     def stop_streams() -> None:
         log.info("gateway_ending")
         services.stopping.set()
 
-    server = Server(app, started=announce, stopping=stop_streams)
-    await server.serve(sockets=[listener])
+    server = Server(app, tls=None if tls is None else tls.context, started=announce, stopping=stop_streams)
+    following = None if tls is None else asyncio.create_task(tls.follow())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        if following is not None:
+            following.cancel()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from shared.config.settings import GatewaySettings
-from shared.errors import FedplccError, InvalidConfig
 from shared.identity.credentials import IDENTITY_FILE
-from shared.identity.invitation_codes import MAX_TEXT, InvitationCode
-from shared.process import disk
 from shared.process.log import get_logger
-from shared.wire.enrolment import join
-from shared.wire.renewal import keep, next_key
+from shared.wire.addresses import split_address
+from shared.wire.joining import invitation_in, join_by
 
 log = get_logger("gateway.joining")
 
@@ -17,20 +14,15 @@ log = get_logger("gateway.joining")
 def join_by_file(settings: GatewaySettings) -> None:
     """Join the federation, unless the gateway has an identity, speaks plain text, or there is no file.
 
+    The aggregator that wrote the file knows its port. The host is the one in the gateway's settings: in another container it
+    has another name.
+
     Raises:
         InvalidConfig: The file holds no invitation, or the aggregator does not admit by it.
     """
     folder, file = settings.state_dir, settings.join_file
     if settings.insecure or (folder / IDENTITY_FILE).is_file() or not file.is_file():
         return
-    try:
-        with file.open(encoding="ascii", errors="replace") as opened:
-            code = InvitationCode.parse(opened.read(2 * MAX_TEXT))
-        disk.make_state_folder(folder, "identity")
-        joined = join(code, next_key(folder))
-        keep(joined, folder)
-    except OSError as error:
-        raise InvalidConfig(f"cannot join by {file}: {error.strerror or error}") from error
-    except FedplccError as error:
-        raise InvalidConfig(f"cannot join by {file}: {error.detail}") from error
+    host, _port = split_address(settings.aggregator)
+    joined = join_by(invitation_in(file), folder, source=str(file), host=host, http_proxy=settings.http_proxy or "")
     log.info("joined", name=joined.identity.name, federation=joined.identity.federation, ends_at=joined.not_after)

@@ -37,8 +37,10 @@ TAGS = (
 
 
 def describe(app: FastAPI) -> Mapping[str, Any]:
-    """Return the OpenAPI document of the application; it is built once."""
-    if not app.openapi_schema:
+    """Return the OpenAPI document of the application; it is built once for each federation that the gateway joins."""
+    services = app.state.services
+    described_for = (services.asks_keys, services.federation)
+    if not app.openapi_schema or getattr(app.state, "described_for", None) != described_for:
         document = get_openapi(
             title=TITLE,
             version=VERSION,
@@ -52,9 +54,9 @@ def describe(app: FastAPI) -> Mapping[str, Any]:
             [(model, "serialization") for model in (Problem, FieldProblem, EventPage)], ref_template=SCHEMA
         )
         schemas.update(extra["$defs"] | {"RunConfiguration": run_configuration_schema(schemas)})
-        if app.state.services.federation:
-            _add_security(document, app.state.services.federation)
-        app.openapi_schema = document
+        if services.asks_keys:
+            _add_security(document, services.federation)
+        app.openapi_schema, app.state.described_for = document, described_for
     return app.openapi_schema
 
 

@@ -8,8 +8,8 @@ silence.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -26,7 +26,15 @@ from shared.convert.prototype_maps import prototype_map_from_proto
 from shared.convert.rounds import round_from_proto
 from shared.convert.runs import RunView, run_from_proto
 from shared.convert.uploads import initial_model_to_proto
-from shared.errors import AggregatorUnavailable, FedplccError, Internal, MalformedRequest, PayloadCorrupt, Unavailable
+from shared.errors import (
+    AggregatorUnavailable,
+    FedplccError,
+    Internal,
+    MalformedRequest,
+    PayloadCorrupt,
+    TlsFailed,
+    Unavailable,
+)
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
@@ -84,12 +92,23 @@ class Caller:
 class RunServiceClient:
     """RunService of one aggregator. Every method raises the aggregator's error, or `Unavailable` without an answer."""
 
-    def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
-        """Use a channel, which the caller closes; `address` appears in messages."""
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        address: str = "",
+        explained: Callable[[AggregatorUnavailable], Awaitable[AggregatorUnavailable]] | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            channel: Where the aggregator is; the caller closes it.
+            address: HOST:PORT of it, for messages.
+            explained: Returns the error to raise where no aggregator answers; the same one if None.
+        """
         self._runs: Any = pb2_grpc.RunServiceStub(channel)
         self._admin: Any = admin_grpc.AdminServiceStub(channel)
         self._health: Any = health_pb2_grpc.HealthStub(channel)
-        self._address = address
+        self._address, self._explained = address, explained
         self._made = OutgoingCalls(address, refusals_are_quiet=True)
 
     async def create_run(self, config_json: str, *, request_id: str) -> RunView:
@@ -194,7 +213,7 @@ class RunServiceClient:
             newest_first=query.newest_first,
         )
         call = self._runs.WatchRun(request, timeout=CALL_S, metadata=call_metadata())
-        with self._calling("WatchRun"):
+        async with self._calling("WatchRun"):
             return [_decoded(event_from_proto, response.event) async for response in call]
 
     async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
@@ -202,7 +221,7 @@ class RunServiceClient:
         request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True)
         call = self._runs.WatchRun(request, metadata=call_metadata())
         try:
-            with self._calling("WatchRun"):
+            async with self._calling("WatchRun"):
                 async for response in call:
                     yield _decoded(event_from_proto, response.event)
         finally:
@@ -242,6 +261,10 @@ class RunServiceClient:
         found = await self._call(self._admin.GetCaller, admin_pb2.GetCallerRequest())
         return Caller(found.caller, found.label, tuple(found.scopes), found.expires_at, found.federation)
 
+    async def revoke_own_key(self) -> None:
+        """Revoke the key of the request. Raises KeyInvalid."""
+        await self._call(self._admin.RevokeOwnKey, admin_pb2.RevokeOwnKeyRequest())
+
     async def redeem_console_code(self, code: str) -> tuple[str, float]:
         """Return a session's text and its end, in seconds since the epoch, for a console code. Raises KeyInvalid."""
         made = await self._call(self._admin.RedeemConsoleCode, admin_pb2.RedeemConsoleCodeRequest(code=code))
@@ -251,11 +274,13 @@ class RunServiceClient:
         """Check that the aggregator serves.
 
         Raises:
-            AggregatorUnavailable: It does not answer in time, or says that it does not serve.
+            AggregatorUnavailable: It does not answer in time, or says that it does not serve; TlsFailed where TLS is why.
         """
         request = health_pb2.HealthCheckRequest(service=SERVICE)
         try:
             response = await self._call(self._health.Check, request, timeout_s=HEALTH_S)
+        except TlsFailed:
+            raise
         except FedplccError as error:
             raise AggregatorUnavailable(error.detail, part="aggregator", address=self._address) from error
         if response.status != health_pb2.HealthCheckResponse.SERVING:
@@ -274,10 +299,14 @@ class RunServiceClient:
             raise PayloadCorrupt(f"{size_bytes - missing} of {size_bytes} bytes arrived")
 
     async def _write(self, call: Any, message: Any) -> None:
-        with self._calling("UploadInitialModel"):
+        async with self._calling("UploadInitialModel"):
             try:
                 await asyncio.wait_for(call.write(message), CALL_S)
-            except (TimeoutError, asyncio.InvalidStateError) as error:
+            except asyncio.InvalidStateError as error:
+                # The call has ended before: reading it raises the reason.
+                await asyncio.wait_for(call.read(), CALL_S)
+                raise Unavailable(f"the aggregator at {self._address} ended the upload") from error
+            except TimeoutError as error:
                 raise Unavailable(f"the aggregator at {self._address} took nothing for {CALL_S:.0f} s") from error
 
     async def _says_stored(self, call: Any, timeout_s: float) -> bool:
@@ -287,7 +316,7 @@ class RunServiceClient:
         return bool(response.is_stored)
 
     async def _next_part(self, call: Any, method: str, timeout_s: float = CALL_S) -> Any:
-        with self._calling(method):
+        async with self._calling(method):
             try:
                 return await asyncio.wait_for(call.read(), timeout_s)
             except TimeoutError as error:
@@ -307,14 +336,19 @@ class RunServiceClient:
         return _decoded(run_from_proto, (await self._call(method, request)).run)
 
     async def _call(self, method: Any, request: Any, *, timeout_s: float = CALL_S) -> Any:
-        with self._calling(type(request).__name__.removesuffix("Request")):
+        async with self._calling(type(request).__name__.removesuffix("Request")):
             return await method(request, timeout=timeout_s, metadata=call_metadata())
 
-    @contextmanager
-    def _calling(self, method: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def _calling(self, method: str) -> AsyncGenerator[None, None]:
         """Translate gRPC's errors of a method's call in this block."""
-        with self._made.logged(method), translated(self._address):
-            yield
+        try:
+            with self._made.logged(method), translated(self._address):
+                yield
+        except AggregatorUnavailable as error:
+            if self._explained is None:
+                raise
+            raise await self._explained(error) from error
 
 
 def _decoded(decode: Callable[[Message], Record], message: Message) -> Record:

@@ -45,7 +45,7 @@
     |   |-- UpdateLost                 an update that is asked for again is no longer there
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
-    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  TooManyCalls  Overloaded
+    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  TooManyCalls  TooManyRequests  Overloaded
     |-- Unavailable
     |   |-- StoreUnavailable           disk or database
     |   |   `-- DiskFull                   no room on the disk
@@ -441,6 +441,12 @@ class TooManyCalls(ResourceExhausted):
     """The caller calls more often than is allowed. `metadata["retry_after_s"]` says when it may again."""
 
     reason = "TOO_MANY_CALLS"
+
+
+class TooManyRequests(ResourceExhausted):
+    """The gateway refuses more requests of this address or key. `metadata["retry_after_s"]` says for how long."""
+
+    reason = "TOO_MANY_REQUESTS"
 
 
 class Overloaded(ResourceExhausted):

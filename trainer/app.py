@@ -131,7 +131,12 @@ def _renewal_of(settings: TrainerSettings, on_renewed: Callable[[], None]) -> Re
     if settings.insecure:
         return None
     require_identity(settings.state_dir)
-    return Renewal(settings.state_dir, settings.aggregator, lambda _renewed: on_renewed())
+    return Renewal(
+        settings.state_dir,
+        settings.aggregator,
+        lambda _renewed: on_renewed(),
+        http_proxy=settings.http_proxy or "",
+    )
 
 
 class _Signals:

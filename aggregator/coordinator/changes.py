@@ -68,10 +68,10 @@ class Step:
             ):
                 transaction.save_run(state)
         transaction.save_run(final)
-        if final.current_round is not None:
-            for blob in (final.current_round.model, final.current_round.prototypes):
-                if blob is not None:
-                    transaction.add_blob(blob)
+        # In one step a round may be aggregated, commit and be followed by the next: any of the states may have new blobs.
+        stored, *found = (_results(state) for state in (*self.states, final))
+        for blob in dict.fromkeys(blob for results in found for blob in results if blob not in stored):
+            transaction.add_blob(blob)
 
 
 class MakeStep(Protocol):
@@ -190,6 +190,12 @@ class Changes:
         """Whether another run has work for a client that has just finished its part in this run."""
         others = (other for other in self.runs.values() if other.run_id != run.run_id)
         return any(task_in(other, client_id) is not None for other in others)
+
+
+def _results(run: Run) -> list[BlobRef]:
+    """Model and prototypes of the latest round, where it has them."""
+    current = run.current_round
+    return [] if current is None else [blob for blob in (current.model, current.prototypes) if blob is not None]
 
 
 def _adding(blob: BlobRef) -> Write:

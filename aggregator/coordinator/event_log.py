@@ -81,7 +81,7 @@ def _level(name: str) -> int:
 def _of_round(metrics: dict[str, Any]) -> dict[str, Any]:
     if not metrics:
         return {}
-    accuracy = metrics["accuracy"]
+    accuracy = metrics["accuracy"] or {}  # a round that was not evaluated has none
     return {
         "mean_accuracy": accuracy.get("mean"),
         "worst_accuracy": accuracy.get("worst"),

@@ -496,6 +496,7 @@ class Ledger:
             connected=connected,
             quorum=self.quorum_of,
             fails=config.quorum.on_no_quorum == "fail",
+            evaluates=config.evaluation.covers(run.round_number, run.total_rounds),
             commit=lambda evaluated: self._committed(evaluated, now),
         )
         return settled(run, around, now=now)
@@ -510,7 +511,13 @@ class Ledger:
         config = self._config_of(run)
         evaluated = config.algorithm.evaluated_models(config.method)
         num_global = current.prototype_counts.total
-        line = results.metrics_line(current, domains=domains, num_global_prototypes=num_global, evaluated=evaluated)
+        line = results.metrics_line(
+            current,
+            domains=domains,
+            num_global_prototypes=num_global,
+            evaluated=evaluated,
+            is_evaluated=config.evaluation.covers(current.number, run.total_rounds),
+        )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))
         timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
         return machine.commit_round(

@@ -17,6 +17,7 @@ from aggregator.rounds.configuration import document_of
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
+from shared.identity.principals import current_principal
 from shared.reasons import WaitsForClients
 from shared.tensors import prototypes_to_bytes
 from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
@@ -39,11 +40,14 @@ class RunCreation:
         lease_s: float,
         max_classes: int,
         max_open_runs: int,
+        max_open_runs_per_key: int,
+        creators: Mapping[str, str],
         audit: AuditLog | None,
     ) -> None:
         self._ledger, self._requests, self._blobs = ledger, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact
         self._lease_s, self._max_classes, self._max_open_runs = lease_s, max_classes, max_open_runs
+        self._max_open_runs_per_key, self._creators = max_open_runs_per_key, dict(creators)
         self._audit = audit
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
@@ -64,15 +68,16 @@ class RunCreation:
                 location="quorum.silence_s",
             )
         with self._ledger.lock, self._blobs.holds.holding():
-            created = self._requests.created(request_id, request_hash)
-            if created is not None:
-                return self._ledger.get(created)
+            known = self._requests.created(request_id, request_hash)
+            if known is not None:
+                return self._ledger.get(known)
             if len(self._ledger.open_runs()) >= self._max_open_runs:
                 raise TooManyOpenRuns(
                     f"{self._max_open_runs} runs have not ended, as many as this aggregator allows (--max-open-runs); stop "
                     "one that is not needed, or wait until one ends",
                     max_open_runs=self._max_open_runs,
                 )
+            self._require_share()
             prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
             beginning = self._beginning(config)
             now = self._ledger.now()
@@ -97,8 +102,21 @@ class RunCreation:
             )
             facts = {} if beginning is None else {"initial_model": beginning.source}
             audited = () if self._audit is None else (self._audit.change("CreateRun", run.run_id, request_id),)
-            return self._ledger.create(
+            created = self._ledger.create(
                 run, request_id=request_id, request_hash=request_hash, facts=facts, audited=audited
+            )
+            self._creators[created.run_id] = current_principal.get().caller
+            return created
+
+    def _require_share(self) -> None:
+        """Refuse a key that has as many open runs as one may have: others must find room."""
+        caller = current_principal.get()
+        self._creators = {run.run_id: self._creators.get(run.run_id, "") for run in self._ledger.open_runs()}
+        if caller.key_id and list(self._creators.values()).count(caller.caller) >= self._max_open_runs_per_key:
+            raise TooManyOpenRuns(
+                f"{self._max_open_runs_per_key} runs of {caller.caller} have not ended, as many as one key may have "
+                "(--max-open-runs-per-key); stop one that is not needed, or wait until one ends",
+                max_open_runs=self._max_open_runs_per_key,
             )
 
     def _beginning(self, config: RunConfig) -> Beginning | None:

@@ -90,6 +90,7 @@ class Limits:
     fold_block_elements: int = BLOCK_ELEMENTS
     max_classes: int = 10_000
     max_open_runs: int = 200
+    max_open_runs_per_key: int = 100
     pending_days: float = 7.0
 
     @property
@@ -155,6 +156,8 @@ class Coordinator:
             lease_s=self._limits.lease_s,
             max_classes=self._limits.max_classes,
             max_open_runs=self._limits.max_open_runs,
+            max_open_runs_per_key=self._limits.max_open_runs_per_key,
+            creators=store.open_run_creators(),
             audit=audit,
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit)

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from shared.errors import FailedPrecondition, FedplccError, StoreUnavailable
 from shared.identity.certificates import (
     AGGREGATOR_DNS,
+    GATEWAY_DNS,
     ROOT_S,
     aggregator_identity,
     certificate_to_pem,
@@ -36,7 +37,7 @@ from shared.identity.certificates import (
     serial_of,
 )
 from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
-from shared.identity.names import FEDERATION_PATTERN, Identity
+from shared.identity.names import FEDERATION_PATTERN, Identity, Role
 from shared.process import disk
 from shared.process.disk import why_unusable
 
@@ -158,9 +159,20 @@ class Authority:
         return key_to_pem(self._enrolment.key), self._enrolment.pem
 
     def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> Issued:
-        """Issue a certificate of a member under the newest root; whoever calls this keeps its row."""
+        """Issue a certificate of a member under the newest root; whoever calls this keeps its row.
+
+        A gateway's certificate also serves its own port, so it has a DNS name that commands check.
+        """
         newest = self._roots[0]
-        certificate = issue(newest.certificate, newest.key, public_key, identity, now=self._clock(), valid_s=valid_s)
+        certificate = issue(
+            newest.certificate,
+            newest.key,
+            public_key,
+            identity,
+            now=self._clock(),
+            valid_s=valid_s,
+            dns_names=(GATEWAY_DNS,) if identity.role is Role.GATEWAY else (),
+        )
         return Issued(
             serial_of(certificate), certificate_to_pem(certificate), certificate.not_valid_after_utc.timestamp()
         )

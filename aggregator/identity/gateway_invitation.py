@@ -1,7 +1,8 @@
-"""The invitation that lies in the aggregator's state directory while the federation has no gateway.
+"""The invitation that lies in a file of the aggregator's while the federation has no gateway.
 
-Who may read the file administers the aggregator already, so it gives nobody a right that they lack. The gateway beside the
-aggregator reads it, and joins without a person.
+Who may read the state directory administers the aggregator already, so there it gives nobody a right that they lack. In
+containers it lies in a folder that the two share, and that holds nothing else. The gateway reads it, and joins without a
+person.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shared.process.disk import why_unusable
 from shared.process.log import get_logger
 
 GATEWAY_FILE = "gateway.join"
-"""File in the aggregator's state directory."""
+"""File in the aggregator's state directory, unless its settings name another."""
 GATEWAY = "gateway"
 """Name of the gateway that it admits."""
 VALID_S = 30 * DAY_S
@@ -32,7 +33,7 @@ class GatewayInvitation:
 
     def __init__(
         self,
-        state_dir: Path,
+        file: Path,
         admissions: Admissions,
         address: Callable[[], str],
         enrolment_sha256: Callable[[], bytes],
@@ -41,13 +42,13 @@ class GatewayInvitation:
         """Prepare; nothing is written yet.
 
         Args:
-            state_dir: The aggregator's state directory.
+            file: Where it lies, in a folder that only its reader and the aggregator may enter.
             admissions: Use cases of invitations.
             address: Returns HOST:PORT of EnrolService, as the gateway beside the aggregator reaches it.
             enrolment_sha256: Returns the SHA-256 of the certificate there.
             clock: Seconds since the epoch.
         """
-        self._file = state_dir / GATEWAY_FILE
+        self._file = file
         self._admissions, self._address, self._enrolment_sha256 = admissions, address, enrolment_sha256
         self._clock = clock
         self._ends_at, self._named = 0.0, b""

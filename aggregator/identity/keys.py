@@ -30,7 +30,9 @@ SESSION_S = 12 * 3600.0
 MOST_KEYS = 10_000
 """Most keys and sessions that hold at a time."""
 KEPT_S = 90 * DAY_S
-"""Time for which the row of an ended key is kept."""
+"""Longest time for which the row of an ended key is kept; the audit has the history."""
+MOST_ENDED = 10_000
+"""Most rows of ended keys: a session ends with every visit."""
 MAX_LABEL = 64
 KEY_ID = re.compile(r"[0-9a-f]{12}")
 KEY, SESSION = "key", "session"
@@ -213,7 +215,7 @@ class Keys:
                 expires_at=ends_at,
             )
             with self._store.transaction() as transaction:
-                transaction.forget_ended_keys(now - KEPT_S)
+                transaction.forget_ended_keys(now, now - KEPT_S, MOST_ENDED)
                 transaction.save_key(key)
                 self._record(transaction, method, key_id)
             self._held = {**self._held, key_id: _held(key)}

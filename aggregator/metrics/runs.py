@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import Gauge
 from prometheus_client.core import GaugeMetricFamily
@@ -211,23 +212,8 @@ class RunMetrics:
         if not current.results_json:
             return  # round 0, whose model is not evaluated
         metrics = json.loads(current.results_json)
-        accuracy = metrics["accuracy"]
-        domains = {name: value for name, value in accuracy.items() if name not in ("worst", "mean")}
-        known = [value for value in domains.values() if value is not None]
-        gap = max(known) - min(known) if known else None
-        for gauge, value in (
-            (self._worst_accuracy, accuracy["worst"]),
-            (self._mean_accuracy, accuracy["mean"]),
-            (self._accuracy_gap, gap),
-        ):
-            if value is None:
-                gauge.remove_by_labels({"run": run.run_id})
-            else:
-                gauge.labels(run.run_id).set(value)
-        local = metrics.get("accuracy_local", {})
-        summaries = {name: local.get(name) for name in ("mean", "worst")}
-        self._set_all(self._local_accuracy, shown, summaries, label="summary", bound=len(summaries))
-        self._set_all(self._accuracy, shown, domains, label="domain", bound=DOMAINS)
+        if metrics["accuracy"] is not None:
+            self._show_accuracy(shown, metrics)
         self._set_all(self._loss, shown, metrics["loss"], label="term", bound=LOSS_TERMS)
         for scope, count in metrics["prototypes"].items():
             self._prototypes.labels(run.run_id, scope).set(count)
@@ -239,6 +225,26 @@ class RunMetrics:
         if counts is not None and counts.weights is not None:
             for summary, weight in zip(("min", "median", "max"), counts.weights, strict=True):
                 self._cluster_weight.labels(run.run_id, summary).set(weight)
+
+    def _show_accuracy(self, shown: _Shown, metrics: Mapping[str, Any]) -> None:
+        """Show the accuracies of the last round that was evaluated; they stay until the next one is."""
+        run_id, accuracy = shown.run.run_id, metrics["accuracy"]
+        domains = {name: value for name, value in accuracy.items() if name not in ("worst", "mean")}
+        known = [value for value in domains.values() if value is not None]
+        gap = max(known) - min(known) if known else None
+        for gauge, value in (
+            (self._worst_accuracy, accuracy["worst"]),
+            (self._mean_accuracy, accuracy["mean"]),
+            (self._accuracy_gap, gap),
+        ):
+            if value is None:
+                gauge.remove_by_labels({"run": run_id})
+            else:
+                gauge.labels(run_id).set(value)
+        local = metrics.get("accuracy_local", {})
+        summaries = {name: local.get(name) for name in ("mean", "worst")}
+        self._set_all(self._local_accuracy, shown, summaries, label="summary", bound=len(summaries))
+        self._set_all(self._accuracy, shown, domains, label="domain", bound=DOMAINS)
 
     def _show(self, run: Run) -> None:
         shown = self._shown.get(run.run_id)

@@ -9,6 +9,9 @@
     round t  COLLECTING --collected--> AGGREGATING --aggregated--> EVALUATING --evaluated--> COMMITTED
              AGGREGATING --reopened--> COLLECTING
 
+A round that the configuration leaves unevaluated passes EVALUATING within the transaction of its aggregation: no client is
+ever asked for a report.
+
 A run is parked if its own next step meets an error: it is paused, its reason names the cause, and it takes no step by itself
 until a person resumes it. In a parked run a quarantine also removes what the client sent in the open phase.
 
@@ -404,11 +407,19 @@ def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
     )
 
 
-def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT) -> bool:
-    """Whether the open round has a quorum of reports and waits for no more."""
+def is_evaluated(run: Run, quorum: Quorum = WHOLE_COHORT, *, is_asked: bool = True) -> bool:
+    """Whether the open round has a quorum of reports and waits for no more.
+
+    Args:
+        run: The run.
+        quorum: The quorum of the phase.
+        is_asked: Whether clients are asked for reports on this round; if not, none is missing.
+    """
     current = run.current_round
     if current is None or current.phase is not RoundPhase.EVALUATING:
         return False
+    if not is_asked:
+        return True
     return not _waits(run) and not _lack(run, current.evaluations, quorum)
 
 

@@ -69,27 +69,27 @@ def metrics_line(
     domains: Mapping[str, str],
     num_global_prototypes: int,
     evaluated: Sequence[str] = (GLOBAL_MODEL,),
+    is_evaluated: bool = True,
 ) -> dict[str, Any]:
     """The round's line of metrics.jsonl.
 
     Losses and counts cover the clients that committed an update. The line names dropped clients, if there are any.
 
     Args:
-        current: The evaluated round.
+        current: The round.
         domains: The domain of each client of the cohort.
         num_global_prototypes: Number of the round's global prototypes.
         evaluated: The models that clients report on; see `Method.evaluated_models`. `accuracy` is that of the first; if
             that is not the global model (a run may train none), `accuracy_of` names it. `accuracy_local` is the accuracy
             of the clients' own models.
+        is_evaluated: Whether clients were asked for reports; if not, each accuracy is None as a whole.
     """
     updates = _in_order(current.updates)
     assert current.model is not None
     assert current.prototypes is not None
     dropped = {"dropped": sorted(current.dropped)} if current.dropped else {}
-    accuracy = {
-        model: accuracy_by_domain(_in_order(current.evaluations), sorted(set(domains.values())), model)
-        for model in evaluated
-    }
+    reports, names = _in_order(current.evaluations), sorted(set(domains.values()))
+    accuracy = {model: accuracy_by_domain(reports, names, model) if is_evaluated else None for model in evaluated}
     other = {} if evaluated[0] == GLOBAL_MODEL else {"accuracy_of": evaluated[0]}
     local = {"accuracy_local": accuracy[LOCAL_MODEL]} if LOCAL_MODEL in accuracy else {}
     return {

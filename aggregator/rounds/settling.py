@@ -39,6 +39,8 @@ class Surroundings:
     """Returns the quorum of a run's open round."""
     fails: bool
     """Whether the run fails where there is no quorum; else it waits."""
+    evaluates: bool
+    """Whether clients evaluate the latest round; else it commits without reports."""
     commit: Callable[[Run], Run]
     """Commits an evaluated round with its results."""
 
@@ -71,7 +73,7 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
         return run
     if machine.has_open_round(run):
         quorum = around.quorum(run)
-        if machine.is_evaluated(run, quorum):
+        if machine.is_evaluated(run, quorum, is_asked=around.evaluates):
             return around.commit(run)
         return machine.close_updates(run, now=now, quorum=quorum)
     if rule.min_clients is not None and machine.may_open_another(run):

@@ -16,7 +16,13 @@ class AdminServicer(CertificateCalls, KeyCalls, AuditCalls):
     """Servicer of the RPCs of administrators and of holders of certificates."""
 
     def __init__(
-        self, admissions: Admissions, enrolment_sha256: Callable[[], bytes], keys: Keys, federation: str, audit: Audit
+        self,
+        admissions: Admissions,
+        enrolment_sha256: Callable[[], bytes],
+        keys: Keys,
+        federation: str,
+        roots_pem: Callable[[], bytes],
+        audit: Audit,
     ) -> None:
         """Prepare.
 
@@ -25,7 +31,9 @@ class AdminServicer(CertificateCalls, KeyCalls, AuditCalls):
             enrolment_sha256: Returns the SHA-256 of the certificate at the port of EnrolService.
             keys: Use cases of keys.
             federation: Id of the federation.
+            roots_pem: Returns the federation's roots in PEM.
             audit: The audit, which it lists.
         """
         self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256
-        self._keys, self._federation, self._audit = keys, federation, audit
+        self._keys, self._audit = keys, audit
+        self._federation, self._roots_pem = federation, roots_pem

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aggregator.identity.keys import KEY_S, Keys
 from aggregator.servicer.calls import Context
 from aggregator.servicer.calls import control_call as call
 from aggregator.store.base import ApiKey
 from shared.convert.fields import limited
-from shared.errors import MalformedRequest
+from shared.errors import KeyInvalid, MalformedRequest
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.identity.api_keys import Scope
@@ -20,6 +22,8 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
     _keys: Keys
     _federation: str
     """Id of the federation."""
+    _roots_pem: Callable[[], bytes]
+    """Returns the federation's roots in PEM."""
 
     async def GetCaller(self, request: admin_pb2.GetCallerRequest, context: Context) -> admin_pb2.GetCallerResponse:
         """See AdminService.GetCaller."""
@@ -29,8 +33,9 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
             caller=caller.caller,
             label="" if key is None else key.label,
             scopes=[scope.value for scope in Scope if scope in caller.scopes],
-            expires_at=0.0 if key is None else key.expires_at,
+            expires_at=caller.ends_at if key is None else key.expires_at,
             federation=self._federation,
+            roots_pem=self._roots_pem().decode(),
         )
 
     async def CreateKey(self, request: admin_pb2.CreateKeyRequest, context: Context) -> admin_pb2.CreateKeyResponse:
@@ -48,6 +53,16 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
         """See AdminService.RevokeKey."""
         await call(self._keys.revoke, request.key_id)
         return admin_pb2.RevokeKeyResponse()
+
+    async def RevokeOwnKey(
+        self, request: admin_pb2.RevokeOwnKeyRequest, context: Context
+    ) -> admin_pb2.RevokeOwnKeyResponse:
+        """See AdminService.RevokeOwnKey."""
+        key_id = current_principal.get().key_id
+        if not key_id:
+            raise KeyInvalid("this call ends the caller's own key, and has none")
+        await call(self._keys.revoke, key_id)
+        return admin_pb2.RevokeOwnKeyResponse()
 
     async def CreateConsoleCode(
         self, request: admin_pb2.CreateConsoleCodeRequest, context: Context

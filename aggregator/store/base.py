@@ -137,8 +137,8 @@ class Transaction(Protocol):
     def save_key(self, key: ApiKey) -> None:
         """Insert or update a key."""
 
-    def forget_ended_keys(self, before: float) -> None:
-        """Delete the keys that ended before a time, revoked or not."""
+    def forget_ended_keys(self, now: float, before: float, most: int) -> None:
+        """Delete the keys that ended before a time, and the oldest of those that ended or were revoked beyond `most`."""
 
 
 class Store(Protocol):
@@ -238,6 +238,9 @@ class Store(Protocol):
 
     def list_audit(self, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
         """Return the audit's entries after a number, in order, as they are stored, also where they are damaged."""
+
+    def open_run_creators(self) -> dict[str, str]:
+        """Return who created each run that has not ended, by its id, as the audit names callers."""
 
     def audit_head(self) -> AuditHead:
         """Return number and hash of the audit's last entry; those of an empty chain without one."""

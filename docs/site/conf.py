@@ -57,7 +57,7 @@ nitpick_ignore_regex = [
     ),
 ]
 
-lexers |= {"mermaid": TextLexer(), "nft": TextLexer()}
+lexers |= {"mermaid": TextLexer(), "nft": TextLexer(), "haproxy": TextLexer()}
 
 html_title = f"fedplcc {VERSION}"
 html_theme = "furo"

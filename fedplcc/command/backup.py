@@ -38,11 +38,15 @@ def backup(
     """Back up an aggregator's state, also while the aggregator runs: every blob is verified on its way.
 
     Uploads that are still going on are left out; trainers send them again. Of a database in PostgreSQL the backup has a copy
-    in SQLite, and an aggregator that is restored from it goes on with that.
+    in SQLite, and an aggregator that is restored from it goes on with that. The federation's keys are part of the
+    backup: who has it can issue certificates.
     """
     from fedplcc.doctor.findings import in_bytes
     from fedplcc.state.backup import make_backup
 
     made = make_backup(state_dir, out, url=database_url, hard_links=hard_links)
-    print(f"{out}: the database and {made.num_blobs:,} blobs of {in_bytes(made.blob_bytes)}, each with its SHA-256")
+    keys = "; and the keys of the federation, so keep it as you keep those" if made.authority_sha256 else ""
+    print(
+        f"{out}: the database and {made.num_blobs:,} blobs of {in_bytes(made.blob_bytes)}, each with its SHA-256{keys}"
+    )
     return ExitCode.OK

@@ -11,8 +11,6 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 
 EXAMPLES = examples("fedplcc join", "fedplcc join --code-file invitation.txt", "fedplcc join --state-dir north")
-VARIABLE = "FEDPLCC_JOIN"
-"""Environment variable with an invitation. The invitation is never an argument: every user of a host sees those."""
 MAX_CODE = 4096
 """Most characters of an invitation that are read."""
 DEFAULT_FOLDER = Path("fedplcc-state/trainer")
@@ -23,7 +21,9 @@ def join(
     state_dir: Annotated[
         Path,
         typer.Option(
-            help="Folder of the trainer's or the gateway's state; the identity is kept in it.", file_okay=False
+            help="Folder of the trainer's or the gateway's state; the identity is kept in it.",
+            file_okay=False,
+            envvar="FEDPLCC_STATE_DIR",
         ),
     ] = DEFAULT_FOLDER,
     code_file: Annotated[
@@ -36,6 +36,15 @@ def join(
             help="HOST:PORT of the aggregator, where it is reached at another port than its own.",
             metavar="HOST:PORT",
             show_default=False,
+        ),
+    ] = "",
+    http_proxy: Annotated[
+        str,
+        typer.Option(
+            help="HTTP proxy on the way, which is asked to CONNECT.",
+            metavar="HOST:PORT",
+            show_default=False,
+            envvar="FEDPLCC_HTTP_PROXY",
         ),
     ] = "",
     replace: Annotated[
@@ -52,7 +61,12 @@ def join(
     from shared.identity.invitation_codes import InvitationCode
 
     held = join_federation(
-        InvitationCode.parse(_code(code_file)), state_dir, aggregator=aggregator, replace=replace, tell=say
+        InvitationCode.parse(_code(code_file)),
+        state_dir,
+        aggregator=aggregator,
+        http_proxy=http_proxy,
+        replace=replace,
+        tell=say,
     )
     print(f"{held.identity.role.value} {held.identity.name} of federation {held.identity.federation}: {state_dir}")
     return ExitCode.OK
@@ -61,9 +75,9 @@ def join(
 def _code(file: Path | None) -> str:
     """Read the invitation: from the file, the environment, or stdin, with a prompt where a person sits there."""
     import getpass
-    import os
     import sys
 
+    from shared.config.settings import invitation_in_environment
     from shared.errors import InvalidConfig
 
     if file is not None:
@@ -72,8 +86,8 @@ def _code(file: Path | None) -> str:
                 return opened.read(MAX_CODE)
         except OSError as error:
             raise InvalidConfig(f"cannot read {file}: {error.strerror or error}") from error
-    if os.environ.get(VARIABLE):
-        return os.environ[VARIABLE][:MAX_CODE]
+    if text := invitation_in_environment():
+        return text[:MAX_CODE]
     if sys.stdin.isatty():
         return getpass.getpass("Invitation: ")[:MAX_CODE]
     return sys.stdin.read(MAX_CODE)

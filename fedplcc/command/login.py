@@ -1,4 +1,4 @@
-"""`fedplcc login` and `fedplcc console`: what lets this user, or a browser, through a gateway."""
+"""`fedplcc login`, `fedplcc logout` and `fedplcc console`: what lets this user, or a browser, through a gateway."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.key import ScopeName
-from fedplcc.command.run import DEFAULT_GATEWAY, GatewayUrl, Insecure
+from fedplcc.command.run import DEFAULT_GATEWAY, GatewayCa, GatewayUrl, Insecure
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
 
 LOGIN_EXAMPLES = examples(
     "fedplcc login", "fedplcc login --scope read --valid 7d", "fedplcc login --stdin --gateway fl.example.org:8080"
 )
+LOGOUT_EXAMPLES = examples("fedplcc logout", "fedplcc logout --gateway https://fl.example.org:8080")
 CONSOLE_EXAMPLES = examples("fedplcc console", "fedplcc console --no-browser")
 CONSOLE_FILE = "console.html"
 _MAX_LINE = 256
@@ -34,19 +35,23 @@ def login(
         bool, typer.Option("--stdin", help="Keep the key that stands in the first line of stdin; make none.")
     ] = False,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     state_dir: StateDir = DEFAULT_STATE_DIR,
 ) -> int:
     """Keep a key for a gateway, so that commands as 'fedplcc run list' are let through.
 
-    On the aggregator's host the owner of its state directory needs no key to make one. Elsewhere use --stdin.
+    On the aggregator's host the owner of its state directory needs no key to make one, and the federation's roots are
+    kept with it, by which an https gateway is checked. Elsewhere use --stdin, and --gateway-ca.
     """
     from fedplcc.command.durations import seconds_of
     from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.remote.gateway_tls import given_roots, roots_to_keep
     from fedplcc.remote.own_keys import keep_key
     from fedplcc.remote.rest_client import checked_url
     from shared.identity.api_keys import parse_api_key
 
     url = checked_url(gateway, insecure)
+    roots = "" if gateway_ca is None else given_roots(gateway_ca)
     if stdin:
         text = sys.stdin.readline(_MAX_LINE).strip()
         key_id, _ = parse_api_key(text)
@@ -55,9 +60,53 @@ def login(
         label = f"login of {getpass.getuser()} on {socket.gethostname()}"[:64]
         with admin_calls(state_dir) as calls:
             key, text = calls.create_key(label, scopes, seconds_of(valid, "--valid"))
+            roots = roots or roots_to_keep(url, calls.roots_pem())
         key_id = key.key_id
-    file = keep_key(url, text)
+    file = keep_key(url, text, roots)
     say(f"the key {key_id} for {url} is kept in {file}")
+    return ExitCode.OK
+
+
+@explains_errors
+def logout(
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+) -> int:
+    """Revoke the key that 'fedplcc login' kept for a gateway, and remove it from this machine.
+
+    A gateway that does not answer leaves the key valid; it is removed here all the same, and its id is said.
+    """
+    import asyncio
+
+    from fedplcc.remote.own_keys import forget_key, key_for
+    from fedplcc.remote.rest_client import Gateway, checked_url
+    from shared.errors import FedplccError, KeyInvalid, Unavailable
+    from shared.identity.api_keys import parse_api_key
+
+    url = checked_url(gateway, insecure)
+    text = key_for(url)
+    if not text:
+        say(f"there is no key for {url}")
+        return ExitCode.OK
+    key_id, _ = parse_api_key(text)
+
+    async def revoke() -> None:
+        async with Gateway(url, insecure=insecure, ca=gateway_ca) as there:
+            await there.revoke_key()
+
+    try:
+        asyncio.run(revoke())
+    except KeyInvalid:
+        pass  # it has ended already
+    except FedplccError as error:
+        forget_key(url)
+        raise Unavailable(
+            f"the key {key_id} was removed here, and still holds: {error.detail}. On the aggregator's host: "
+            f"fedplcc key revoke {key_id}"
+        ) from error
+    forget_key(url)
+    say(f"the key {key_id} for {url} is revoked and removed")
     return ExitCode.OK
 
 

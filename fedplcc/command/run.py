@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -25,7 +25,10 @@ app = typer.Typer(help="Start and control runs through a gateway.", epilog=HELP,
 Result = TypeVar("Result")
 
 GatewayUrl = Annotated[
-    str, typer.Option("--gateway", envvar="FEDPLCC_GATEWAY", help="Where the gateway is: http://HOST:PORT.")
+    str,
+    typer.Option(
+        "--gateway", envvar="FEDPLCC_GATEWAY", help="Where the gateway is: https://HOST:PORT, or http:// on loopback."
+    ),
 ]
 DEFAULT_GATEWAY = "http://127.0.0.1:8080"
 Insecure = Annotated[
@@ -34,6 +37,17 @@ Insecure = Annotated[
         "--insecure",
         envvar="FEDPLCC_INSECURE",
         help="Accept plain text to a gateway on another machine; trust the network.",
+    ),
+]
+GatewayCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--gateway-ca",
+        envvar="FEDPLCC_GATEWAY_CA",
+        help="Certificates that an https gateway is checked against, in PEM, or a member's identity.pem; those that "
+        "'fedplcc login' kept if not given, else the system's.",
+        dir_okay=False,
+        show_default=False,
     ),
 ]
 RunId = Annotated[
@@ -74,6 +88,7 @@ def start(
     ] = None,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     request_id: Annotated[
         str | None,
         typer.Option(help="Names this request: the same one again gives the same run. A random one if not given."),
@@ -100,7 +115,7 @@ def start(
                 await there.store_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
         return await there.start_run(document, request_id=key)
 
-    run = _ask(gateway, insecure, begin)
+    run = _ask(_Way(gateway, insecure, gateway_ca), begin)
     _show(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
     return ExitCode.OK
 
@@ -110,13 +125,14 @@ def start(
 def list_runs(
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     limit: Annotated[int, typer.Option(help="Most runs to list.", min=1)] = 50,
     as_json: Json = False,
 ) -> int:
     """List runs, newest first; with --json a line each."""
     from fedplcc.terminal.run_lines import run_lines
 
-    runs = _ask(gateway, insecure, lambda there: there.list_runs(limit=limit))
+    runs = _ask(_Way(gateway, insecure, gateway_ca), lambda there: there.list_runs(limit=limit))
     if as_json:
         for run in runs:
             print(run.model_dump_json())
@@ -130,7 +146,11 @@ def list_runs(
 @app.command(epilog=examples("fedplcc run status", "fedplcc run status scans-97f12353 --json"))
 @explains_errors
 def status(
-    run: MaybeRunId = None, gateway: GatewayUrl = DEFAULT_GATEWAY, insecure: Insecure = False, as_json: Json = False
+    run: MaybeRunId = None,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+    as_json: Json = False,
 ) -> int:
     """Show a run: its round, awaited, dropped and quarantined clients, refused updates, and the last accuracy."""
     from fedplcc.terminal.progress import console_for
@@ -146,7 +166,7 @@ def status(
         took = None if as_json or not committed else await there.seconds_of(found.run_id, committed[-1])
         return found, rounds, clients, took
 
-    found, rounds, clients, seconds = _ask(gateway, insecure, ask)
+    found, rounds, clients, seconds = _ask(_Way(gateway, insecure, gateway_ca), ask)
     known = [each.metrics for each in rounds if each.metrics is not None]
     metrics = known[-1].model_dump(by_alias=True) if known else None
     if as_json:
@@ -171,6 +191,7 @@ def watch(
     run: MaybeRunId = None,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     as_lines: Annotated[bool, typer.Option("--lines", help="A line per round on a terminal too.")] = False,
     as_json: Json = False,
 ) -> int:
@@ -180,7 +201,9 @@ def watch(
     now and then a line with the clients that a round waits for. With --json there is a line per event of the run's history,
     and the run itself at the end.
     """
-    return _ask(gateway, insecure, lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json))
+    return _ask(
+        _Way(gateway, insecure, gateway_ca), lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json)
+    )
 
 
 @app.command(epilog=examples("fedplcc run pause scans-97f12353", "fedplcc run pause scans-97f12353 --now"))
@@ -189,13 +212,16 @@ def pause(
     run: RunId,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     now: Annotated[bool, typer.Option("--now", help="Interrupt the open round; else it is finished first.")] = False,
     request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
     """Pause a run. Pausing a paused run changes nothing."""
     key = _key(request_id)
-    return _change(gateway, insecure, lambda there: there.pause(run, now=now, request_id=key), as_json=as_json)
+    return _change(
+        _Way(gateway, insecure, gateway_ca), lambda there: there.pause(run, now=now, request_id=key), as_json=as_json
+    )
 
 
 @app.command(epilog=examples("fedplcc run resume scans-97f12353"))
@@ -204,12 +230,15 @@ def resume(
     run: RunId,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
     """Let a paused run go on, or take back a pause that waits."""
     key = _key(request_id)
-    return _change(gateway, insecure, lambda there: there.resume(run, request_id=key), as_json=as_json)
+    return _change(
+        _Way(gateway, insecure, gateway_ca), lambda there: there.resume(run, request_id=key), as_json=as_json
+    )
 
 
 @app.command(epilog=examples('fedplcc run stop scans-97f12353 --reason "wrong scanner"'))
@@ -218,13 +247,18 @@ def stop(
     run: RunId,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     reason: Annotated[str, typer.Option(help="Why, for the run's history.")] = "",
     request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
     """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
     key = _key(request_id)
-    return _change(gateway, insecure, lambda there: there.stop(run, reason=reason, request_id=key), as_json=as_json)
+    return _change(
+        _Way(gateway, insecure, gateway_ca),
+        lambda there: there.stop(run, reason=reason, request_id=key),
+        as_json=as_json,
+    )
 
 
 @app.command(epilog=examples('fedplcc run quarantine scans-97f12353 ward-3 --reason "broken scanner"'))
@@ -234,6 +268,7 @@ def quarantine(
     client: ClientId,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     reason: Annotated[str, typer.Option(help="Why, for the run's history and for the client.")] = "",
     request_id: RequestId = None,
     as_json: Json = False,
@@ -241,7 +276,9 @@ def quarantine(
     """Leave a client out of a run until it is released. Quarantining it again changes nothing."""
     key = _key(request_id)
     return _change(
-        gateway, insecure, lambda there: there.quarantine(run, client, reason=reason, request_id=key), as_json=as_json
+        _Way(gateway, insecure, gateway_ca),
+        lambda there: there.quarantine(run, client, reason=reason, request_id=key),
+        as_json=as_json,
     )
 
 
@@ -252,12 +289,15 @@ def release(
     client: ClientId,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
     """Let a quarantined client take part in a run again, with nothing held against it."""
     key = _key(request_id)
-    return _change(gateway, insecure, lambda there: there.release(run, client, request_id=key), as_json=as_json)
+    return _change(
+        _Way(gateway, insecure, gateway_ca), lambda there: there.release(run, client, request_id=key), as_json=as_json
+    )
 
 
 @app.command(epilog=examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results"))
@@ -272,6 +312,7 @@ def fetch(
     ] = None,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
     as_json: Json = False,
 ) -> int:
     """Fetch what a run has committed so far: configuration, metrics, model, prototypes and a picture."""
@@ -289,7 +330,7 @@ def fetch(
             folder = out or RUNS / run_id
             return await fetch_run(there, run_id, folder, on_bytes), folder
 
-        record, folder = _ask(gateway, insecure, ask)
+        record, folder = _ask(_Way(gateway, insecure, gateway_ca), ask)
     for line in describe(record, folder):
         console.print(line)
     if as_json:
@@ -298,6 +339,14 @@ def fetch(
 
 
 # Shared parts
+
+
+class _Way(NamedTuple):
+    """How a gateway is reached."""
+
+    url: str
+    insecure: bool
+    ca: Path | None
 
 
 def _key(request_id: str | None) -> str:
@@ -316,12 +365,12 @@ def _key(request_id: str | None) -> str:
     return request_id
 
 
-def _ask(url: str, insecure: bool, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
+def _ask(way: _Way, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
     """Run a coroutine with a connected gateway; returns its result."""
     from fedplcc.remote.rest_client import Gateway
 
     async def ask() -> Result:
-        async with Gateway(url, insecure=insecure) as there:
+        async with Gateway(way.url, insecure=way.insecure, ca=way.ca) as there:
             return await question(there)
 
     return run_interruptibly(ask())
@@ -343,8 +392,8 @@ async def _found(gateway: Gateway, run_id: str | None) -> Run:
     return runs[0]
 
 
-def _change(url: str, insecure: bool, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
-    run = _ask(url, insecure, change)
+def _change(way: _Way, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
+    run = _ask(way, change)
     _show(run, _sentence(run), as_json=as_json)
     return ExitCode.OK
 

@@ -7,7 +7,7 @@ settings takes a moment, so the list of commands shows plain functions; a comman
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -72,12 +72,18 @@ def trainer_command() -> Any:
 
         return run(settings)
 
+    def join_first(values: Mapping[str, Any]) -> None:
+        from trainer.joining import join_if_invited
+
+        join_if_invited(values)
+
     return _command(
         trainer,
         TrainerSettings,
         serve,
         "fedplcc trainer --client north --data folder:images",
         "fedplcc trainer --config trainer.toml --device cuda",
+        first=join_first,
     )
 
 
@@ -106,13 +112,19 @@ BUILDERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _command(service: Callable[[], None], kind: type[Settings], serve: Callable[[Any], int], *lines: str) -> Any:
-    """A command with an option for every setting of a service, and `--config` for a file."""
+def _command(
+    service: Callable[[], None],
+    kind: type[Settings],
+    serve: Callable[[Any], int],
+    *lines: str,
+    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
+) -> Any:
+    """A command with an option for every setting of a service, and `--config` for a file; `first` is load's."""
     from shared.config.settings import Settings, load
 
     def command(**given: Any) -> int:
         file = given.pop("config")
-        return serve(load(kind, given, file))
+        return serve(load(kind, given, file, first))
 
     help_text = f"TOML file with a table `[{kind.table}]` of these settings."
     config = Annotated[Path | None, typer.Option(help=help_text, dir_okay=False)]

@@ -10,7 +10,9 @@ import typer
 StateDir = Annotated[
     Path,
     typer.Option(
-        help="State directory of the aggregator, which runs on this host; its owner administers it.", file_okay=False
+        help="State directory of the aggregator, which runs on this host; its owner administers it.",
+        file_okay=False,
+        envvar="FEDPLCC_STATE_DIR",
     ),
 ]
 DEFAULT_STATE_DIR = Path("fedplcc-state/aggregator")

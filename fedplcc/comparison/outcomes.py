@@ -61,8 +61,8 @@ def spread(values: Sequence[float]) -> Spread | None:
 def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL) -> Outcome | None:
     """Return the outcome of a run under a model; None if that model was never evaluated.
 
-    A view of more rounds than the run has takes all of them. The best round is the first one with the highest mean over
-    domains.
+    A view of more rounds than the run has takes all of them, and none takes a round that was not evaluated. The best round
+    is the first one with the highest mean over domains.
     """
     having = [current for current in rounds if mean_of(current.accuracy.get(model, {})) is not None]
     if not having:
@@ -70,7 +70,7 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
     if view == "best":
         window = [max(having, key=lambda current: mean_of(current.accuracy[model]) or 0.0)]
     else:
-        window = having[-LENGTHS[view] :]
+        window = [current for current in having if current.number > having[-1].number - LENGTHS[view]]
     domains = dict.fromkeys(domain for current in window for domain in current.accuracy[model])
     accuracy: dict[str, float | None] = {}
     for domain in domains:

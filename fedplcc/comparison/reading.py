@@ -45,7 +45,7 @@ class RoundValues:
     Attributes:
         number: Its number, from 1.
         accuracy: By model (GLOBAL_MODEL, and LOCAL_MODEL where clients have one), then domain: fraction of correct
-            predictions on the domain's test samples; None where nobody reported.
+            predictions on the domain's test samples; None where nobody reported. Empty if the round was not evaluated.
         counts: The numbers of predictions behind them, where they are known.
         computed: Losses, numbers of prototypes and the like, by name; equal on every run.
         measured: Seconds and bytes, by name.
@@ -364,6 +364,8 @@ def _round(
     accuracy = {line.get("accuracy_of", GLOBAL_MODEL): line["accuracy"]}
     if "accuracy_local" in line:
         accuracy[LOCAL_MODEL] = line["accuracy_local"]
+    if line["accuracy"] is None:
+        accuracy = {}  # the round was not evaluated
     return RoundValues(
         number=line["round"],
         accuracy={

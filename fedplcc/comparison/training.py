@@ -125,9 +125,11 @@ class CellsShown(AbstractContextManager["CellsShown"]):
         self._bars[cell.name] = self._progress.add_task(cell.name, total=cell.federation.config.run.rounds)
 
     def round(self, cell: Cell, number: int, mean: float | None) -> None:
-        """Move the bar of a cell whose round has committed, with this mean accuracy over domains."""
-        self._last[cell.name] = mean
-        self._progress.update(self._bars[cell.name], completed=number, description=f"{cell.name}, {_percent(mean)}")
+        """Move the bar of a cell whose round has committed, with the mean accuracy over domains that is known last."""
+        if mean is not None:
+            self._last[cell.name] = mean
+        known = _percent(self._last.get(cell.name))
+        self._progress.update(self._bars[cell.name], completed=number, description=f"{cell.name}, {known}")
 
     def note(self, cell: Cell, text: str) -> None:
         """Print a sentence on a cell."""
@@ -191,7 +193,8 @@ class CellProgress(RunProgress):
         if event.type != "round_committed":
             super().event(event)
         elif event.round is not None and event.data.get("metrics"):
-            self._link.send(Report(CommittedRound(event.round, event.data["metrics"]["accuracy"]["mean"])))
+            accuracy = event.data["metrics"]["accuracy"] or {}
+            self._link.send(Report(CommittedRound(event.round, accuracy.get("mean"))))
 
 
 def train_cell(cell: Cell, device: str, progress: RunProgress) -> None:

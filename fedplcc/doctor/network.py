@@ -50,6 +50,7 @@ def gateway(subject: Subject) -> Iterator[Finding]:
         return
     import httpx
 
+    from fedplcc.remote.gateway_tls import context_for
     from fedplcc.remote.health import READY_PATH, first_serving
     from shared.wire.addresses import is_loopback
 
@@ -60,8 +61,9 @@ def gateway(subject: Subject) -> Iterator[Finding]:
             raise httpx.InvalidURL("there is no host in it")
         host, port = parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80)
         yield from _reached(subject, "gateway", host, port)
-        first_serving([url], timeout_s=TIMEOUT_S, insecure=subject.insecure)
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=not is_loopback(host)) as client:
+        verify = context_for(url, _identity(subject)) if parsed.scheme == "https" else True
+        first_serving([url], timeout_s=TIMEOUT_S, insecure=subject.insecure, identity=_identity(subject))
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=not is_loopback(host), verify=verify) as client:
             answer = client.get(parsed.join(READY_PATH))
             version = answer.json().get("version")
     except _Unreached as unreached:

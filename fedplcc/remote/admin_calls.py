@@ -14,7 +14,7 @@ import grpc
 from shared.errors import AggregatorUnavailable
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.invitation_codes import InvitationCode
+from shared.identity.invitation_codes import InvitationCode, require_address
 from shared.wire.channels import CHANNEL_OPTIONS
 from shared.wire.statuses import translated
 
@@ -68,9 +68,11 @@ class AdminCalls:
         """Make an invitation; returns it and its end in seconds since the epoch.
 
         Raises:
+            InvalidConfig: `address` is none.
             AlreadyExists: The name has a holder, and `replaces` is not set.
             MalformedRequest: A name or a number is out of range.
         """
+        require_address(address)
         request = admin_pb2.CreateInvitationRequest(
             role=role, name=name, domain=domain, valid_s=valid_s, replaces=replaces
         )
@@ -136,6 +138,11 @@ class AdminCalls:
         """
         with translated():
             self._stub.RevokeKey(admin_pb2.RevokeKeyRequest(key_id=key_id), timeout=CALL_S)
+
+    def roots_pem(self) -> str:
+        """Return the federation's roots in PEM."""
+        with translated():
+            return str(self._stub.GetCaller(admin_pb2.GetCallerRequest(), timeout=CALL_S).roots_pem)
 
     def console_code(self) -> str:
         """Make a code that opens the console once, within five minutes."""

@@ -31,7 +31,8 @@ def first_serving(
         service: The gRPC service to ask for; "" is the whole process.
         timeout_s: Seconds for each address to answer in.
         insecure: Whether plain text is accepted off loopback.
-        identity: File with the certificate for gRPC over TLS; plain text if None.
+        identity: File with the certificate for gRPC over TLS, and with the roots for a gateway over HTTPS; plain text if
+            None, and for a gateway what `fedplcc login` kept.
 
     Raises:
         InvalidConfig: One is no such address, or is off loopback in plain text without `insecure`; or the file is none.
@@ -42,7 +43,7 @@ def first_serving(
     for address in addresses:
         try:
             if "://" in address:
-                asyncio.run(_ask_gateway(address, timeout_s=timeout_s, insecure=insecure))
+                asyncio.run(_ask_gateway(address, timeout_s=timeout_s, insecure=insecure, identity=identity))
             else:
                 _ask_grpc(address, service, timeout_s=timeout_s, insecure=insecure, identity=identity)
         except (FailedPrecondition, Unavailable) as error:
@@ -97,8 +98,10 @@ def _grpc_refusal(address: str, service: str, code: object, timeout_s: float) ->
     return FailedPrecondition(f"what answers at {address} does not speak grpc.health.v1; is it a service of fedplcc?")
 
 
-async def _ask_gateway(address: str, *, timeout_s: float, insecure: bool) -> None:
+async def _ask_gateway(address: str, *, timeout_s: float, insecure: bool, identity: Path | None) -> None:
     import httpx
+
+    from fedplcc.remote.gateway_tls import context_for
 
     try:
         url = httpx.URL(address)
@@ -108,13 +111,14 @@ async def _ask_gateway(address: str, *, timeout_s: float, insecure: bool) -> Non
         raise InvalidConfig(f"address = {address!r}: write http://HOST:PORT for a gateway, HOST:PORT for gRPC")
     if url.scheme == "http":
         require_secure(url.host, insecure=insecure, what=f"asking {address}")
+    verify = context_for(str(url.copy_with(path="/")), identity) if url.scheme == "https" else True
     if url.path == "/":
         url = url.copy_with(path=READY_PATH)
     try:
         async with (
             asyncio.timeout(timeout_s),
             # A proxy that the environment names cannot reach this machine's own loopback.
-            httpx.AsyncClient(timeout=None, trust_env=not is_loopback(url.host)) as client,
+            httpx.AsyncClient(timeout=None, trust_env=not is_loopback(url.host), verify=verify) as client,
             client.stream("GET", url) as answer,
         ):
             body = await anext(answer.aiter_bytes(MAX_ANSWER_BYTES), b"")

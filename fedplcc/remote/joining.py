@@ -25,6 +25,7 @@ def join_federation(
     folder: Path,
     *,
     aggregator: str = "",
+    http_proxy: str = "",
     replace: bool = False,
     tell: Callable[[str], None] = lambda _sentence: None,
     sleep: Callable[[float], None] = time.sleep,
@@ -35,13 +36,15 @@ def join_federation(
         code: The invitation.
         folder: State directory of a trainer or a gateway; made if it is missing, private to its owner.
         aggregator: HOST:PORT of the aggregator, where it is not the host of the invitation and the port it tells.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         replace: Whether an identity that is there is given up.
         tell: Called with sentences for a person who waits.
         sleep: Waits for so many seconds.
 
     Raises:
         AlreadyExists: There is an identity, and `replace` is not set.
-        InvalidConfig: There is one that cannot be read, and `replace` is not set; or `aggregator` is no address.
+        InvalidConfig: There is one that cannot be read, and `replace` is not set; or `aggregator` or
+            `http_proxy` is no address.
         StoreUnavailable: The folder cannot be used.
         PinMismatch, InvitationInvalid, InvitationUsed, AggregatorUnavailable: See shared/wire/enrolment.py.
     """
@@ -57,7 +60,7 @@ def join_federation(
     try:
         disk.make_state_folder(folder, "identity")
         key = next_key(folder)
-        joined = _patiently(lambda: join(code, key), tell, sleep)
+        joined = _patiently(lambda: join(code, key, http_proxy=http_proxy), tell, sleep)
         joined = with_changes(joined, address=aggregator or joined.address)
         keep(joined, folder)
     except OSError as error:

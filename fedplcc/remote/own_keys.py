@@ -12,6 +12,8 @@ from shared.errors import InvalidConfig
 from shared.process import disk
 
 KEYS_FILE = "keys.json"
+ROOTS_FILE = "gateway-roots.json"
+"""Roots that gateways are checked against, in PEM by URL."""
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 MAX_BYTES = 1 << 20
 
@@ -29,17 +31,38 @@ def key_for(url: str) -> str:
     Raises:
         InvalidConfig: Others may read the file, or it is damaged.
     """
-    return _read().get(url.rstrip("/"), "")
+    return _read(KEYS_FILE).get(url.rstrip("/"), "")
 
 
-def keep_key(url: str, key: str) -> Path:
-    """Keep the key for a gateway at a URL, in place of an older one; returns the file.
+def roots_for(url: str) -> str:
+    """Return the roots, in PEM, that a gateway at a URL is checked against; empty for the system's store.
+
+    Raises:
+        InvalidConfig: Others may change the file, or it is damaged.
+    """
+    return _read(ROOTS_FILE).get(url.rstrip("/"), "")
+
+
+def keep_key(url: str, key: str, roots_pem: str = "") -> Path:
+    """Keep the key for a gateway at a URL and its roots, in place of older ones; returns the file of the key.
 
     Raises:
         InvalidConfig: Others may read the file that is there, or it is damaged.
         StoreUnavailable: The folder cannot be written.
     """
-    return write_private(KEYS_FILE, json.dumps(_read() | {url.rstrip("/"): key}, indent=2).encode() + b"\n")
+    _change(ROOTS_FILE, url, roots_pem)
+    return _change(KEYS_FILE, url, key)
+
+
+def forget_key(url: str) -> None:
+    """Forget the key for a gateway at a URL, and its roots.
+
+    Raises:
+        InvalidConfig: Others may read the file that is there, or it is damaged.
+        StoreUnavailable: The folder cannot be written.
+    """
+    _change(KEYS_FILE, url, "")
+    _change(ROOTS_FILE, url, "")
 
 
 def write_private(name: str, data: bytes) -> Path:
@@ -55,8 +78,18 @@ def write_private(name: str, data: bytes) -> Path:
     return path
 
 
-def _read() -> dict[str, str]:
-    path = user_folder() / KEYS_FILE
+def _change(name: str, url: str, value: str) -> Path:
+    """Write a URL's value into a file, or remove the URL where it is empty."""
+    before = _read(name)
+    after = {known: kept for known, kept in before.items() if known != url.rstrip("/")}
+    if value:
+        after[url.rstrip("/")] = value
+    path = user_folder() / name
+    return path if before == after else write_private(name, json.dumps(after, indent=2).encode() + b"\n")
+
+
+def _read(name: str) -> dict[str, str]:
+    path = user_folder() / name
     try:
         with path.open("rb") as file:
             others = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077

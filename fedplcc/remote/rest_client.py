@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
+import ssl
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -22,6 +24,7 @@ import httpx
 from httpx_sse import EventSource
 from pydantic import ValidationError
 
+from fedplcc.remote.gateway_tls import context_for
 from fedplcc.remote.own_keys import key_for
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from shared.documents import Client, ClientList, Document, Event, InitialModel, Problem, Round, RoundPage, Run, RunPage
@@ -32,12 +35,14 @@ from shared.errors import (
     Internal,
     InvalidConfig,
     RoundNotFound,
+    TlsFailed,
     TooManyOpenRuns,
     Unavailable,
     from_reason,
 )
 from shared.types import BlobRef, RoundPhase
-from shared.wire.addresses import is_loopback, require_secure
+from shared.wire.addresses import is_loopback, join_address, require_secure
+from shared.wire.tls_trouble import certificate_at
 
 CONNECT_S, ANSWER_S = 10.0, 45.0
 """Longest wait for a connection, and for the next bytes of an answer: longer than the gateway waits for its aggregator."""
@@ -53,6 +58,8 @@ PATIENCE_S = 300.0
 """Longest absence of a gateway before `follow` gives up."""
 PAUSE_S = (0.25, 5.0)
 """First and longest pause between attempts; each lasts between half and all of it."""
+MAX_ASKED_PAUSE_S = 30.0
+"""Longest pause between attempts that a gateway may ask for."""
 PAGE_SIZE = 200
 
 Answer = TypeVar("Answer", bound=Document)
@@ -68,6 +75,7 @@ class Gateway:
         url: str,
         *,
         insecure: bool = False,
+        ca: Path | None = None,
         key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Any] = asyncio.sleep,
@@ -75,8 +83,9 @@ class Gateway:
         """Prepare a client; nothing is sent yet.
 
         Args:
-            url: `http://HOST:PORT`; the scheme may be left out.
+            url: `https://HOST:PORT` or `http://HOST:PORT`; the scheme may be left out.
             insecure: Whether plain text is accepted off loopback.
+            ca: File with the certificates that an https gateway is checked against; see gateway_tls.py.
             key: Key that is shown; the one that this user keeps for the gateway if None.
             transport: How to reach it, for tests.
             sleep: How to pause, for tests.
@@ -93,6 +102,7 @@ class Gateway:
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # A proxy that the environment names cannot reach this machine's own loopback.
             trust_env=not is_loopback(httpx.URL(self.url).host),
+            verify=context_for(self.url, ca) if self.url.startswith("https:") else True,
             transport=transport,
         )
 
@@ -318,6 +328,14 @@ class Gateway:
         """Every client that ever joined, with its activity; a caller that polls needs one attempt only."""
         return _document(ClientList, await self._request("GET", "/v1/clients", attempts=attempts)).clients
 
+    async def revoke_key(self) -> None:
+        """Revoke the key of this client.
+
+        Raises:
+            KeyInvalid: It does not hold any more.
+        """
+        await self._request("POST", "/v1/session/end")
+
     async def is_ready(self) -> bool:
         """Whether the gateway and its aggregator serve; one request."""
         try:
@@ -346,12 +364,13 @@ class Gateway:
                 with self._transport_errors():
                     answer = await self._http.request(method, path, content=content, **parts)
                 return _successful(answer)
-            except (GatewayAbsent, BlobTooLarge, TooManyOpenRuns):
+            except (GatewayAbsent, TlsFailed, BlobTooLarge, TooManyOpenRuns):
                 raise
             except FedplccError as error:
                 if error.code not in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED) or attempt == attempts:
                     raise
-            await self._pause(attempt)
+                asked_s = _asked_pause_s(error)
+            await self._pause(attempt, at_least_s=asked_s)
         raise AssertionError("the last attempt returns or raises")
 
     @asynccontextmanager
@@ -370,17 +389,23 @@ class Gateway:
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            refused = _tls_error(error)
+            if refused is not None:
+                raise TlsFailed(_tls_sentence(self.url, refused)) from error
             raise GatewayAbsent(
                 f"no gateway answers at {self.url}; start one with 'fedplcc gateway', or name another with --gateway"
             ) from error
         except httpx.TimeoutException as error:
             raise Unavailable(f"the gateway at {self.url} did not answer in time") from error
         except httpx.TransportError as error:
+            if self.url.startswith("http:") and _speaks_tls(self.url):
+                raise TlsFailed(f"the gateway at {self.url} speaks TLS; write https://") from error
             raise Unavailable(f"the connection to the gateway at {self.url} broke: {error}") from error
 
-    async def _pause(self, failures: int) -> None:
+    async def _pause(self, failures: int, *, at_least_s: float = 0.0) -> None:
         first, longest = PAUSE_S
-        await self._sleep(min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0))  # nosec B311 # no secret
+        pause_s = min(first * 2 ** (failures - 1), longest) * random.uniform(0.5, 1.0)  # nosec B311 # no secret
+        await self._sleep(max(pause_s, at_least_s))
 
 
 class GatewayAbsent(Unavailable):
@@ -388,21 +413,56 @@ class GatewayAbsent(Unavailable):
 
 
 def checked_url(url: str, insecure: bool) -> str:
-    """Return a gateway's URL without a slash at its end; its scheme is http if none is given.
+    """Return a gateway's URL without a slash at its end.
+
+    Without a scheme it is http on loopback, and where plain text is accepted; https elsewhere.
 
     Raises:
         InvalidConfig: It is no such URL, or off loopback without TLS and `insecure`.
     """
-    text = url if "://" in url else f"http://{url}"
     try:
-        parsed = httpx.URL(text)
+        parsed = httpx.URL(url if "://" in url else f"http://{url}")
     except httpx.InvalidURL:
         parsed = httpx.URL("")
+    text = url
+    if "://" not in url:
+        text = f"{'http' if insecure or is_loopback(parsed.host) else 'https'}://{url}"
+        parsed = parsed.copy_with(scheme=text.partition(":")[0]) if parsed.host else parsed
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise InvalidConfig(f"gateway = {url!r}: write http://HOST:PORT")
+        raise InvalidConfig(f"gateway = {url!r}: write https://HOST:PORT or http://HOST:PORT")
     if parsed.scheme == "http":
         require_secure(parsed.host, insecure=insecure, what=f"the gateway at {text}")
     return text.rstrip("/")
+
+
+def _tls_error(error: BaseException) -> ssl.SSLError | None:
+    """Return the refusal of TLS that an error of a connection comes from."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def _tls_sentence(url: str, error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of the gateway at {url} is not trusted ({error.verify_message}); `fedplcc login` on the "
+            "aggregator's host keeps the federation's roots, and --gateway-ca FILE names those of another authority"
+        )
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
+        return f"what answers at {url} speaks no TLS; is it http://?"
+    return f"the TLS handshake with the gateway at {url} fails: {error.reason or type(error).__name__}"
+
+
+def _speaks_tls(url: str) -> bool:
+    parsed = httpx.URL(url)
+    return certificate_at(join_address(parsed.host, parsed.port or 80)) is not None
+
+
+def _asked_pause_s(error: FedplccError) -> float:
+    """Return the pause that a refusal asks for, within bounds; 0 if it asks for none."""
+    text = error.metadata.get("retry_after_s", "")
+    return min(float(text), MAX_ASKED_PAUSE_S) if re.fullmatch(r"[0-9]{1,6}", text) else 0.0
 
 
 def _path(run_id: str, part: str = "") -> str:

@@ -169,8 +169,9 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     """Lines of text: the run's state, its accuracies and its files."""
     manifest, lines = record.manifest, record.metrics
     texts = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}"]
-    if lines:
-        texts += _accuracies(lines[-1])
+    evaluated = [line for line in lines if line["accuracy"] is not None]
+    if evaluated:
+        texts += _accuracies(evaluated[-1], "" if evaluated[-1] is lines[-1] else f" in round {evaluated[-1]['round']}")
     names = [name for name in (*FILES, EVALUATIONS) if (folder / name).exists()]
     texts.append(f"results in {folder}: {', '.join(names)}")
     if PICTURE not in names:
@@ -178,7 +179,7 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     return texts
 
 
-def _accuracies(line: Mapping[str, Any]) -> list[str]:
+def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
     """Accuracies of a round: a sentence for the global model, and one for the clients' own models."""
     kinds = {"accuracy": "accuracy", "accuracy_local": "accuracy of the clients' own models"}
     if line.get("accuracy_of"):
@@ -188,7 +189,9 @@ def _accuracies(line: Mapping[str, Any]) -> list[str]:
         accuracy = line.get(key) or {"mean": None}
         if accuracy["mean"] is not None:
             worst = next(domain for domain in domains_of([line]) if accuracy[domain] == accuracy["worst"])
-            texts.append(f"{name}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})")
+            texts.append(
+                f"{name}{when}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})"
+            )
     if line.get("accuracy_of"):
         texts.append(f"{MODEL} is what the run began with: clients share no models in it")
     return texts

@@ -26,6 +26,7 @@ SECTIONS = {
     "training": "Local training.",
     "admission": "Limits on updates, and the treatment of clients whose updates exceed them.",
     "quorum": "Conditions under which a round continues without absent clients.",
+    "evaluation": "The rounds in which clients evaluate.",
 }
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,

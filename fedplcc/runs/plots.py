@@ -26,7 +26,8 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
     """Draw the accuracy of each domain and their mean over the rounds, and the mean of clients' own models beside it.
 
     Args:
-        lines: Lines of metrics.jsonl, in order. A domain without a report in a round leaves a gap.
+        lines: Lines of metrics.jsonl, in order. A domain without a report in a round leaves a gap; curves lead over rounds
+            that were not evaluated.
         title: What the picture shows.
 
     Returns:
@@ -40,6 +41,7 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
+    lines = [line for line in lines if line["accuracy"] is not None]
     domains, rounds = domains_of(lines), [line["round"] for line in lines]
     labels = {domain: f"{domain}  {_last(lines, domain)}" for domain in (*domains, "mean")}
     is_local = any(line.get("accuracy_of") for line in lines)
@@ -85,7 +87,7 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
 
 def domains_of(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """All domains in these lines, sorted."""
-    return sorted({domain for line in lines for domain in line["accuracy"]} - set(SUMMARIES))
+    return sorted({domain for line in lines for domain in line["accuracy"] or ()} - set(SUMMARIES))
 
 
 def png(figure: Figure) -> bytes:
@@ -97,10 +99,10 @@ def png(figure: Figure) -> bytes:
 
 
 def _percent(lines: Sequence[Mapping[str, Any]], domain: str, which: str = "accuracy") -> list[float]:
-    values = [line.get(which, {}).get(domain) for line in lines]
+    values = [(line.get(which) or {}).get(domain) for line in lines]
     return [float("nan") if value is None else 100.0 * value for value in values]
 
 
 def _last(lines: Sequence[Mapping[str, Any]], domain: str, which: str = "accuracy") -> str:
-    value = lines[-1].get(which, {}).get(domain) if lines else None
+    value = (lines[-1].get(which) or {}).get(domain) if lines else None
     return "no report" if value is None else f"{100 * value:.1f} %"

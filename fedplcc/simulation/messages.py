@@ -94,7 +94,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRound:
-    """A committed round of a cell, and its mean accuracy over domains, a fraction."""
+    """A committed round of a cell, and its mean accuracy over domains, a fraction; None if unknown."""
 
     number: int
     mean: float | None

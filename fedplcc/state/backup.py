@@ -3,6 +3,7 @@
     BACKUP/aggregator.sqlite     the database as of one moment
     BACKUP/blobs/ab/ab12...      every blob that it names
     BACKUP/initial/              models to begin with
+    BACKUP/identity/             the federation's roots with their keys, readable by its owner alone
     BACKUP/backup.json           written last: a backup without it is not complete
 
 The database is copied first and then the blobs that the copy names, which never change; nothing is collected meanwhile.
@@ -24,18 +25,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aggregator.identity.authority import AUTHORITY_FILE
+from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
 from aggregator.store.blobs.files import BlobFiles, sha256_of
 from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.opening import SQLITE
 from fedplcc.state.snapshot import copy_database, named_blobs, require_state
 from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
+from shared.identity.credentials import PRIVATE_FILE
 from shared.process.disk import fsync_folder
 from shared.process.resources import remedy_for
 from shared.version import VERSION
 
 MANIFEST = "backup.json"
-FORMAT = 1
-"""Version of the folder's format; a newer one is refused."""
+AUTHORITY = Path(IDENTITY_FOLDER) / AUTHORITY_FILE
+FORMAT = 2
+"""Version of the folder's format; a newer one is refused. One of version 1 has no keys."""
 PIECE_BYTES = 1 << 20
 
 OnBlob = Callable[[int, int], None]
@@ -51,6 +56,8 @@ class Backup:
     blob_bytes: int
     created_at: float
     """Seconds since the epoch."""
+    authority_sha256: str = ""
+    """Of the file with the federation's keys; empty if its services speak plain text."""
     version: str = VERSION
     format: int = FORMAT
 
@@ -90,12 +97,14 @@ def make_backup(
             _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=hard_links)
             on_blob(done, len(named))
         _copy_initial(state, folder, hard_link=hard_links)
+        authority_sha256 = _copy_authority(state, folder)
         _fsync_folders(folder)
         backup = Backup(
             database_sha256=sha256_of(folder / SQLITE),
             num_blobs=len(named),
             blob_bytes=sum(named.values()),
             created_at=created_at,
+            authority_sha256=authority_sha256,
         )
         _write(folder / MANIFEST, json.dumps(asdict(backup), indent=2).encode())
     return backup
@@ -111,7 +120,7 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
 
     Raises:
         InvalidConfig: `folder` is no complete backup, or `state` is not empty or lies within it.
-        PayloadCorrupt: A blob or the database of the backup is damaged.
+        PayloadCorrupt: A blob, the database or the file with the keys of the backup is damaged.
         StoreUnavailable: Something cannot be read or written.
     """
     backup = read_manifest(folder)
@@ -127,6 +136,8 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
                 _copy_blob(source.stored_path(sha256), target.path(sha256), sha256, size_bytes, hard_link=False)
                 on_blob(done, len(named))
             _copy_initial(folder, state, hard_link=False)
+            if _copy_authority(folder, state) != backup.authority_sha256:
+                raise PayloadCorrupt(f"{folder / AUTHORITY} is not what was backed up: use another backup")
             _fsync_folders(state)
             # Last: an aggregator finds either no state or a complete one.
             shutil.copyfile(folder / SQLITE, state / f"{SQLITE}.tmp")
@@ -134,7 +145,7 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
             (state / f"{SQLITE}.tmp").replace(state / SQLITE)
             fsync_folder(state)
         except BaseException:
-            for name in ("blobs", "initial"):
+            for name in ("blobs", "initial", AUTHORITY.parent):
                 shutil.rmtree(state / name, ignore_errors=True)
             for name in (f"{SQLITE}.tmp", "lock"):
                 (state / name).unlink(missing_ok=True)
@@ -157,7 +168,7 @@ def read_manifest(folder: Path) -> Backup:
     except (OSError, ValueError) as error:
         raise InvalidConfig(f"{folder / MANIFEST} cannot be read ({error}): use another backup") from None
     try:
-        if document["format"] != FORMAT:
+        if not 1 <= document["format"] <= FORMAT:
             raise InvalidConfig(
                 f"{folder} was written by version {document['version']}: restore it with that version or a newer one"
             )
@@ -245,8 +256,23 @@ def _copy_initial(source: Path, target: Path, *, hard_link: bool) -> None:
             _copied(label, target / "initial" / label.name)
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
+def _copy_authority(source: Path, target: Path) -> str:
+    """Copy the federation's roots and their keys, if there are any; returns the SHA-256 of what was copied.
+
+    The aggregator's own certificate is not copied: it makes itself another one of these roots.
+    """
+    try:
+        data = (source / AUTHORITY).read_bytes()
+    except FileNotFoundError:
+        return ""
+    file = target / AUTHORITY
+    file.parent.mkdir(0o700)
+    _write(file, data, mode=PRIVATE_FILE)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -107,7 +107,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         table = RoundTable.of(metrics, self._console.width if self._bar is not None else None)
         if self._table is None and metrics.get("accuracy_of"):
             self.note(OWN_MODELS)
-        if self._table is None or (self._table.domains, self._table.has_local) != (table.domains, table.has_local):
+        if self._table is None or (metrics["accuracy"] is not None and not self._table.has_columns_of(table)):
             self._table = table
             self.note(self._table.heading())
         self.note(self._table.line(metrics, self.run.last_round_s))

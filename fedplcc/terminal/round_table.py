@@ -59,6 +59,10 @@ class RoundTable:
         has_local = bool(metrics.get("accuracy_local")) and not metrics.get("accuracy_of")
         return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time)
 
+    def has_columns_of(self, other: RoundTable) -> bool:
+        """Whether another table shows the same domains and models."""
+        return (self.domains, self.has_local) == (other.domains, other.has_local)
+
     def heading(self) -> str:
         """The names of the columns."""
         return GAP.join(column.heading.rjust(column.width) for column in self._columns)
@@ -85,7 +89,9 @@ def last_lines(
         return []
     shown = rounds[-LAST_LINES:]
     took = [*([None] * len(shown)), *seconds][-len(shown) :]
-    table = RoundTable.of(rounds[-1], width, has_time=bool(seconds))
+    # Of a round that was not evaluated no domain is known.
+    model = next((line for line in reversed(rounds) if line["accuracy"] is not None), rounds[-1])
+    table = RoundTable.of(model, width, has_time=bool(seconds))
     return [table.heading(), *(table.line(*each) for each in zip(shown, took, strict=True))]
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import mean
 from typing import Any
 
-from fedplcc.runs.plots import SUMMARIES
+from fedplcc.runs.plots import SUMMARIES, domains_of
 from fedplcc.terminal.event_sentences import TROUBLE, sentence_of
 from shared.documents import Client, Event, Round, Run
 from shared.types import ClientActivity, RoundPhase, RunStatus
@@ -230,24 +230,22 @@ class RunHistory:
 
     @property
     def accuracies(self) -> list[Series]:
-        """Accuracy of each domain over the rounds, sorted by name; fractions from 0 to 1."""
-        names = sorted({name for line in self.rounds for name in line["accuracy"]} - set(SUMMARIES))
-        return [self._series("accuracy", name) for name in names]
+        """Accuracy of each domain over the evaluated rounds, sorted by name; fractions from 0 to 1."""
+        return [self._accuracy(name) for name in domains_of(self.rounds)]
 
     @property
     def summaries(self) -> list[Series]:
-        """Mean and worst accuracy over the rounds; also the mean of the clients' own models, if they have them beside it."""
+        """Mean and worst accuracy over the evaluated rounds; also the mean of the clients' own models, if there are any."""
         if not self.rounds:
             return []
-        summaries = [self._series("accuracy", name) for name in SUMMARIES]
+        summaries = [self._accuracy(name) for name in SUMMARIES]
         if not self.are_own_models and any(line.get("accuracy_local") for line in self.rounds):
-            values = [(line.get("accuracy_local") or {}).get("mean") for line in self.rounds]
-            summaries.append(Series("local mean", values))
+            summaries.append(replace(self._accuracy("mean", "accuracy_local"), name="local mean"))
         return summaries
 
     @property
     def worst_domain(self) -> str | None:
-        """The domain with the lowest accuracy in the last round; None where all are equal."""
+        """The domain with the lowest accuracy in the last evaluated round; None where all are equal."""
         known = {series.name: series.last for series in self.accuracies if series.last is not None}
         return min(known, key=lambda name: known[name]) if len(set(known.values())) > 1 else None
 
@@ -255,7 +253,7 @@ class RunHistory:
     def losses(self) -> list[Series]:
         """Each term of the training loss over the rounds, in the order of the last round."""
         names = list(self.rounds[-1]["loss"]) if self.rounds else []
-        return [self._series("loss", name) for name in names]
+        return [Series(name, [line["loss"].get(name) for line in self.rounds]) for name in names]
 
     @property
     def are_own_models(self) -> bool:
@@ -293,5 +291,10 @@ class RunHistory:
             return min(max(client.progress, 0.0), 1.0)
         return 1.0 if client.activity in NEARLY_DONE else 0.0
 
-    def _series(self, key: str, name: str) -> Series:
-        return Series(name, [line[key].get(name) for line in self.rounds])
+    @property
+    def evaluated(self) -> list[Mapping[str, Any]]:
+        """Lines of metrics.jsonl of the rounds that were evaluated; of the others there is no accuracy."""
+        return [line for line in self.rounds if line["accuracy"] is not None]
+
+    def _accuracy(self, name: str, key: str = "accuracy") -> Series:
+        return Series(name, [(line.get(key) or {}).get(name) for line in self.evaluated])

@@ -1,7 +1,7 @@
 """Protection of the gateway against pages of other sites in its users' browsers.
 
-The gateway has no login: everybody who reaches it may steer runs. A browser reaches it on behalf of any open page, so a page
-of another site could stop a run without its reader's knowledge. Browsers send the origin of a request in Sec-Fetch-Site and
+A browser reaches the gateway, with its session's cookie if there is one, on behalf of any open page, so a page of another
+site could stop a run without its reader's knowledge. Browsers send the origin of a request in Sec-Fetch-Site and
 Origin, which pages cannot change. A request that changes something is refused if it comes from another origin; programs send
 neither header and are served. Browsers themselves refuse to read answers across origins, as no answer here allows it.
 
@@ -41,13 +41,18 @@ class CrossSiteGuard:
             await self.app(scope, receive, send)
             return
 
+        services = scope["app"].state.services
+
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                answered = MutableHeaders(scope=message)
+                answered.update(HEADERS)
+                if services.strict_transport_s and scope["scheme"] == "https":
+                    answered["Strict-Transport-Security"] = f"max-age={services.strict_transport_s}"
             await send(message)
 
         headers = Headers(scope=scope)
-        if not is_named(headers.get("host", ""), scope["app"].state.services.host_names):
+        if not is_named(headers.get("host", ""), services.host_names):
             await respond_http(421, None, scope)(scope, receive, guarded)
         elif scope["method"] in SAFE_METHODS or comes_from_here(headers):
             await self.app(scope, receive, guarded)

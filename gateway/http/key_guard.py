@@ -18,6 +18,7 @@ from shared.errors import KeyInvalid
 from shared.identity.api_keys import parse_api_key
 
 SESSIONS_PATH = "/v1/console/sessions"
+SESSION_END_PATH = "/v1/session/end"
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", PROBLEMS_PATH, SESSIONS_PATH})
 OPEN_FOLDERS = ("/console/", f"{PROBLEMS_PATH}/")
 """Paths that need no key: what probes, browsers before a login and readers of the interface's description ask for."""
@@ -39,13 +40,13 @@ class KeyGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that has a key or needs none."""
-        federation = scope["app"].state.services.federation if scope["type"] == "http" else ""
-        if not federation or is_open(scope["path"]):
+        services = scope["app"].state.services
+        if scope["type"] != "http" or not services.asks_keys or is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         bearer = _bearer(headers)
-        key = bearer or _cookie(headers, cookie_name(federation))
+        key = bearer or _cookie(headers, cookie_name(services.federation))
         try:
             if not key:
                 raise KeyInvalid(

@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from shared.process.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+BY_ADDRESS, BY_KEY, BY_FAILED_KEYS = RATE_LIMITS = ("address", "key", "failed_keys")
+"""Limits of requests."""
 UNKNOWN_ROUTE = "unknown"
 """Route label of requests to unknown paths."""
 
@@ -46,6 +48,14 @@ class GatewayMetrics:
             ["route"],
             registry=self.registry,
         )
+        self.rate_limited = Counter(
+            f"{PREFIX}_http_rate_limited_total",
+            "Requests refused with TOO_MANY_REQUESTS, by limit: address, key, failed_keys.",
+            ["limit"],
+            registry=self.registry,
+        )
+        for limit in RATE_LIMITS:
+            self.rate_limited.labels(limit)
         for method, route, statuses in routes:
             self.seconds.labels(route, method)
             self.response_bytes.labels(route)

@@ -27,7 +27,7 @@ from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, Malfo
 MEDIA_TYPE = "application/problem+json"
 PROBLEMS_PATH = "/v1/problems"
 RETRY_AFTER_S = 1
-"""Value of `Retry-After` where a retry may help."""
+"""Value of `Retry-After` where a retry may help and the error does not say when."""
 MAY_PASS = frozenset({429, 503})
 """Statuses of problems that may pass."""
 CHALLENGE = 'Bearer realm="fedplcc"'
@@ -143,7 +143,9 @@ def problem_of(error: FedplccError, *, instance: str | None = None, request_id: 
 def respond(error: FedplccError, scope: Mapping[str, Any]) -> ProblemResponse:
     """Return the response for an error."""
     problem = problem_of(error, **_where(scope))
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if problem.status in MAY_PASS else {}
+    headers: dict[str, str] = {}
+    if problem.status in MAY_PASS:
+        headers["Retry-After"] = error.metadata.get("retry_after_s", str(RETRY_AFTER_S))
     if isinstance(error, ScopeMissing):
         headers["WWW-Authenticate"] = f'{CHALLENGE}, error="insufficient_scope"'
     elif problem.status == HTTPStatus.UNAUTHORIZED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,21 +36,29 @@ def listen(host: str, port: int) -> socket.socket:
 class Server(uvicorn.Server):
     """A server that calls back when it serves and when it begins to stop, and that returns after a signal."""
 
-    def __init__(self, app: ASGIApp, *, started: Callable[[], None], stopping: Callable[[], None]) -> None:
-        """Prepare to serve. `started` is called when it serves, `stopping` when it begins to stop."""
-        super().__init__(
-            uvicorn.Config(
-                app,
-                lifespan="on",
-                ws="none",
-                # The application writes one line per request, with its id, to the log that the process has set up.
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=STOP_S,
-            )
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        tls: ssl.SSLContext | None = None,
+        started: Callable[[], None],
+        stopping: Callable[[], None],
+    ) -> None:
+        """Prepare to serve; with a context, over TLS. `started` is called when it serves, `stopping` when it stops."""
+        config = uvicorn.Config(
+            app,
+            lifespan="on",
+            ws="none",
+            # The application writes one line per request, with its id, to the log that the process has set up.
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=STOP_S,
         )
+        config.load()
+        config.ssl = tls
+        super().__init__(config)
         self._on_started, self._on_stopping = started, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

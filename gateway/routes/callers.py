@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 from fastapi import Request, Response
 
-from gateway.http.key_guard import SESSIONS_PATH, cookie_name
+from gateway.http.key_guard import SESSION_END_PATH, SESSIONS_PATH, cookie_name
 from gateway.http.operations import Operations
 from gateway.routes.dependencies import Aggregator, services_of
 from shared import documents
@@ -20,10 +21,19 @@ OPERATIONS = Operations("callers")
 @OPERATIONS.add("GET", "/v1/me", refusals=(KeyInvalid,))
 async def get_caller(request: Request, aggregator: Aggregator) -> documents.Caller:
     """Tell who makes this request, what it may do, and until when."""
-    if not services_of(request).federation:
+    services = services_of(request)
+    transport: Literal["http", "https"] = "https" if request.url.scheme == "https" else "http"
+    if not services.asks_keys:
         scopes = [scope.value for scope in Scope]
         return documents.Caller(
-            caller="anyone", label="", scopes=scopes, expires_at=None, federation="", is_insecure=True
+            caller="anyone",
+            label="",
+            scopes=scopes,
+            expires_at=None,
+            federation="",
+            transport=transport,
+            is_insecure=True,
+            is_exposed=services.is_exposed,
         )
     found = await aggregator.get_caller()
     return documents.Caller(
@@ -32,7 +42,9 @@ async def get_caller(request: Request, aggregator: Aggregator) -> documents.Call
         scopes=list(found.scopes),
         expires_at=utc_time(found.expires_at) if found.expires_at else None,
         federation=found.federation,
+        transport=transport,
         is_insecure=False,
+        is_exposed=False,
     )
 
 
@@ -41,15 +53,32 @@ async def open_console_session(
     request: Request, aggregator: Aggregator, body: documents.ConsoleSessionRequest
 ) -> Response:
     """Open a session of the console for a code, as a cookie that scripts cannot read."""
-    federation = services_of(request).federation
-    if not federation:
+    services = services_of(request)
+    if not services.asks_keys:
         raise FailedPrecondition("this gateway asks for no keys, so the console needs no session")
     text, expires_at = await aggregator.redeem_console_code(body.code)
     answer = Response(status_code=204, headers={"Cache-Control": "no-store"})
     answer.set_cookie(
-        cookie_name(federation),
+        cookie_name(services.federation),
         text,
         max_age=max(0, int(expires_at - time.time())),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+@OPERATIONS.add("POST", SESSION_END_PATH, status=204, refusals=(KeyInvalid, FailedPrecondition))
+async def end_session(request: Request, aggregator: Aggregator) -> Response:
+    """End the session, or the key, of this request: it is revoked, its event streams end, and its cookie is removed."""
+    services = services_of(request)
+    if not services.asks_keys:
+        raise FailedPrecondition("this gateway asks for no keys, so there is no session to end")
+    await aggregator.revoke_own_key()
+    answer = Response(status_code=204, headers={"Cache-Control": "no-store"})
+    answer.delete_cookie(
+        cookie_name(services.federation),
         secure=request.url.scheme == "https",
         httponly=True,
         samesite="strict",

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from gateway.http.forwarded import Network
 from gateway.http.metrics import GatewayMetrics
+from gateway.http.rate_limits import RateLimits
 from gateway.http.slots import Slots, Turns
 from gateway.run_service import RunServiceClient
-from shared.errors import ScopeMissing
+from shared.errors import AggregatorUnavailable, ScopeMissing
 from shared.identity.api_keys import Scope, includes
 
 MAX_EVENT_STREAMS = 256
@@ -37,8 +39,18 @@ class Services:
     metrics: GatewayMetrics
     host_names: frozenset[str] | None = None
     """Names besides those of loopback that a Host header may have; None for any."""
+    asks_keys: bool = False
+    """Whether requests need a key; otherwise anyone may call."""
     federation: str = ""
-    """Id of the federation whose aggregator asks for keys; empty where anyone may call."""
+    """Id of the federation; empty where anyone may call, and until the gateway has joined."""
+    is_exposed: bool = False
+    """Whether anyone may call, and other machines reach the gateway or its aggregator."""
+    strict_transport_s: int = 0
+    """Seconds for which browsers shall use HTTPS only; 0 for no such header."""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Networks of the proxies whose word on a request's client is believed."""
+    rate_limits: RateLimits = field(default_factory=lambda: RateLimits(200.0, 100.0, 20.0))
+    """What every address and key may still do."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway stops; event streams end then."""
     stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))
@@ -48,7 +60,7 @@ class Services:
     turns: Turns = field(default_factory=_turns)
     """Reads and checks configurations beside the event loop."""
     aggregator: RunServiceClient | None = None
-    """Set while the application is up."""
+    """Set while the application is up and the gateway is a member of a federation, or speaks plain text."""
 
 
 def services_of(request: Request) -> Services:
@@ -59,7 +71,8 @@ def services_of(request: Request) -> Services:
 
 def _aggregator(request: Request) -> RunServiceClient:
     client = services_of(request).aggregator
-    assert client is not None, "the application's lifespan has not begun"
+    if client is None:
+        raise AggregatorUnavailable("the gateway has not joined a federation yet; its log says why", part="aggregator")
     return client
 
 
@@ -73,7 +86,7 @@ def needs(scope: Scope) -> Any:
     """
 
     async def require(request: Request) -> None:
-        if not services_of(request).federation:
+        if not services_of(request).asks_keys:
             return
         caller = await _aggregator(request).get_caller()
         if not includes({Scope(name) for name in caller.scopes}, scope):

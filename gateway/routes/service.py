@@ -11,7 +11,7 @@ from gateway.http import problem
 from gateway.http.operations import Operations
 from gateway.routes.dependencies import Aggregator, needs, services_of
 from shared import documents
-from shared.errors import AggregatorUnavailable, NotFound
+from shared.errors import AggregatorUnavailable, NotFound, TlsFailed
 from shared.identity.api_keys import Scope
 from shared.version import VERSION
 
@@ -49,9 +49,11 @@ async def ready(request: Request, aggregator: Aggregator) -> documents.Readiness
     try:
         await aggregator.check_health()
     except AggregatorUnavailable as error:
-        if not services_of(request).federation:
+        if not services_of(request).asks_keys:
             raise
-        # Strangers may ask this: they learn neither the address nor the cause.
+        # Strangers may ask this: they learn neither the address nor names. The log has the whole sentence.
+        if isinstance(error, TlsFailed):
+            raise TlsFailed("TLS with the aggregator fails; the gateway's log says why", part="aggregator") from error
         raise AggregatorUnavailable("the aggregator does not serve", part="aggregator") from error
     return documents.Readiness(status="ok", service=SERVICE, version=VERSION, checks={"aggregator": "ok"})
 

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from shared.bounds import NAME_PATTERN
+from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.partition import expand
 from shared.config.sections import FACTORY as FACTORY
@@ -52,7 +53,7 @@ OLD_DEFAULT_STEM = "imagenet5x5"
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, with a name of timm's."""
 MODEL_FORMS = "write timm:NAME or package.module:factory"
-YOUNGER_SECTIONS = frozenset({"admission", "quorum"})
+YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation"})
 """Sections added after the first release; runs that do not set them keep the hashes that they had."""
 
 
@@ -360,6 +361,7 @@ class RunConfig(BaseModel):
     training: TrainingSection = TrainingSection.model_validate({})
     admission: AdmissionSection = AdmissionSection.model_validate({})
     quorum: QuorumSection = QuorumSection.model_validate({})
+    evaluation: EvaluationSection = EvaluationSection.model_validate({})
 
     @model_validator(mode="after")
     def _a_quorum_that_can_be(self) -> Self:

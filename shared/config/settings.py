@@ -7,6 +7,7 @@ is TOML with a table per process. The configuration of runs is in shared/config/
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import secrets
 import sys
@@ -73,6 +74,8 @@ def _all(value: object) -> object:
     return value
 
 
+OptionalPath = Annotated[Path | None, BeforeValidator(_off)]
+"""A file, or "off"."""
 CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]
 """A positive number, or "all"."""
 AnyCountOrAll = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_all)]
@@ -99,12 +102,26 @@ FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], N
 """Names of code (MODULE:NAME), as a list or a comma-separated text."""
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
 """Files and folders, as a list or a comma-separated text; a list where a name has a comma."""
+
+
+def _network(text: str) -> str:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError("write an address, or a network as 10.0.0.0/8") from None
+    return text
+
+
+Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDecode, BeforeValidator(_listed)]
+"""IP addresses and networks, as a list or a comma-separated text."""
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
 HIDDEN: dict[str, JsonValue] = {"hidden": True}
 """Mark of a setting for tests: it is in no help and no table."""
 
+INVITATION = "FEDPLCC_JOIN"
+"""Environment variable with an invitation, which is never an argument: every user of a host sees those."""
 EXIT_CONFIG = 2
 """Exit code of a process whose settings are wrong."""
 
@@ -149,6 +166,9 @@ class AggregatorSettings(Settings):
     """Port to listen at."""
     enrol_port: OptionalPort = 50053
     """Port at which sites join and certificates that have ended are renewed: TLS without a certificate of the caller."""
+    gateway_join_file: Path | None = None
+    """File with the gateway's invitation while the federation has no gateway; gateway.join in the state directory if not
+    set."""
     health_port: OptionalPort = None
     """Port of grpc.health.v1 in plain text on loopback, for the health check of a container or a unit; off if not set."""
     metrics_port: OptionalPort = 9464
@@ -168,6 +188,9 @@ class AggregatorSettings(Settings):
     max_inline_bytes: int = Field(256 << 10, ge=0, le=1 << 20)
     """Most bytes of models and prototype sets inside one message, a commit or a task. Larger ones are transferred in chunks;
     with 0 all of them are."""
+    calls_per_s: float = Field(500.0, ge=1, le=1e6)
+    """Calls a second of one client's certificate or of one key; ten times as many may come at once. Heartbeats and renewals
+    are not counted. More are refused (TOO_MANY_CALLS)."""
     idle_s: float = Field(60.0, ge=0.1, le=3600)
     """Seconds in which the other end of a transfer, or of an open stream, may send or read nothing."""
     fold_block_elements: int = Field(1 << 18, ge=1, le=1 << 26)
@@ -181,6 +204,8 @@ class AggregatorSettings(Settings):
     """Latest committed rounds of each run whose updates are kept for a replay."""
     keep_unused_days: float = Field(7.0, ge=0.01, le=10_000)
     """Days for which interrupted uploads and unused initial models are kept."""
+    max_open_runs_per_key: int = Field(100, ge=1, le=100_000)
+    """Runs of one key that have not ended at a time. Another start is refused (TOO_MANY_OPEN_RUNS)."""
     max_open_runs: int = Field(200, ge=1, le=100_000)
     """Most runs that have not ended; a request for another is refused (TOO_MANY_OPEN_RUNS)."""
     pending_days: float = Field(7.0, ge=0.01, le=10_000)
@@ -209,9 +234,33 @@ class GatewaySettings(Settings):
     join_file: Path = Path("fedplcc-state/aggregator/gateway.join")
     """File with the invitation by which the gateway joins at its first start; an aggregator without a gateway keeps one in
     its state directory."""
+    tls_cert: OptionalPath = None
+    """File with the certificate for HTTPS and those above it, in PEM; read anew when it changes. Without one, the gateway
+    serves HTTPS with the federation's own certificate off loopback, and HTTP on loopback."""
+    tls_key: OptionalPath = None
+    """File with the key of that certificate in PEM, without a password."""
+    plain_http: bool = False
+    """Whether HTTP is served off loopback, keys in plain text among it: behind a proxy that ends TLS, or in a container
+    whose port is published on loopback only."""
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
+
+    trusted_proxies: Networks = ()
+    """Addresses or networks of proxies in front of the gateway, whose X-Forwarded-For and X-Forwarded-Proto are believed;
+    none by default. Without them all clients behind a proxy share the limits of one address. Repeat the flag for several;
+    in the environment, separate them by commas."""
+    address_requests_per_s: float = Field(200.0, ge=0.1, le=1e6)
+    """Requests a second of one address; ten times as many may come at once. More are refused (TOO_MANY_REQUESTS)."""
+    key_requests_per_s: float = Field(100.0, ge=0.1, le=1e6)
+    """Requests a second with one key; ten times as many may come at once."""
+    failed_keys_per_min: float = Field(20.0, ge=0.1, le=1e6)
+    """Different keys a minute that one address may try in vain, as many at once; keys that were in use go on."""
+
+    @property
+    def proxies(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """Networks of the listed proxies."""
+        return tuple(ipaddress.ip_network(text) for text in self.trusted_proxies)
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -229,15 +278,23 @@ class GatewaySettings(Settings):
             return frozenset(name.lower().removesuffix(".") for name in self.allowed_hosts.split(","))
         return frozenset() if is_loopback(self.host) else None
 
+    @property
+    def is_exposed(self) -> bool:
+        """Whether plain text goes over a network, and anyone on it may call anything."""
+        return self.insecure and not (is_loopback(self.host) and is_loopback(split_address(self.aggregator)[0]))
+
+    @property
+    def uses_own_certificate(self) -> bool:
+        """Whether HTTPS is served with the certificate that the federation's authority issued."""
+        return self.tls_cert is None and not (self.insecure or self.plain_http or is_loopback(self.host))
+
     @model_validator(mode="after")
-    def _plain_text_stays_home(self) -> Self:
-        if not self.insecure and not is_loopback(self.host):
-            raise InvalidConfig(
-                f"serving at {self.host}: "
-                "the gateway speaks HTTP, and keys would leave this machine in plain text; "
-                "serve on 127.0.0.1 behind a proxy that speaks TLS, or come by ssh -L; --insecure is plain text "
-                "without keys, for a trusted network"
-            )
+    def _one_way_to_serve(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidConfig("tls_cert and tls_key belong together: give both, or neither")
+        if self.tls_cert is not None and (self.plain_http or self.insecure):
+            other = "insecure" if self.insecure else "plain_http"
+            raise InvalidConfig(f"tls_cert and {other} contradict each other: leave one out")
         return self
 
 
@@ -278,6 +335,9 @@ class TrainerSettings(Settings):
     Repeat it as --allow-code."""
     state_dir: Path
     """Folder of the trainer's state, one per client; trainer-CLIENT in fedplcc-state if not set."""
+    join_file: Path | None = None
+    """File with the invitation by which a trainer without an identity joins when it starts. FEDPLCC_JOIN, which is the
+    invitation itself, goes before it."""
     metrics_port: OptionalPort = 0
     """Port of /metrics."""
     health_port: OptionalPort = None
@@ -307,13 +367,19 @@ class TrainerSettings(Settings):
         return values
 
 
-def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> _Kind:
+def load(
+    kind: type[_Kind],
+    flags: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
+) -> _Kind:
     """Read a process's settings.
 
     Args:
         kind: Settings class of the process.
         flags: Values from the command line by field; None or an empty list means not given.
         file: TOML file with a table for the process.
+        first: Called with the values that were given, before they are completed and validated.
 
     Raises:
         InvalidConfig: With every problem: field, value and range.
@@ -324,6 +390,7 @@ def load(kind: type[_Kind], flags: Mapping[str, Any] | None = None, file: Path |
     if unknown:
         raise InvalidConfig(f"{file}: unknown key {kind.table}.{unknown[0]}; known: {', '.join(kind.model_fields)}")
     values = {**from_file, **EnvSettingsSource(kind)(), **given}
+    first(values)
     try:
         return kind(**kind.completed(values))
     except ValidationError as error:
@@ -343,7 +410,11 @@ def _sentence(kind: type[Settings], problem: ErrorDetails) -> str:
 
 
 def from_command_line(
-    kind: type[_Kind], program: str, description: str, arguments: Sequence[str] | None = None
+    kind: type[_Kind],
+    program: str,
+    description: str,
+    arguments: Sequence[str] | None = None,
+    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
 ) -> _Kind:
     """Read a process's settings with a flag for every field, for `python -m ...`; `--config` names a file.
 
@@ -368,7 +439,7 @@ def from_command_line(
             parser.add_argument(flag, help=shown, metavar=name.upper())
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
-    return load(kind, flags, file)
+    return load(kind, flags, file, first)
 
 
 def is_hidden(field: FieldInfo) -> bool:
@@ -387,10 +458,11 @@ def run_from_command_line(
     program: str,
     description: str,
     arguments: Sequence[str] | None = None,
+    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
 ) -> int:
     """Run a process with the settings of its command line; returns its exit code, or 2 after a sentence on stderr."""
     try:
-        settings = from_command_line(kind, program, description, arguments)
+        settings = from_command_line(kind, program, description, arguments, first)
     except InvalidConfig as error:
         print(f"{program}: {error.detail}", file=sys.stderr)
         return EXIT_CONFIG
@@ -434,6 +506,11 @@ def confine_ray_to_loopback() -> None:
     # Despite its name, a value of 0 makes Ray on Linux listen on loopback, as it does on the systems in the name.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
+def invitation_in_environment() -> str:
+    """Return the invitation in the environment; empty if there is none."""
+    return os.environ.get(INVITATION, "")
 
 
 def environment_without_settings() -> dict[str, str]:

@@ -24,8 +24,8 @@ def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidConfig: The identity cannot be read, is none of a client, or of another client than the one given.
     """
-    folder = _folder(values)
-    if folder is None:
+    folder = own_folder(values)
+    if not (folder / IDENTITY_FILE).exists():
         return dict(values)
     held = Credentials.load(folder / IDENTITY_FILE)
     if held.identity.role is not Role.CLIENT:
@@ -40,18 +40,17 @@ def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**{setting: value for setting, value in known.items() if value}, **values}
 
 
-def _folder(values: Mapping[str, Any]) -> Path | None:
-    """The folder with the identity: the state directory that was given; else the client's, or the one of `fedplcc join`."""
+def own_folder(values: Mapping[str, Any]) -> Path:
+    """Return the folder for a trainer's identity: its state directory, the client's, or the one of `fedplcc join`."""
     client = values.get("client")
     if values.get("state_dir"):
-        folders = [Path(values["state_dir"])]
-    elif isinstance(client, str):
-        own = STATE / f"trainer-{client}"
-        # In plain text nobody shows an identity: who joined here meanwhile must not move the client's state.
-        folders = [own] if _is_on(values.get("insecure")) else [own, JOINED]
-    else:
-        folders = [JOINED]
-    return next((folder for folder in folders if (folder / IDENTITY_FILE).exists()), None)
+        return Path(values["state_dir"])
+    if not isinstance(client, str):
+        return JOINED
+    own = STATE / f"trainer-{client}"
+    # In plain text nobody shows an identity: who joined here meanwhile must not move the client's state.
+    is_joined = not _is_on(values.get("insecure")) and (JOINED / IDENTITY_FILE).exists()
+    return JOINED if is_joined and not (own / IDENTITY_FILE).exists() else own
 
 
 def _is_on(value: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -23,8 +23,12 @@ class Caller(Document):
     """End of the key; none where it has no end."""
     federation: str
     """Id of the federation; empty where no keys are asked for."""
+    transport: Literal["http", "https"]
+    """How this request came to the gateway; what a listed proxy says counts."""
     is_insecure: bool
     """Whether anyone who reaches the gateway may do everything."""
+    is_exposed: bool
+    """Whether that is so, and other machines reach the gateway or its aggregator."""
 
 
 class ConsoleSessionRequest(Document):

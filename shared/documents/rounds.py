@@ -55,14 +55,15 @@ class RoundMetrics(Document):
     model_config = ConfigDict(extra="allow")
 
     round: int
-    accuracy: dict[str, float | None]
+    accuracy: dict[str, float | None] | None
     """Fraction of correct test samples by domain, with "mean" and "worst"; null without a report. Of the global model
-    unless `accuracy_of` is "local"."""
+    unless `accuracy_of` is "local". Null as a whole if the run's configuration does not evaluate the round."""
     accuracy_of: str | None = None
     """"local" if `accuracy` is that of the clients' own models: the run shares no model, and its global model stays the
     first one. Else null."""
     accuracy_local: dict[str, float | None] | None = None
-    """As `accuracy`, of the clients' own models, each on its client's test set; null without own models."""
+    """As `accuracy`, of the clients' own models, each on its client's test set; null without own models, and if the round is
+    not evaluated."""
     loss: dict[str, float]
     """Mean training loss by term."""
     prototypes: PrototypeCounts

@@ -24,6 +24,8 @@ from shared.identity.names import Identity, Role
 
 AGGREGATOR_DNS = "aggregator.fedplcc"
 """DNS name of every aggregator's certificate: members check this name, whatever address they dial."""
+GATEWAY_DNS = "gateway.fedplcc"
+"""DNS name of every gateway's certificate: commands check this name, whatever address they dial."""
 BEGUN_S = 2 * 3600.0
 """Age of a new certificate, so that clocks that are an hour apart do no harm."""
 ROOT_S = 3653 * 86400.0
@@ -32,6 +34,10 @@ MAX_REQUEST_BYTES = 4 << 10
 """Largest request for a certificate; one for P-256 has about 200 bytes."""
 MAX_CERTIFICATE_BYTES = 8 << 10
 """Largest certificate in DER or PEM."""
+MAX_KEY_BYTES = 4 << 10
+"""Largest key in PEM; one of P-256 has about 240 bytes."""
+MAX_ROOTS = 4
+"""Most roots of a federation: two while they are rotated."""
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -50,6 +56,8 @@ def key_from_pem(pem: bytes) -> ec.EllipticCurvePrivateKey:
     Raises:
         MalformedRequest: It is no P-256 key.
     """
+    if len(pem) > MAX_KEY_BYTES:
+        raise MalformedRequest(f"a key has {len(pem)} bytes; {MAX_KEY_BYTES} are the limit")
     try:
         key = load_pem_private_key(pem, None)
     except (ValueError, TypeError) as error:
@@ -170,6 +178,22 @@ def load_certificate(data: bytes) -> x509.Certificate:
         raise MalformedRequest("this is no certificate in PEM or DER") from error
 
 
+def load_roots(roots_pem: bytes) -> list[x509.Certificate]:
+    """Read the roots of a federation in PEM.
+
+    Raises:
+        MalformedRequest: There are none, too many, or something else.
+    """
+    if len(roots_pem) <= MAX_ROOTS * MAX_CERTIFICATE_BYTES:
+        try:
+            roots = x509.load_pem_x509_certificates(roots_pem)
+        except ValueError as error:
+            raise MalformedRequest("these are no roots in PEM") from error
+        if len(roots) <= MAX_ROOTS:
+            return roots
+    raise MalformedRequest(f"a federation has at most {MAX_ROOTS} roots")
+
+
 def serial_of(certificate: x509.Certificate) -> str:
     """Return a certificate's serial number in hexadecimal."""
     return f"{certificate.serial_number:x}"
@@ -191,6 +215,15 @@ def identity_of(certificate: x509.Certificate) -> Identity:
     return Identity.parse(uris[0])
 
 
+def serves_as(certificate: x509.Certificate, dns_name: str) -> bool:
+    """Whether a certificate has this DNS name."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return dns_name in names.get_values_for_type(x509.DNSName)
+
+
 def check_chain(chain_pem: bytes, roots_pem: bytes, now: float) -> x509.Certificate:
     """Return the certificate at the beginning of a chain, if one of the roots issued it and it holds now.
 
@@ -200,14 +233,14 @@ def check_chain(chain_pem: bytes, roots_pem: bytes, now: float) -> x509.Certific
         now: Seconds since the epoch.
 
     Raises:
-        Unauthenticated: Another authority issued it, it has not begun, or it is itself an authority.
+        Unauthenticated: The authority of another federation issued it, it has not begun, or it is itself an authority.
         CertificateExpired: It has ended.
         MalformedRequest: It is no certificate of a member.
     """
     certificate = load_certificate(chain_pem)
     identity = identity_of(certificate)
-    issuer = issuer_of(certificate, x509.load_pem_x509_certificates(roots_pem))
-    if issuer is None:
+    issuer = issuer_of(certificate, load_roots(roots_pem))
+    if issuer is None or identity.federation != federation_of(issuer):
         raise Unauthenticated("the certificate was issued by another authority")
     if not _is_leaf(certificate):
         raise Unauthenticated("the certificate is one of an authority")

@@ -13,6 +13,8 @@ from shared.errors import InvalidConfig
 VERSION = 1
 MAX_TEXT = 1024
 """Most characters of a line."""
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,32})?\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}")
+"""HOST:PORT, or [IPV6]:PORT; no name in DNS is longer."""
 SECRET_BYTES = 32
 _ID_BYTES, _SHA256_BYTES, _CRC_BYTES = 8, 32, 4
 _FIXED = _SHA256_BYTES + _ID_BYTES + SECRET_BYTES
@@ -31,6 +33,9 @@ class InvitationCode:
     secret: bytes
     """32 bytes."""
 
+    def __post_init__(self) -> None:
+        require_address(self.address)
+
     @property
     def text(self) -> str:
         """The line: a version, then all of it with a checksum."""
@@ -46,7 +51,7 @@ class InvitationCode:
             InvalidConfig: It is no invitation, one of another version, or was typed or copied wrongly.
         """
         line = "".join(text[: 2 * MAX_TEXT].split())
-        found = re.fullmatch(r"fedplcc(\d{1,3})_([A-Za-z0-9_-]+)", line)
+        found = re.fullmatch(r"fedplcc([1-9][0-9]{0,2})_([A-Za-z0-9_-]+)", line)
         if found is None or len(line) > MAX_TEXT:
             raise InvalidConfig("this is no invitation; it is one line that begins with fedplcc1_")
         if int(found[1]) != VERSION:
@@ -66,6 +71,16 @@ class InvitationCode:
             )
         except ValueError as error:
             raise InvalidConfig("the invitation was typed or copied wrongly: letters are missing or changed") from error
+
+
+def require_address(address: str) -> None:
+    """Refuse what cannot be the address in an invitation.
+
+    Raises:
+        InvalidConfig: It is none, or a longer one than the line has room for.
+    """
+    if ADDRESS.fullmatch(address) is None:
+        raise InvalidConfig(f"{address[:100]!r} cannot be the address of an invitation: write HOST:PORT")
 
 
 def _checksum(data: bytes) -> bytes:

@@ -19,6 +19,8 @@ class Principal:
     """Name in the certificate."""
     serial: str = ""
     """Serial number of the certificate in hexadecimal."""
+    ends_at: float = 0.0
+    """End of the certificate in seconds since the epoch; 0 without one."""
     key_id: str = ""
     """Id of the key; empty without one."""
     scopes: frozenset[Scope] = frozenset()

@@ -88,6 +88,12 @@ class Ops(Protocol):
     def log(self, x: Array) -> Array:
         """Natural logarithm, elementwise."""
 
+    def exp(self, x: Array) -> Array:
+        """Exponential, elementwise."""
+
+    def is_class(self, labels_B: Array, num_classes: int) -> Array:
+        """Mask `[B, M]` that holds at each sample's own class alone."""
+
     def logsumexp(self, x: Array, where: Array | None = None) -> Array:
         """Log of the sum of exp over the entries where the mask holds; 0, with zero gradient, for a row with none.
 
@@ -142,6 +148,8 @@ class ClientStep:
     total_rounds: int
     reference_features: Mapping[str, Array] = field(default_factory=dict)
     """Features `[B, D]` of the same images under the method's reference models, by name, as constants."""
+    reference_logits: Mapping[str, Array] = field(default_factory=dict)
+    """Logits `[B, M]` of the same images under the method's reference models, by name, as constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +228,7 @@ class Method:
         next_client_state: `(end, config) -> state`: what the client keeps for its next participation, once this update is
             committed; nothing where it is empty. None where the method's clients keep nothing.
         reference_models: `(received, state, config) -> models by name`: frozen models under which the loss wants the
-            features of every mini-batch too, in evaluation mode. None where it wants none.
+            features and logits of every mini-batch too, in evaluation mode. None where it wants none.
         start_model: `(received, state, config) -> model` from which the client trains, where that may be another than the
             received one; None from it for the received one.
         local_model: `(received, state, config) -> model` of the client's own that it evaluates beside the global one, or in
@@ -258,6 +266,15 @@ class Method:
     def keeps_client_state(self) -> bool:
         """Whether an update depends on state that the client kept from its previous one."""
         return self.next_client_state is not None
+
+    @property
+    def needs_earlier_round(self) -> bool:
+        """Whether the method's own terms are left out in a client's first round, which is then FedAvg's.
+
+        They need prototypes, or a model that the client kept. A method whose reference models are made of the received model
+        alone acts at once.
+        """
+        return self.has_prototypes or (self.keeps_client_state and self.reference_models is not None)
 
     @property
     def has_prototypes(self) -> bool:

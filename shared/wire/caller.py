@@ -7,6 +7,7 @@ stream ends, with the reason, once its caller could not open it any more.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -20,8 +21,10 @@ from shared.errors import (
     Forbidden,
     IdentityMismatch,
     KeyInvalid,
+    ResourceExhausted,
     RoleForbidden,
     ScopeMissing,
+    TooManyCalls,
     Unauthenticated,
 )
 from shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, key_invalid, roles_of
@@ -29,6 +32,7 @@ from shared.identity.certificates import check_chain, identity_of, serial_of
 from shared.identity.names import Role
 from shared.identity.principals import ANYONE, NOBODY, OWNER, Principal, current_principal
 from shared.wire.call_logs import Call
+from shared.wire.token_buckets import TokenBuckets
 
 KEY_METADATA = "fedplcc-key"
 """Metadata key of a person's or a program's key, which a gateway passes on."""
@@ -36,6 +40,12 @@ MAX_KNOWN = 4096
 """Most certificates whose checks are kept; another one displaces the one that was used longest ago."""
 LOOK_S = 1.0
 """Time between two looks at the roots and at the callers of open streams; a revocation is looked at at once."""
+BURST_S = 10.0
+"""Calls that may come at once, in seconds of the rate."""
+MOST_CALLS_PER_S = 1e6
+"""A rate that nobody reaches."""
+UNCOUNTED = frozenset({"/fedplcc.v1.RoundService/Heartbeat", "/fedplcc.v1.AdminService/RenewCertificate"})
+"""Calls by which a member stays one: they are answered whatever else it does."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -96,6 +106,7 @@ class Callers:
         certificates: Certificates | None,
         keys: Keys | None = None,
         *,
+        calls_per_s: float = MOST_CALLS_PER_S,
         refused: Callable[[Principal, Call, FedplccError], None] = ignore,
         steady: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
@@ -105,12 +116,14 @@ class Callers:
         Args:
             certificates: Roots and revocations; None where plain text is served and anyone may call anything.
             keys: Keys that gateways pass on; none is valid if None.
-            refused: Told of each call that is refused for what its caller is or may; quick.
+            calls_per_s: Calls a second of one certificate or key; ten times as many may come at once.
+            refused: Told of each call that is refused for what its caller is, may or has used up; quick.
             steady: The steady clock, in seconds.
             clock: The wall clock, in seconds since the epoch.
         """
         self._certificates, self._keys, self._refused = certificates, keys, refused
         self._steady, self._clock = steady, clock
+        self._calls_per_s, self._buckets = calls_per_s, TokenBuckets(calls_per_s, BURST_S * calls_per_s, steady)
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._latest: OrderedDict[tuple[Role | None, str], float] = OrderedDict()
         self._roots_pem = b""
@@ -138,6 +151,7 @@ class Callers:
 
         Raises:
             CertificateExpired, CertificateRevoked, RoleForbidden, KeyInvalid, ScopeMissing: The caller may not make it.
+            TooManyCalls: It has made too many.
         """
         address = call.peer.rpartition(":")[0]
         is_open = call.method[1:].rpartition("/")[0] not in ROLES_OF_SERVICE
@@ -161,6 +175,8 @@ class Callers:
         current_principal.set(principal)
         if not is_open:
             _require_allowed(principal, call.method)
+        if certificate is not None and call.method not in UNCOUNTED:
+            self._count(principal)
         if not (call.is_request_stream or call.is_response_stream) or (certificate is None and not key):
             return None
         task = asyncio.current_task()
@@ -176,8 +192,17 @@ class Callers:
 
     def note(self, call: Call, error: FedplccError | None) -> None:
         """Note the end of a call, of which a refusal of its caller is told on."""
-        if isinstance(error, (Unauthenticated, Forbidden)):
+        if isinstance(error, (Unauthenticated, Forbidden, ResourceExhausted)):
             self._refused(current_principal.get(), call, error)
+
+    def _count(self, principal: Principal) -> None:
+        wait_s = self._buckets.take(principal.caller)
+        if wait_s:
+            wait = max(1, math.ceil(wait_s))
+            raise TooManyCalls(
+                f"{principal.caller} makes more than {self._calls_per_s:g} calls a second; try again in {wait} s",
+                retry_after_s=wait,
+            )
 
     def _certificate(self, context: Any) -> _Known:
         """Return the checked certificate of the connection."""
@@ -199,9 +224,9 @@ class Callers:
         now = self._clock()
         certificate = check_chain(pem, roots, now)
         identity = identity_of(certificate)
-        principal = Principal(role=identity.role, name=identity.name, serial=serial_of(certificate))
-        rest_s = certificate.not_valid_after_utc.timestamp() - now
-        return _Known(principal, roots, self._steady() + rest_s)
+        ends_at = certificate.not_valid_after_utc.timestamp()
+        principal = Principal(role=identity.role, name=identity.name, serial=serial_of(certificate), ends_at=ends_at)
+        return _Known(principal, roots, self._steady() + ends_at - now)
 
     def _require_holds(self, certificate: _Known, *, is_open: bool = False) -> None:
         """Refuse an ended or revoked certificate.

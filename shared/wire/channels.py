@@ -87,7 +87,10 @@ def open_channel(
     Raises:
         InvalidConfig: No such address, or plain text off loopback without `insecure`.
     """
-    target, options = _target(address, insecure or tls is not None), _options(tls, http_proxy, keepalive_s)
+    target, options = (
+        _target(address, insecure or tls is not None),
+        channel_options(tls is not None, http_proxy, keepalive_s),
+    )
     channel = (
         grpc.insecure_channel(target, options=options)
         if tls is None
@@ -109,15 +112,25 @@ def open_aio_channel(
     Raises:
         InvalidConfig: No such address, or plain text off loopback without `insecure`.
     """
-    target, options = _target(address, insecure or tls is not None), _options(tls, http_proxy, keepalive_s)
+    target, options = (
+        _target(address, insecure or tls is not None),
+        channel_options(tls is not None, http_proxy, keepalive_s),
+    )
     if tls is None:
         return grpc.aio.insecure_channel(target, options=options)
     return grpc.aio.secure_channel(target, tls.credentials(), options=options)
 
 
-def _options(tls: ClientTls | None, http_proxy: str, keepalive_s: float) -> list[tuple[str, int | str]]:
+def channel_options(
+    is_tls: bool, http_proxy: str = "", keepalive_s: float = KEEPALIVE_S
+) -> list[tuple[str, int | str]]:
+    """Return gRPC's options of a channel; see `open_channel`.
+
+    Raises:
+        InvalidConfig: `http_proxy` is no address.
+    """
     options: list[tuple[str, int | str]] = [*with_keepalive(CHANNEL_OPTIONS, keepalive_s)]
-    if tls is not None:
+    if is_tls:
         # One name whatever address is dialled: network address translation, tunnels and moves need no new certificate.
         options.append(("grpc.ssl_target_name_override", AGGREGATOR_DNS))
     if http_proxy:

@@ -6,7 +6,6 @@ trusts that certificate alone: who ends TLS on the way learns no secret.
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,36 +13,45 @@ from typing import Any
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shared.errors import AggregatorUnavailable, PinMismatch, TlsFailed, Unauthenticated
+from shared.errors import AggregatorUnavailable, MalformedRequest, PinMismatch, TlsFailed, Unauthenticated
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
 from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from shared.identity.certificates import AGGREGATOR_DNS, key_from_pem, key_to_pem, request_for
+from shared.identity.certificates import (
+    AGGREGATOR_DNS,
+    issuer_of,
+    key_from_pem,
+    key_to_pem,
+    load_certificate,
+    load_roots,
+    request_for,
+)
 from shared.identity.credentials import Credentials
 from shared.identity.invitation_codes import InvitationCode
 from shared.identity.recovery import sign_recovery
 from shared.wire.addresses import join_address, split_address
-from shared.wire.channels import CHANNEL_OPTIONS
+from shared.wire.channels import channel_options
+from shared.wire.dialling import ProxyRefused, dialled
 from shared.wire.statuses import translated
 
 CALL_S = 20.0
 """Longest wait for an answer."""
-MAX_ROOTS = 4
-"""Most roots that an answer may bring."""
 
 
-def join(code: InvitationCode, key: ec.EllipticCurvePrivateKey, *, timeout_s: float = CALL_S) -> Credentials:
+def join(
+    code: InvitationCode, key: ec.EllipticCurvePrivateKey, *, http_proxy: str = "", timeout_s: float = CALL_S
+) -> Credentials:
     """Return the credentials that an invitation gives; the same key again gets the same certificate.
 
     Args:
         code: The invitation.
         key: A key of this site, which does not leave it.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         timeout_s: Longest wait for each answer.
 
     Raises:
@@ -52,9 +60,12 @@ def join(code: InvitationCode, key: ec.EllipticCurvePrivateKey, *, timeout_s: fl
         TlsFailed, AggregatorUnavailable, Unavailable: Nobody answers, or no TLS.
         Unauthenticated: The answer is no certificate of this key.
     """
-    served = served_certificate(code.address, timeout_s=timeout_s)
+    served = served_certificate(code.address, http_proxy, timeout_s=timeout_s)
     require_pin(served, code.certificate_sha256, code.address)
-    with _enrol_stub(code.address, served.public_bytes(Encoding.PEM)) as stub, translated(code.address):
+    with (
+        _enrol_stub(code.address, served.public_bytes(Encoding.PEM), http_proxy) as stub,
+        translated(code.address),
+    ):
         request = enrol_pb2.EnrolRequest(
             invitation_id=code.invitation_id, secret=code.secret, certificate_request=request_for(key)
         )
@@ -64,12 +75,15 @@ def join(code: InvitationCode, key: ec.EllipticCurvePrivateKey, *, timeout_s: fl
     return issued_credentials(issued, key, domain=issued.domain, address=address, enrolment=code.address)
 
 
-def recover(held: Credentials, key: ec.EllipticCurvePrivateKey, *, timeout_s: float = CALL_S) -> Credentials:
+def recover(
+    held: Credentials, key: ec.EllipticCurvePrivateKey, *, http_proxy: str = "", timeout_s: float = CALL_S
+) -> Credentials:
     """Return credentials for a new key in place of those that have ended.
 
     Args:
         held: The credentials.
         key: The new key.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         timeout_s: Longest wait for each answer.
 
     Raises:
@@ -80,7 +94,7 @@ def recover(held: Credentials, key: ec.EllipticCurvePrivateKey, *, timeout_s: fl
     """
     certificate = x509.load_pem_x509_certificate(held.chain_pem).public_bytes(Encoding.DER)
     request, address = request_for(key), held.enrolment
-    with _enrol_stub(address, held.roots_pem) as stub, translated(address):
+    with _enrol_stub(address, held.roots_pem, http_proxy) as stub, translated(address):
         begun = stub.BeginRecovery(enrol_pb2.BeginRecoveryRequest(certificate=certificate), timeout=timeout_s)
         signature = sign_recovery(key_from_pem(held.key_pem), begun.challenge, request)
         finished = enrol_pb2.FinishRecoveryRequest(
@@ -94,7 +108,12 @@ def recover(held: Credentials, key: ec.EllipticCurvePrivateKey, *, timeout_s: fl
 
 
 def renew(
-    held: Credentials, key: ec.EllipticCurvePrivateKey, address: str, *, timeout_s: float = CALL_S
+    held: Credentials,
+    key: ec.EllipticCurvePrivateKey,
+    address: str,
+    *,
+    http_proxy: str = "",
+    timeout_s: float = CALL_S,
 ) -> Credentials:
     """Return credentials for a new key in place of those that still hold.
 
@@ -102,6 +121,7 @@ def renew(
         held: The credentials.
         key: The new key.
         address: HOST:PORT of the services that demand certificates.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         timeout_s: Longest wait for the answer.
 
     Raises:
@@ -111,29 +131,31 @@ def renew(
         Unauthenticated: The answer is no certificate of this key.
     """
     credentials = grpc.ssl_channel_credentials(held.roots_pem, held.key_pem, held.chain_pem)
-    with _channel(address, credentials) as channel, translated(address):
+    with _channel(address, credentials, http_proxy) as channel, translated(address):
         request = admin_pb2.RenewCertificateRequest(certificate_request=request_for(key))
         issued = admin_grpc.AdminServiceStub(channel).RenewCertificate(request, timeout=timeout_s).issued
     return renewed_credentials(issued, key, held)
 
 
-def served_certificate(address: str, *, timeout_s: float = CALL_S) -> x509.Certificate:
+def served_certificate(address: str, http_proxy: str = "", *, timeout_s: float = CALL_S) -> x509.Certificate:
     """Return the certificate that is served at HOST:PORT, whoever issued it. Nothing but the handshake is sent.
 
     Raises:
         InvalidConfig: It is no address.
         AggregatorUnavailable: Nobody answers.
-        TlsFailed: What answers does not speak TLS.
+        TlsFailed: What answers does not speak TLS, or the proxy opens no tunnel.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
     try:
         with (
-            socket.create_connection(split_address(address, "address"), timeout=timeout_s) as connection,
+            dialled(address, http_proxy, timeout_s) as connection,
             context.wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secured,
         ):
             data = secured.getpeercert(binary_form=True)
+    except ProxyRefused as error:
+        raise TlsFailed(str(error)) from error
     except ssl.SSLError as error:
         raise TlsFailed(f"what answers at {address} does not speak TLS; is it the port of invitations?") from error
     except OSError as error:
@@ -177,11 +199,10 @@ def issued_credentials(
         Unauthenticated: It is no certificate for this key, or of none of the roots that came with it.
     """
     try:
-        leaf = x509.load_pem_x509_certificate(issued.chain_pem.encode())
-        roots = x509.load_pem_x509_certificates(issued.roots_pem.encode())
-    except ValueError as error:
+        leaf, roots = load_certificate(issued.chain_pem.encode()), load_roots(issued.roots_pem.encode())
+    except MalformedRequest as error:
         raise Unauthenticated("the answer is no certificate") from error
-    if leaf.public_key() != key.public_key() or len(roots) > MAX_ROOTS or not any(_is_of(leaf, root) for root in roots):
+    if leaf.public_key() != key.public_key() or issuer_of(leaf, roots) is None:
         raise Unauthenticated("the answer is no certificate for this key, or of another federation")
     return Credentials(
         key_pem=key_to_pem(key),
@@ -208,23 +229,15 @@ def renewed_credentials(
 
 
 @contextmanager
-def _enrol_stub(address: str, trusted_pem: bytes) -> Iterator[Any]:
+def _enrol_stub(address: str, trusted_pem: bytes, http_proxy: str) -> Iterator[Any]:
     """Yield EnrolService at HOST:PORT, which must show one of these certificates or one issued by them."""
-    with _channel(address, grpc.ssl_channel_credentials(trusted_pem)) as channel:
+    with _channel(address, grpc.ssl_channel_credentials(trusted_pem), http_proxy) as channel:
         yield enrol_grpc.EnrolServiceStub(channel)
 
 
-def _channel(address: str, credentials: grpc.ChannelCredentials) -> grpc.Channel:
-    options = (*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", AGGREGATOR_DNS))
+def _channel(address: str, credentials: grpc.ChannelCredentials, http_proxy: str) -> grpc.Channel:
+    options = channel_options(is_tls=True, http_proxy=http_proxy)
     return grpc.secure_channel(join_address(*split_address(address, "address")), credentials, options=options)
-
-
-def _is_of(leaf: x509.Certificate, root: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(root)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _printable(name: str) -> str:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shared.errors import CertificateRevoked, FedplccError, MalformedRequest
+from shared.errors import AggregatorUnavailable, CertificateRevoked, FedplccError, MalformedRequest
 from shared.identity.certificates import BEGUN_S, key_from_pem, key_to_pem, new_key
 from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
 from shared.process import disk
 from shared.process.log import get_logger
 from shared.wire.enrolment import recover, renew
+from shared.wire.tls_trouble import TlsTrouble
 
 NEXT_KEY_FILE = "identity-next.pem"
 """File in a member's state directory: a key for which a certificate was or will be asked."""
@@ -77,6 +78,7 @@ class Renewal:
         address: str,
         on_renewed: Callable[[Credentials], None] = lambda _credentials: None,
         *,
+        http_proxy: str = "",
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -86,6 +88,7 @@ class Renewal:
             folder: The member's state directory.
             address: HOST:PORT of the aggregator; the one in the credentials if empty.
             on_renewed: Called from the thread with the new credentials, which are on the disk then.
+            http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
             clock: Seconds since the epoch.
             rng: Source of the jitter.
 
@@ -94,7 +97,8 @@ class Renewal:
         """
         self.held = Credentials.load(folder / IDENTITY_FILE)
         """Those of the moment."""
-        self._folder, self._address = folder, address or self.held.address
+        self._folder, self._address, self._http_proxy = folder, address or self.held.address, http_proxy
+        self._trouble = TlsTrouble(self._address, lambda: self.held, http_proxy=http_proxy)
         self._on_renewed, self._clock, self._rng = on_renewed, clock, rng or random.Random()  # nosec B311 # no secret
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
@@ -119,7 +123,8 @@ class Renewal:
             log.error("certificate_revoked", detail=error.detail)
             return None
         except FedplccError as error:
-            log.warning("not_renewed", reason=error.reason, detail=error.detail, seconds_left=round(left))
+            why = self._trouble.explained(error) if isinstance(error, AggregatorUnavailable) else error
+            log.warning("not_renewed", reason=why.reason, detail=why.detail, seconds_left=round(left))
         except OSError as error:
             log.error("not_renewed", detail=disk.why_unusable(self._folder, error), seconds_left=round(left))
         else:
@@ -137,13 +142,13 @@ class Renewal:
         key = next_key(self._folder, self.held)
         if not has_ended:
             try:
-                return renew(self.held, key, self._address)
+                return renew(self.held, key, self._address, http_proxy=self._http_proxy)
             except CertificateRevoked:
                 raise
             except FedplccError as error:
                 # A refused handshake tells nothing: this clock may be behind, and the certificate past its end.
                 log.debug("not_renewed", reason=error.reason, detail=error.detail)
-        return recover(self.held, key)
+        return recover(self.held, key, http_proxy=self._http_proxy)
 
     def _jittered(self, seconds: float) -> float:
         return seconds * (1 - JITTER * self._rng.random())

@@ -6,8 +6,6 @@ its clock, and at what answers at the address.
 
 from __future__ import annotations
 
-import os
-import socket
 import ssl
 import threading
 import time
@@ -16,12 +14,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from shared.errors import AggregatorUnavailable, TlsFailed
-from shared.identity.certificates import AGGREGATOR_DNS
+from shared.identity.certificates import AGGREGATOR_DNS, issuer_of
 from shared.wire.addresses import split_address
+from shared.wire.dialling import ProxyRefused, dialled
 from shared.wire.enrolment_clock import time_at
+from shared.wire.ssl_pairs import load_pair
 from shared.wire.tls import HeldCertificate
 
 STEP_S = 3.0
@@ -30,8 +29,6 @@ LOOK_AGAIN_S = 10.0
 """Time for which a found cause is given again before it is looked for anew."""
 SKEW_S = 3600.0
 """Least error of the own clock that is named as the cause: certificates begin two hours before they are issued."""
-CONNECT_BYTES = 8 << 10
-"""Most bytes of a proxy's answer to CONNECT."""
 
 
 class TlsTrouble:
@@ -113,34 +110,18 @@ def speaks_tls(address: str) -> bool:
         return False
 
 
-class ProxyRefused(OSError):
-    """The HTTP proxy opens no tunnel."""
-
-
-def dialled(address: str, http_proxy: str = "") -> socket.socket:
-    """Return a TCP connection to HOST:PORT, through an HTTP proxy if one is named.
-
-    Raises:
-        ProxyRefused: The proxy opens no tunnel.
-        OSError: Nobody answers.
-    """
-    connection = socket.create_connection(split_address(http_proxy or address), STEP_S)
-    if http_proxy:
-        try:
-            connection.sendall(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
-            answer = b""
-            while b"\r\n\r\n" not in answer and len(answer) < CONNECT_BYTES:
-                part = connection.recv(1)  # not one byte of what follows is read here
-                if not part:
-                    break
-                answer += part
-            status = answer.partition(b"\r\n")[0].decode("ascii", "replace")
-            if status.split(" ")[1:2] != ["200"]:
-                raise ProxyRefused(f"the HTTP proxy {http_proxy} opens no tunnel to {address}: {status[:100]!r}")
-        except BaseException:
-            connection.close()
-            raise
-    return connection
+def certificate_at(address: str) -> x509.Certificate | None:
+    """Return the certificate that is shown at HOST:PORT, unchecked; None where nobody shows one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    host, _ = split_address(address)
+    try:
+        with dialled(address) as connection, context.wrap_socket(connection, server_hostname=host) as secure:
+            shown = secure.getpeercert(binary_form=True)
+        return None if shown is None else x509.load_der_x509_certificate(shown)
+    except (OSError, ValueError):
+        return None
 
 
 def _context() -> ssl.SSLContext:
@@ -161,7 +142,7 @@ def _handshake_trouble(address: str, error: ssl.SSLError) -> str:
 def _certificate_trouble(
     address: str, shown: x509.Certificate, roots: list[x509.Certificate], now: float
 ) -> str | None:
-    if not _is_issued(shown, roots):
+    if issuer_of(shown, roots) is None:
         issuer = shown.issuer.rfc4514_string()[:200] or "an unnamed issuer"
         return f"TLS is intercepted by {issuer}; ask for an exception for {address}"
     if not shown.not_valid_before_utc.timestamp() <= now <= shown.not_valid_after_utc.timestamp():
@@ -173,18 +154,10 @@ def _certificate_trouble(
     return None
 
 
-def _is_issued(shown: x509.Certificate, roots: list[x509.Certificate]) -> bool:
-    for root in roots:
-        with suppress(ValueError, TypeError, InvalidSignature):
-            shown.verify_directly_issued_by(root)
-            return True
-    return False
-
-
 def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None:
     """Return what the server says to the own certificate; in TLS 1.3 it says it after the handshake."""
     context = _context()
-    _load(context, held)
+    load_pair(context, held.key_pem, held.chain_pem)
     try:
         with (
             dialled(address, http_proxy) as connection,
@@ -199,23 +172,12 @@ def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None
         pass
     # gRPC's servers say no reason: they end the connection.
     own = x509.load_pem_x509_certificates(held.chain_pem)[0]
-    if not _is_issued(own, x509.load_pem_x509_certificates(held.roots_pem)):
+    if issuer_of(own, x509.load_pem_x509_certificates(held.roots_pem)) is None:
         return f"the aggregator at {address} does not take this side's certificate: another federation issued it"
     return (
         f"the aggregator at {address} does not take this side's certificate: its clock is wrong, or it dropped the root "
         "that issued it; join again"
     )
-
-
-def _load(context: ssl.SSLContext, held: HeldCertificate) -> None:
-    """Give a context the own certificate. The ssl module reads it from a file only, so the file is one in memory."""
-    file = os.memfd_create("certificate")
-    try:
-        with open(file, "wb", closefd=False) as out:
-            out.write(held.key_pem + b"\n" + held.chain_pem)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
-    finally:
-        os.close(file)
 
 
 def _clock_trouble(enrolment: str, roots: list[x509.Certificate], http_proxy: str, now: float) -> str | None:
@@ -227,7 +189,7 @@ def _clock_trouble(enrolment: str, roots: list[x509.Certificate], http_proxy: st
         _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
     ):
         shown = secure.getpeercert(binary_form=True)
-        if shown is not None and _is_issued(x509.load_der_x509_certificate(shown), roots):
+        if shown is not None and issuer_of(x509.load_der_x509_certificate(shown), roots) is not None:
             ahead_s = now - time_at(secure)
             if abs(ahead_s) >= SKEW_S:
                 way = "ahead of" if ahead_s > 0 else "behind"

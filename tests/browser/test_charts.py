@@ -153,6 +153,14 @@ def test_the_worst_domain_is_named_and_drawn_heaviest(page: Console) -> None:
     )
 
 
+def test_rounds_that_were_not_evaluated_are_left_out_of_the_curve(page: Console) -> None:
+    between = [{**a_round(number), "accuracy": None} for number in (2, 4)]
+    rounds = [a_round(1, ann=0.25), between[0], a_round(3, ann=0.5), between[1]]
+    expect(shown(page, "charts/accuracy.js", rounds)).to_contain_text("50.0 % in round 3.")
+    assert page.call("charts/accuracy.js", "accuracySeries", rounds, "accuracy")["rounds"] == [1, 3]
+    expect(shown(page, "charts/accuracy.js", between)).to_contain_text("No round has been evaluated yet.")
+
+
 def test_the_accuracy_of_clients_own_models_is_shown_where_there_is_one(page: Console) -> None:
     both = [{**each, "accuracy_local": each["accuracy"] | {"ann": 0.125}} for each in THREE]
     section = shown(page, "charts/accuracy.js", both)

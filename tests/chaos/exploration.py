@@ -326,6 +326,7 @@ class Explorer:
             connected=sorted(here),
             quorum=lambda _run: small.quorum,
             fails=small.fails,
+            evaluates=True,
             commit=lambda run: machine.commit_round(run, results_json="{}", timings_json="{}", now=0.0),
         )
         states = [before, run]

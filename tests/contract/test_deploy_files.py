@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fedplcc.command.join import VARIABLE as JOIN_VARIABLE
+from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
+from aggregator.identity.gateway_invitation import GATEWAY_FILE
 from shared.config.run import parse_federation
 from shared.config.settings import (
+    INVITATION,
     AggregatorSettings,
     GatewaySettings,
     Settings,
@@ -26,19 +28,23 @@ from shared.config.settings import (
     from_command_line,
 )
 from tests.support import ROOT
+from tests.support.hosts.compose import DEPLOY, VARIABLE, compose, interpolated
 from tests.support.hosts.dockerfile import Image, read_plan
 from tests.support.records import deploy_guide
 from tests.support.records.deploy_guide import AGGREGATOR_HOST, INSTALL
 
-DEPLOY = ROOT / "deploy"
 KINDS: dict[str, type[Settings]] = {
     "aggregator": AggregatorSettings,
     "gateway": GatewaySettings,
     "trainer": TrainerSettings,
 }
 DOCKERFILES = {"fedplcc-aggregator": "Dockerfile.aggregator", "fedplcc-trainer": "Dockerfile.trainer"}
-MUST_BE_SET = {"FEDPLCC_AGGREGATOR": "192.0.2.10:50051", "FEDPLCC_CLIENT": "south"}
-"""Variables without which compose.trainer.yaml does not start."""
+ONE_SHOT = ("command", "invitations")
+"""Services of compose.yaml that end by themselves."""
+JOIN_FOLDER = "/var/lib/fedplcc-join"
+"""Folder of invitations in both images."""
+KNOWN_FROM_IDENTITY = {"trainer": ("--client", "south")}
+"""What a joined service is not told."""
 COMPOSE_FILES = ("compose.yaml", "compose.trainer.yaml")
 UNITS = {
     "fedplcc-aggregator.service": "aggregator.env",
@@ -60,34 +66,16 @@ def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 # Compose
 
 
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<operator>:[-?])(?P<rest>[^}]*))?\}")
-
-
-def interpolated(text: str, given: Mapping[str, str]) -> str:
-    """As Compose fills in `${NAME}`, `${NAME:-default}` and `${NAME:?what is missing}`."""
-
-    def value(found: re.Match[str]) -> str:
-        name, operator, rest = found["name"], found["operator"], found["rest"]
-        if given.get(name):
-            return given[name]
-        assert operator == ":-", f"{name} {rest}"
-        return str(rest)
-
-    return _VARIABLE.sub(value, text)
-
-
-@cache
-def compose(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(interpolated((DEPLOY / name).read_text(), MUST_BE_SET))
-    return document
-
-
 def services() -> list[tuple[str, str, dict[str, Any]]]:
     return [(file, name, service) for file in COMPOSE_FILES for name, service in compose(file)["services"].items()]
 
 
+def lasting() -> list[tuple[str, str, dict[str, Any]]]:
+    return [each for each in services() if each[1] not in ONE_SHOT]
+
+
 def ours() -> list[tuple[str, str, dict[str, Any]]]:
-    return [each for each in services() if each[2]["image"] in DOCKERFILES]
+    return [each for each in lasting() if each[2]["image"] in DOCKERFILES]
 
 
 @cache
@@ -101,7 +89,7 @@ def settings_of(service: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any
         if name.startswith("FEDPLCC_"):
             monkeypatch.setenv(name, str(value))
     package, *flags = service["command"]
-    return from_command_line(KINDS[package], package, "", flags)
+    return from_command_line(KINDS[package], package, "", [*KNOWN_FROM_IDENTITY.get(package, ()), *flags])
 
 
 def exposed(name: str) -> set[int]:
@@ -120,12 +108,12 @@ def port_numbers(settings: Any) -> set[int]:
 
 @pytest.mark.parametrize(("file", "name", "service"), services(), ids=label)
 def test_every_service_of_compose_is_hardened_watched_and_kept(file: str, name: str, service: dict[str, Any]) -> None:
-    assert service["restart"] == "unless-stopped"
+    assert service["restart"] == ("no" if name in ONE_SHOT else "unless-stopped")
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
-    assert service["healthcheck"]["test"][0] == "CMD"
+    assert name in ONE_SHOT or service["healthcheck"]["test"][0] == "CMD"
     user = image(service["image"]).user if service["image"] in DOCKERFILES else service["user"]
     assert user.partition(":")[0] not in ("", "0", "root")
     assert not re.search(r":latest$", service["image"])
@@ -136,8 +124,11 @@ def test_compose_names_only_what_is_there(file: str) -> None:
     document = compose(file)
     for service in document["services"].values():
         for other, condition in service.get("depends_on", {}).items():
-            assert condition == {"condition": "service_healthy"}
-            assert "healthcheck" in document["services"][other]
+            if other in ONE_SHOT:
+                assert condition == {"condition": "service_completed_successfully"}
+            else:
+                assert condition == {"condition": "service_healthy"}
+                assert "healthcheck" in document["services"][other]
         for mount in service.get("volumes", ()):
             source = mount["source"] if isinstance(mount, dict) else mount.split(":")[0]
             if source.startswith("./"):
@@ -164,33 +155,71 @@ def test_what_compose_starts_is_understood_and_fits_its_image(
     file: str, name: str, service: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, built = settings_of(service, monkeypatch), image(service["image"])
-    assert settings.insecure is True
+    assert settings.insecure is False
     targets = {
         mount["target"] if isinstance(mount, dict) else mount.split(":")[1] for mount in service.get("volumes", ())
     }
     package = service["command"][0]
-    if package == "gateway":
-        assert targets == set()
-    else:
-        assert str(settings.state_dir) in targets
-        assert str(settings.state_dir) in built.volumes
+    assert str(settings.state_dir) in targets
+    assert str(settings.state_dir) in built.volumes
     if package == "trainer":
         assert settings.data == "folder:/data"
         assert "/data" in targets
-        assert settings.client == (
-            MUST_BE_SET["FEDPLCC_CLIENT"] if file == "compose.trainer.yaml" else name.removeprefix("trainer-")
-        )
+        assert file == "compose.trainer.yaml" or settings.client == name.removeprefix("trainer-")
         assert "ports" not in service, "nothing dials a trainer"
     else:
         assert settings.host == "0.0.0.0"
     published = {int(port.rpartition(":")[2]) for port in service.get("ports", ())}
     assert published <= port_numbers(settings) & exposed(service["image"])
-    address = service["healthcheck"]["test"][-1].removeprefix("http://")
+    address = service["healthcheck"]["test"][-1]
     assert service["healthcheck"]["test"][1:-1] == ["fedplcc", "health"]
-    assert address == f"127.0.0.1:{settings.health_port if package == 'trainer' else settings.port}"
-    if package != "aggregator" and file == "compose.yaml":
+    at = f"http://127.0.0.1:{settings.port}" if package == "gateway" else f"127.0.0.1:{settings.health_port}"
+    assert address == at
+    if package == "gateway":
         aggregator = settings_of(compose(file)["services"]["aggregator"], monkeypatch)
         assert settings.aggregator == f"aggregator:{aggregator.port}"
+        assert settings.plain_http, "its port is published on loopback alone"
+
+
+def mounts(service: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Named volumes of a service: where each is seen, and how."""
+    named = [mount.split(":") for mount in service.get("volumes", ()) if isinstance(mount, str)]
+    return {name: (target, "".join(how) or "rw") for name, target, *how in named}
+
+
+def test_invitations_reach_the_gateway_and_the_trainers_and_nobody_else_sees_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = compose("compose.yaml")["services"]
+    seen = {
+        name: {volume for volume in mounts(service) if volume.startswith("join-")} for name, service in found.items()
+    }
+    gateway, trainers = {"join-gateway"}, {"join-trainers"}
+    assert {name: volumes for name, volumes in seen.items() if volumes} == {
+        "aggregator": gateway,
+        "gateway": gateway,
+        "invitations": trainers,
+        "trainer-north": trainers,
+        "trainer-south": trainers,
+    }
+    read_only = {name for name, service in found.items() if (JOIN_FOLDER, "ro") in mounts(service).values()}
+    assert read_only == {"gateway", "trainer-north", "trainer-south"}
+    written = settings_of(found["aggregator"], monkeypatch).gateway_join_file
+    assert written == settings_of(found["gateway"], monkeypatch).join_file
+    assert str(written.parent) == JOIN_FOLDER
+    for name in ("north", "south"):
+        file = settings_of(found[f"trainer-{name}"], monkeypatch).join_file
+        assert str(file) == f"{JOIN_FOLDER}/{name}.join"
+    (script,) = found["invitations"]["command"]
+    assert "for name in north south;" in script
+    assert f"file={JOIN_FOLDER}/$name.join" in script
+
+
+def test_the_federation_s_keys_are_seen_by_the_aggregator_and_its_administration_alone() -> None:
+    found = compose("compose.yaml")["services"]
+    assert {name for name, service in found.items() if "aggregator" in mounts(service)} == {"aggregator", *ONE_SHOT}
+    for name in ONE_SHOT:
+        assert mounts(found[name])["aggregator"] == mounts(found["aggregator"])["aggregator"], "the socket's path"
 
 
 def test_everything_is_published_on_loopback_unless_somebody_names_an_address() -> None:
@@ -198,18 +227,15 @@ def test_everything_is_published_on_loopback_unless_somebody_names_an_address() 
     assert sorted(ports) == [
         "127.0.0.1:3000:3000",
         "127.0.0.1:50051:50051",
+        "127.0.0.1:50053:50053",
         "127.0.0.1:8080:8080",
         "127.0.0.1:9090:9090",
     ]
     public = interpolated((DEPLOY / "compose.yaml").read_text(), {"FEDPLCC_ADDRESS": "192.0.2.10"})
-    assert yaml.safe_load(public)["services"]["aggregator"]["ports"] == ["192.0.2.10:50051:50051"]
-
-
-def test_a_trainer_that_lacks_its_aggregator_or_its_name_says_which() -> None:
-    text = (DEPLOY / "compose.trainer.yaml").read_text()
-    for name in MUST_BE_SET:
-        with pytest.raises(AssertionError, match=rf"{name} is .*, for instance {MUST_BE_SET[name]}"):
-            interpolated(text, {other: "x" for other in MUST_BE_SET if other != name})
+    assert yaml.safe_load(public)["services"]["aggregator"]["ports"] == [
+        "192.0.2.10:50051:50051",
+        "192.0.2.10:50053:50053",
+    ]
 
 
 def test_the_gpu_file_adds_to_the_trainer_alone() -> None:
@@ -226,7 +252,7 @@ def test_docker_compose_accepts_the_files() -> None:
     for files in (["compose.yaml"], ["compose.trainer.yaml"], ["compose.trainer.yaml", "compose.gpu.yaml"]):
         flags = [flag for file in files for flag in ("-f", str(DEPLOY / file))]
         done = subprocess.run(
-            [*command, *flags, "config", "--quiet"], env={**os.environ, **MUST_BE_SET}, capture_output=True, text=True
+            [*command, *flags, "config", "--quiet"], env=dict(os.environ), capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
 
@@ -314,8 +340,8 @@ def test_a_unit_starts_with_its_environment_file(unit: str, monkeypatch: pytest.
     name = UNITS[unit].replace(".env", "-south.env") if "@" in unit else UNITS[unit]
     assert lines["EnvironmentFile"] == f"/etc/fedplcc/{name}"
     assert name in deploy_guide.GUIDE.read_text()
-    if unit != "fedplcc-gateway.service":
-        assert str(settings.state_dir) == f"/var/lib/{lines['StateDirectory']}" == lines["WorkingDirectory"]
+    assert settings.insecure is False
+    assert str(settings.state_dir) == f"/var/lib/{lines['StateDirectory']}" == lines["WorkingDirectory"]
     assert lines["User"] == lines["Group"] == (DEPLOY / "systemd/fedplcc.sysusers").read_text().split()[1]
 
 
@@ -325,7 +351,17 @@ def test_an_environment_file_names_only_settings_that_there_are(file: str) -> No
     kind = KINDS[file.removesuffix(".env")]
     named = re.findall(r"^#?FEDPLCC_(\w+)=", text, re.MULTILINE)
     assert named
-    assert {name.lower() for name in named} <= kind.model_fields.keys()
+    known = kind.model_fields.keys() | {INVITATION.removeprefix("FEDPLCC_").lower()}
+    assert {name.lower() for name in named} <= known
+
+
+def test_the_units_of_one_host_find_each_other_s_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        aggregator = unit_settings("fedplcc-aggregator.service", patch)
+    gateway = unit_settings("fedplcc-gateway.service", monkeypatch)
+    assert gateway.join_file == aggregator.state_dir / GATEWAY_FILE
+    hidden = dict(unit_lines("fedplcc-gateway.service"))["InaccessiblePaths"]
+    assert hidden == f"-{aggregator.state_dir / IDENTITY_FOLDER}", "the gateway cannot issue certificates"
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -365,14 +401,14 @@ def guide() -> str:
     return deploy_guide.GUIDE.read_text()
 
 
-def test_two_hosts_take_at_most_five_commands() -> None:
+def test_two_hosts_take_at_most_eight_commands() -> None:
     by_hand = [
         line for block in deploy_guide.blocks(section="Without containers") for line in block.lines if block.marks
     ]
     in_containers = [line for block in deploy_guide.blocks(section="With containers") for line in block.lines]
     # The last one of each fetches the results of what runs by then.
-    assert len(by_hand[:-1]) <= 5
-    assert len(in_containers[:-1]) <= 5
+    assert len(by_hand[:-1]) <= 8
+    assert len(in_containers[:-1]) <= 8
     assert "fetch" in by_hand[-1]
     assert "fetch" in in_containers[-1]
 
@@ -394,13 +430,14 @@ def test_the_services_that_the_guide_starts_understand_their_flags() -> None:
     started = services_that_the_guide_starts()
     assert {package for package, *_flags in started} == set(KINDS)
     for package, *flags in started:
-        from_command_line(KINDS[package], package, "", [flag.replace('"$(hostname)"', "south") for flag in flags])
+        named = [flag.replace('"$(hostname)"', "south") for flag in flags]
+        from_command_line(KINDS[package], package, "", [*KNOWN_FROM_IDENTITY.get(package, ()), *named])
 
 
 def test_every_variable_that_is_written_somewhere_is_read_somewhere() -> None:
     settings = {f"FEDPLCC_{name.upper()}" for kind in KINDS.values() for name in kind.model_fields}
-    of_compose = {found["name"] for file in COMPOSE_FILES for found in _VARIABLE.finditer((DEPLOY / file).read_text())}
-    of_grafana, of_commands = {"FEDPLCC_PROMETHEUS"}, {JOIN_VARIABLE}
+    of_compose = {found["name"] for file in COMPOSE_FILES for found in VARIABLE.finditer((DEPLOY / file).read_text())}
+    of_grafana, of_commands = {"FEDPLCC_PROMETHEUS"}, {INVITATION, "FEDPLCC_INVITE_ADDRESS"}
     for path in sorted(
         path for path in DEPLOY.rglob("*") if path.suffix in (".md", ".yaml", ".yml", ".env", ".service")
     ):

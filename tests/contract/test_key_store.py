@@ -60,9 +60,20 @@ def test_keys_that_hold_are_listed_newest_first(store: Store) -> None:
 def test_ended_keys_are_forgotten(store: Store) -> None:
     save(store, a_key(), a_key("0b", expires_at=30.0))
     with store.transaction() as transaction:
-        transaction.forget_ended_keys(25.0)
+        transaction.forget_ended_keys(25.0, 25.0, 10)
     assert store.find_key("0a") is None
     assert store.find_key("0b") is not None
+
+
+def test_only_the_newest_of_ended_and_revoked_keys_are_kept(store: Store) -> None:
+    ended = [a_key(f"e{number}", created_at=float(number), expires_at=50.0) for number in range(4)]
+    revoked = [a_key(f"f{number}", created_at=10.0 + number, revoked_at=20.0) for number in range(4)]
+    save(store, a_key("0a", created_at=0.0, expires_at=90.0), *ended, *revoked)
+    with store.transaction() as transaction:
+        transaction.forget_ended_keys(60.0, 0.0, 5)
+    kept = [key.key_id for key in (*ended, *revoked) if store.find_key(key.key_id) is not None]
+    assert kept == ["e3", "f0", "f1", "f2", "f3"]
+    assert store.find_key("0a") is not None, "it is the oldest, but it holds"
 
 
 def test_a_changed_row_of_a_key_is_noticed(store: Store) -> None:

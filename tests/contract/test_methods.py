@@ -82,8 +82,7 @@ class TestRecord:
 
     @every_method
     def test_what_needs_a_client_s_state_comes_with_a_state(self, method: Method) -> None:
-        needs = (method.reference_models, method.start_model, method.local_model)
-        assert method.keeps_client_state or needs == (None, None, None)
+        assert method.keeps_client_state or (method.start_model, method.local_model) == (None, None)
 
     @every_method
     def test_a_method_can_be_fedavg_or_says_why_it_cannot(self, method: Method) -> None:
@@ -115,6 +114,7 @@ FIRST_RELEASES: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"averaging": "weighted"},
     "fedprox": {"averaging": "weighted", "mu": 0.01},
     "moon": {"averaging": "weighted", "mu": 1.0, "tau": 0.5},
+    "fedntd": {"averaging": "weighted", "beta": 1.0, "tau": 1.0},
     "fedproto": {"averaging": "weighted", "lambda1": 1.0, "proto_avg": "plain", "share_model": True},
     "fpl": {
         "averaging": "weighted",
@@ -245,7 +245,7 @@ class TestClientLoss:
         step = on_numpy(*mid_run(setting, config=setting.neutral))
         assert setting.method.client_loss(step, setting.neutral) == fedavg.client_loss(step, fedavg.Config())
 
-    @of_settings(lambda setting: setting.method.has_prototypes or setting.method.reference_models is not None)
+    @of_settings(lambda setting: setting.method.needs_earlier_round)
     def test_a_client_s_first_round_has_fedavgs_terms(self, setting: Setting) -> None:
         step = on_numpy(*mid_run(setting, is_first_time=True))
         assert setting.method.client_loss(step, setting.config) == fedavg.client_loss(step, fedavg.Config())
@@ -262,7 +262,10 @@ class TestClientLoss:
         point, base = mid_run(setting)
         point = {**point, **a_point(features, NUM_CLASSES)}
         references = dict.fromkeys(base.references, features)
-        base = replace(base, labels_B=np.arange(len(features)) % NUM_CLASSES, references=references)
+        # Their logits are as awkward, and of other samples: a teacher who is of another mind.
+        logits = dict.fromkeys(base.reference_logits, np.roll(point["logits"], 1, axis=0))
+        labels_B = np.arange(len(features)) % NUM_CLASSES
+        base = replace(base, labels_B=labels_B, references=references, reference_logits=logits)
         for what, prototypes in awkward_sets().items():
             situation = replace(base, prototypes=prototypes if setting.method.has_prototypes else None)
             for name, term in setting.method.client_loss(on_numpy(point, situation), setting.config).items():
@@ -293,6 +296,7 @@ class TestClientLoss:
             situation,
             labels_B=np.asarray(situation.labels_B)[order],
             references={name: rows[order] for name, rows in situation.references.items()},
+            reference_logits={name: rows[order] for name, rows in situation.reference_logits.items()},
         )
         left = values(setting.method.client_loss, setting.config, point, situation)
         right = values(setting.method.client_loss, setting.config, turned, shuffled)

@@ -1,7 +1,7 @@
-"""Both Dockerfiles built step by step, and one federation of containers out of the two images on a network of their own.
+"""Both Dockerfiles built step by step, and the federation of deploy/compose.yaml out of the two images on its own network.
 
 There is no container engine: tests/support/hosts/dockerfile.py reads the files, tests/support/hosts/debian_root.py does
-what they say.
+what they say. Commands, variables and volumes of the containers are those of compose.yaml and compose.trainer.yaml.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
+from tests.support.hosts.compose import compose
 from tests.support.hosts.debian_root import Built, Container, Disk, FromHost, build, need_debian_roots
 from tests.support.hosts.dockerfile import Context, read_plan
 from tests.support.hosts.namespaces import Host, Network, need_namespaces
@@ -29,8 +30,9 @@ from trainer.reproducibility.environment import PACKAGES
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 AGGREGATOR, GATEWAY, LAPTOP = "192.0.2.10", "192.0.2.11", "192.0.2.50"
-TRAINERS = dict(zip(tiny_federation.CLIENTS, ("192.0.2.21", "192.0.2.22"), strict=True))
-GATEWAY_URL = f"http://{GATEWAY}:8080"
+TRAINERS = {"north": "192.0.2.21", "south": "192.0.2.22"}
+DATA = dict(zip(TRAINERS, tiny_federation.CLIENTS, strict=True))
+"""Whose pictures each client has."""
 UID = "10001"
 VERSIONS = {found.name: found.version for found in metadata.distributions() if found.name in PACKAGES}
 """What decides a model's bytes, as it is installed here, where the simulation runs that containers are compared with."""
@@ -82,39 +84,72 @@ def values(folder: Path) -> dict[str, Any]:
     data = folder / "data"
     data.mkdir()
     tiny_federation.write_data(data)
-    return tiny_federation.document(data, data={"image_size": 16}, training={"local_steps": 40}, run={"rounds": 2})
+    run = {"rounds": 2, "clients": list(TRAINERS)}
+    values = tiny_federation.document(data, data={"image_size": 16}, training={"local_steps": 40}, run=run)
+    return values | {"clients": {client: {"data": f"npz:{data / name}.npz"} for client, name in DATA.items()}}
 
 
 class Federation:
-    """The containers, and a person's laptop beside them."""
+    """The services of compose.yaml, north by its file and south as on a host of its own, and what a person types."""
 
     def __init__(self, images: dict[str, Built], network: dict[str, Host], folder: Path) -> None:
-        self.laptop, self.folder = network[LAPTOP], folder
-        # The image's own command, with its environment only.
-        self.aggregator = Container(
-            "aggregator",
-            images["aggregator"],
-            network[AGGREGATOR],
-            folder,
-            (),
-            environment={"FEDPLCC_INSECURE": "true"},
-        )
-        # Another command of the same image, with flags.
-        arguments = ("gateway", "--insecure", "--aggregator", f"{AGGREGATOR}:50051")
-        self.gateway = Container("gateway", images["aggregator"], network[GATEWAY], folder, arguments)
+        self.folder, self._images, self._network = folder, images, network
+        self._hosts_file = folder / "hosts"
+        self._hosts_file.write_text(f"127.0.0.1 localhost\n{AGGREGATOR} aggregator\n")
+        self.aggregator = self._service("compose.yaml", "aggregator", AGGREGATOR)
+        self.gateway = self._service("compose.yaml", "gateway", GATEWAY)
         self.trainers = {
-            client: Container(
-                f"trainer-{client}",
-                images["trainer"],
-                network[address],
-                folder,
-                ("trainer", "--insecure", "--aggregator", f"{AGGREGATOR}:50051", "--client", client),
-                data={"/data": folder / "data"},
-                environment={"FEDPLCC_DATA": f"npz:/data/{client}.npz", "FEDPLCC_DEVICE": "cpu"},
-            )
-            for client, address in TRAINERS.items()
+            "north": self._trainer("compose.yaml", "trainer-north", "north"),
+            "south": self._trainer("compose.trainer.yaml", "trainer", "south"),
         }
         self.containers = [self.aggregator, self.gateway, *self.trainers.values()]
+
+    def _trainer(self, file: str, service: str, client: str, arguments: tuple[str, ...] = ()) -> Container:
+        environment = {"FEDPLCC_DATA": f"npz:/data/{DATA[client]}.npz", "FEDPLCC_DEVICE": "cpu"}
+        found = compose(file)["services"][service]
+        command = [each for each in found["command"] if not each.startswith(("--data", "--device"))]
+        return self._container(file, service, TRAINERS[client], arguments or command, environment)
+
+    def _service(self, file: str, service: str, address: str, arguments: tuple[str, ...] = ()) -> Container:
+        command = compose(file)["services"][service].get("command", ())
+        return self._container(file, service, address, arguments or command, {})
+
+    def _container(
+        self, file: str, service: str, address: str, arguments: Sequence[str], environment: dict[str, str]
+    ) -> Container:
+        """A container as the file describes it; where it mounts data of the host, the pictures are."""
+        found = compose(file)["services"][service]
+        mounts = found.get("volumes", ())
+        project = compose(file)["name"]
+        data = {each["target"]: self.folder / "data" for each in mounts if isinstance(each, dict)}
+        return Container(
+            f"{project}-{service}",
+            self._images[found["image"].removeprefix("fedplcc-")],
+            self._network[address],
+            self.folder,
+            arguments,
+            data=data | {"/etc/hosts": self._hosts_file},
+            environment={name: str(value) for name, value in found.get("environment", {}).items()} | environment,
+            volumes=[f"{project}_{each}" for each in mounts if isinstance(each, str)],
+            entrypoint=found.get("entrypoint"),
+        )
+
+    def type(self, *arguments: str, given: str = "") -> str:
+        """What `docker compose run --rm -T command ...` prints."""
+        container = self._container("compose.yaml", "command", GATEWAY, arguments, {})
+        done = container.run(given, timeout_s=WAIT_S)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def invite_the_trainers_of_this_machine(self) -> None:
+        """What `docker compose up` does when the aggregator is healthy."""
+        done = self._service("compose.yaml", "invitations", AGGREGATOR).run()
+        assert done.returncode == 0, done.stderr
+
+    def join(self, client: str, invitation: str) -> None:
+        """What the owner of a site types: `docker compose -f deploy/compose.trainer.yaml run --rm trainer join`."""
+        done = self._trainer("compose.trainer.yaml", "trainer", client, ("join",)).run(invitation)
+        assert done.returncode == 0, done.stderr
 
     def end(self) -> None:
         for container in self.containers:
@@ -122,14 +157,6 @@ class Federation:
 
     def await_health(self, container: Container, *codes: int) -> None:
         eventually(lambda: container.check_health() in codes, f"{container.name}: health is one of {codes}", WAIT_S)
-
-    def run_command(self, *arguments: str) -> str:
-        """What `fedplcc run ...` on the laptop prints."""
-        command = [sys.executable, "-m", "fedplcc", "run", *arguments, "--gateway", GATEWAY_URL, "--insecure"]
-        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-        done = self.laptop.run(command, cwd=self.folder, env=environment, timeout_s=WAIT_S)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 @pytest.fixture
@@ -149,6 +176,13 @@ def python(container: Container, program: str) -> str:
     return done.stdout.strip()
 
 
+OWN_FOLDERS = {
+    True: {"var/lib/fedplcc": 0o750, "var/lib/fedplcc-join": 0o700, "home/fedplcc": 0o700},
+    False: {"var/lib/fedplcc": 0o750, "var/lib/fedplcc-join": 0o700},
+}
+"""Folders for volumes, with their modes: of the aggregator's image, and of the trainer's."""
+
+
 def test_the_aggregators_image_has_no_torch_and_both_are_owned_by_root_but_for_the_volume(
     images: dict[str, Built],
 ) -> None:
@@ -164,9 +198,12 @@ def test_the_aggregators_image_has_no_torch_and_both_are_owned_by_root_but_for_t
         volume = (built.root / "var/lib/fedplcc").stat()
         assert (volume.st_uid, volume.st_gid, volume.st_mode & 0o777) == (int(UID), int(UID), 0o750)
         found = subprocess.run(["find", str(built.root), "-uid", UID], capture_output=True, text=True, check=True)
-        assert found.stdout.split() == [str(built.root / "var/lib/fedplcc")], (
-            "the service can change no file of its image"
-        )
+        own = {str(built.root / folder): mode for folder, mode in OWN_FOLDERS[built is images["aggregator"]].items()}
+        assert set(found.stdout.split()) == own.keys(), "the service can change no file of its image"
+        for path, mode in own.items():
+            assert Path(path).is_dir()
+            assert Path(path).stat().st_mode & 0o777 == mode
+            assert not any(Path(path).iterdir())
         assert sorted(built.root.glob("var/cache/pip/**/*")) == [], "no cache is left in the image"
 
 
@@ -181,7 +218,30 @@ def test_a_federation_of_containers_survives_restarts_and_ends_in_the_bytes_of_t
     reference = folder / "reference"
     simulated(values, reference)
 
-    # Whoever comes first waits for the others, and is unhealthy meanwhile.
+    # A gateway waits for its invitation; a trainer without one ends with a sentence, and its engine starts it again.
+    federation.gateway.start()
+    federation.await_health(federation.gateway, DOES_NOT_SERVE)
+    federation.trainers["north"].start()
+    assert federation.trainers["north"].wait(WAIT_S) == 2
+    assert "there is no certificate in /var/lib/fedplcc" in federation.trainers["north"].log()
+    federation.aggregator.start()
+    federation.await_health(federation.aggregator, SERVES)
+    for _again in range(2):  # every `up` starts it
+        federation.invite_the_trainers_of_this_machine()
+    federation.await_health(federation.gateway, SERVES)
+    federation.type("login")
+    federation.join("south", federation.type("invite", "south", "--address", "aggregator"))
+    federation.trainers["north"].start()
+    federation.await_health(federation.trainers["north"], SERVES)
+    assert [line.split()[:2] for line in federation.type("client", "list").splitlines()] == [
+        ["client", "north"],
+        ["client", "south"],
+        ["gateway", "gateway"],
+    ]
+    for container in (federation.gateway, federation.trainers["north"], federation.aggregator):
+        assert container.stop() == 0, container.name
+
+    # Of members, whoever comes first waits for the others, and is unhealthy meanwhile.
     early = [federation.gateway, *federation.trainers.values()]
     for container in early:
         container.start()
@@ -198,24 +258,24 @@ def test_a_federation_of_containers_survives_restarts_and_ends_in_the_bytes_of_t
         assert kernel["NSpid"].split()[-1] == "1", "signals reach the service itself"
     assert python(federation.aggregator, "from importlib.util import find_spec; print(find_spec('torch'))") == "None"
 
-    config = write_config(folder / "run.toml", values)
-    run_id = json.loads(federation.run_command("start", "--config", str(config), "--json"))["run_id"]
+    config = write_config(folder / "run.toml", values).read_text()
+    run_id = json.loads(federation.type("run", "start", "--config", "/dev/stdin", "--json", given=config))["run_id"]
 
     def status() -> dict[str, Any]:
-        run: dict[str, Any] = json.loads(federation.run_command("status", run_id, "--json"))
+        run: dict[str, Any] = json.loads(federation.type("run", "status", run_id, "--json"))
         return run
 
     eventually(lambda: status()["metrics"] is not None, "the first round is done", WAIT_S)
-    left = federation.trainers["left"]
+    south = federation.trainers["south"]
     assert federation.aggregator.stop() == 0
     federation.await_health(federation.gateway, DOES_NOT_SERVE)
-    federation.await_health(left, DOES_NOT_SERVE)
-    assert left.stop() == 0
-    left.start()
+    federation.await_health(south, DOES_NOT_SERVE)
+    assert south.stop() == 0
+    south.start()
     federation.aggregator.start()
     for container in federation.containers:
         federation.await_health(container, SERVES)
-    federation.run_command("watch", run_id)
+    federation.type("run", "watch", run_id)
     assert status()["status"] == "completed"
 
     assert federation.gateway.stop() == 0
@@ -223,18 +283,20 @@ def test_a_federation_of_containers_survives_restarts_and_ends_in_the_bytes_of_t
     federation.aggregator.start()
     federation.gateway.start()
     federation.await_health(federation.gateway, SERVES)
-    federation.run_command("fetch", run_id, "--out", str(folder / "result"))
-    assert hashed(folder / "result") == hashed(reference)
+    federation.type("run", "fetch", run_id, "--out", "/home/fedplcc/result")
+    person = federation.aggregator.volumes["/var/lib/fedplcc"].parent / "fedplcc_person"
+    assert hashed(person / "result") == hashed(reference)
     for container in (*early, federation.aggregator):
         assert container.stop() == 0, container.name
 
 
 LACKING: dict[str, tuple[str, tuple[str, ...], dict[str, str], int, str]] = {
-    "the gateway's consent": ("aggregator", ("gateway",), {}, 2, "--insecure is plain text without keys, for a trusted network"),
+    "a certificate of a trainer": ("trainer", ("trainer", "--client", "ann"), {}, 2, "there is no certificate in"),
+    "a whole invitation": ("trainer", ("trainer",), {"FEDPLCC_JOIN": "fedplcc1_"}, 2, "cannot join by FEDPLCC_JOIN"),
     "a client": ("trainer", ("trainer",), {}, 2, "client is missing; give --client or set FEDPLCC_CLIENT"),
     "a volume of its own user": (
         "aggregator",
-        ("aggregator", "--insecure"),
+        ("aggregator",),
         {},
         4,
         f"Permission denied; make it writable for user id {UID}, or choose another with --state-dir",

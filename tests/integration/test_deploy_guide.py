@@ -12,8 +12,9 @@ import os
 import re
 import shutil
 import sys
+import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ import pytest
 from PIL import Image
 
 from tests.support import ROOT
-from tests.support.federation.remote_runs import RUN_S, RemoteRuns
+from tests.support.federation.processes import TOLD, eventually
+from tests.support.federation.remote_runs import RUN_S, RemoteRuns, key_of
 from tests.support.federation.simulations import hashed, simulated
 from tests.support.hosts.namespaces import Host, Network, need_namespaces
-from tests.support.records.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, block, blocks
+from tests.support.records.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, INVITED, block, blocks
 
 pytestmark = pytest.mark.slow
 
@@ -42,36 +44,54 @@ class Person:
         network.add_switch("office", "192.0.2.1")
         self.hosts = {name: network.add_host(name, address, "office") for name, address in ADDRESSES.items()}
         self.hub = self.hosts["north"]
-        self.runs = RemoteRuns(self.hub, "http://127.0.0.1:8080")
+        self.invitations: dict[str, str] = {}
+        """The line for each host, as `fedplcc invite` printed it."""
         for name in self.hosts:
             shutil.copytree(ROOT / "deploy", self.clone(name) / "deploy")
 
     def clone(self, host: str) -> Path:
         return self.folder / host / "fedplcc"
 
-    def types(self, host: Host, commands: str, cwd: Path | None = None) -> str:
-        """Run commands in the clone on a host; what they print."""
+    @property
+    def runs(self) -> RemoteRuns:
+        """The gateway, with the key that `fedplcc login` kept."""
+        return RemoteRuns(self.hub, "http://127.0.0.1:8080", key_of(self.folder / ".config"))
+
+    def types(self, host: Host, commands: str, cwd: Path | None = None, given: str = "") -> str:
+        """Run commands in the clone on a host, which read what is given; what they print."""
         srv = self.folder / host.name / "srv"
         wrapped = ["unshare", "--uts", "--mount", "sh", "-c", AS_ON_THAT_HOST, "sh", host.name, str(srv), commands]
         environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder),
             "LANG": "C.UTF-8",
             "CUDA_VISIBLE_DEVICES": "",
         }
-        done = host.run(wrapped, cwd=cwd or self.clone(host.name), env=environment, timeout_s=RUN_S)
+        folder = cwd or self.clone(host.name)
+        done = host.run(wrapped, cwd=folder, env=environment, timeout_s=RUN_S, given=given)
         assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}{self.logs()}"
         return done.stdout
 
-    def follows(self, section: str) -> str:
-        """Type the section's blocks but the installation on the hosts that their marks name; what the last one prints."""
+    def follows(self, section: str, when_started: Callable[[], None] = lambda: None) -> str:
+        """Type the section's lines but the installation on the hosts that their marks name; what the last one prints.
+
+        `join` is given what `invite` printed for its host. Between the start of the run and the line that follows it,
+        `when_started` is called.
+        """
         said = ""
         for each in blocks(section=section):
             if INSTALL in each.marks or not each.marks:
                 continue
+            start, then_watch, watch = each.text.partition(" && fedplcc run watch")
             for host in self.hosts.values() if ALL_HOSTS in each.marks else [self.hub]:
-                said = self.types(host, each.text)
+                said = self.types(host, start, given=self.invitations[host.name] if INVITED in each.marks else "")
+            if then_watch:
+                when_started()
+                said = self.types(self.hub, f"fedplcc run watch{watch}")
+            if lines := re.findall(r"^fedplcc1_\S+$", said, re.MULTILINE):
+                self.invitations = dict(zip(self.hosts, lines, strict=True))
         return said
 
     def restores(self, kind: str, backup: str, run_id: str) -> dict[str, str]:
@@ -135,27 +155,42 @@ def expected(folder: Path, document: dict[str, Any], name: str) -> dict[str, str
     return hashed(folder / name)
 
 
-def test_two_hosts_are_a_federation_after_five_commands(person: Person) -> None:
+def test_two_hosts_are_a_federation_after_eight_commands(
+    person: Person, record_property: Callable[[str, object], None]
+) -> None:
     commands = [line for each in blocks(section="Without containers") for line in each.lines if each.marks]
-    assert len(commands) == 6, "five, and one that fetches the results"
-    said = person.follows("Without containers")
+    assert len(commands) == 9, "eight, and one that fetches the results"
+    begun = time.monotonic()
+
+    def first_round() -> None:
+        (run,) = person.runs.listed()
+        eventually(lambda: person.runs.get(run)["round"] > 1, "the first round is committed", RUN_S)
+        record_property(TOLD, f"{time.monotonic() - begun:.0f} s from installed to the first committed round over TLS")
+
+    said = person.follows("Without containers", first_round)
     first = person.clone("north") / "first"
     assert "metrics.jsonl" in said
     document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
     assert hashed(first) == expected(person.folder, document, "first-simulated")
     lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["accuracy"].keys() == {"north", "south", "mean", "worst"}
-    assert "serves" in person.follows("Is it well?")
+    assert "completed" in person.follows("Is it well?")
 
 
-def test_what_is_run_in_the_gateway_s_container_works_beside_a_gateway(person: Person) -> None:
+def test_what_is_run_in_a_container_works_beside_a_gateway(person: Person) -> None:
     lines = [line for each in blocks(section="With containers") for line in each.lines]
-    in_container = re.compile(r"^docker compose -f deploy/compose\.yaml exec (?:-T )?gateway ")
-    inner = [in_container.sub("", line) for line in lines if in_container.match(line)]
-    assert len(inner) == 3, "start, watch, fetch"
+    in_container = re.compile(r"^docker compose -f deploy/compose\.yaml run --rm (?:-T )?(--entrypoint sh )?command ")
+    inner = [in_container.sub(lambda found: "sh " if found[1] else "fedplcc ", line) for line in lines]
+    inner = [line for line in inner if line.startswith(("fedplcc", "sh"))]
+    assert [line.split()[1:3] for line in inner[:-1]] == [
+        ["login"],
+        ["invite", "south"],
+        ["run", "start"],
+        ["run", "watch"],
+    ]
     elsewhere = person.folder / "north" / "container"
     shutil.copytree(ROOT / "deploy", elsewhere / "deploy")
-    for line in inner:
+    for line in inner[2:]:
         person.types(person.hub, line, cwd=elsewhere)
     assert hashed(elsewhere / "first") == hashed(person.clone("north") / "first")
 
@@ -174,3 +209,41 @@ def test_a_run_goes_on_from_a_backup_of_its_middle_to_the_same_bytes(person: Per
 
     assert person.restores("restore", "aggregator-backup.tar", run_id) == undisturbed
     assert person.restores("online-restore", "online-backup", run_id) == undisturbed
+
+
+PLAIN_TEXT = {
+    "aggregator": "nohup fedplcc aggregator --host 0.0.0.0 --insecure >> aggregator.log 2>&1 &",
+    "gateway": "nohup fedplcc gateway --insecure >> gateway.log 2>&1 & "
+    "until fedplcc health http://127.0.0.1:8080; do sleep 1; done",
+    "trainer": "nohup fedplcc trainer --aggregator 192.0.2.10:50051 --insecure --client $(hostname) "
+    "--data folder:/srv/images >> trainer.log 2>&1 &",
+}
+"""How the guide started a federation before there were certificates."""
+
+
+def test_a_deployment_of_plain_text_goes_over_to_tls_in_the_middle_of_a_run(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    need_namespaces()
+    with Network() as network:
+        person = Person(tmp_path_factory.mktemp("upgrade"), network)
+        for name in ADDRESSES:
+            shutil.copytree(folder / name / "srv", person.folder / name / "srv")
+        try:
+            person.types(person.hub, PLAIN_TEXT["aggregator"])
+            person.types(person.hub, PLAIN_TEXT["gateway"])
+            for host in person.hosts.values():
+                person.types(host, PLAIN_TEXT["trainer"])
+            document = tomllib.loads((person.clone("north") / "deploy" / "first-run.toml").read_text())
+            document["run"] |= {"rounds": 4}
+            document["training"] |= {"local_steps": 50}
+            without_key = RemoteRuns(person.hub, "http://127.0.0.1:8080")
+            run_id = without_key.start(document)
+            without_key.wait(run_id, "running", 2)
+            for host in person.hosts.values():
+                host.kill_all()
+            person.follows("From plain text to TLS")
+            assert person.runs.end_of(run_id) == expected(person.folder, document, "upgraded-simulated")
+        finally:
+            for host in person.hosts.values():
+                host.kill_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -36,6 +37,7 @@ from shared.wire.enrolment import join, recover, served_certificate
 from shared.wire.statuses import translated
 from tests.support.identity.enrol_port import EnrolPort, TlsEndingProxy, company_certificate
 from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
+from tests.unit.shared.wire.test_http_proxy import proxy
 
 _REQUEST = request_for(new_key())
 NORTH = Identity(FEDERATION, Role.CLIENT, "north")
@@ -105,6 +107,29 @@ def test_a_proxy_that_steps_in_after_the_first_look_learns_no_secret(
         with pytest.raises(AggregatorUnavailable):
             join(port.invite(through=proxy.address), new_key(), timeout_s=5.0)
         assert not proxy.learned
+
+
+def test_a_site_joins_and_recovers_through_an_http_proxy(port: EnrolPort) -> None:
+    async def through() -> None:
+        async with proxy() as (http_proxy, asked):
+            joined = await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
+            assert joined.identity == NORTH
+            assert set(asked) == {port.address}
+            asked.clear()
+            recovered = await asyncio.to_thread(recover, joined, new_key(), http_proxy=http_proxy)
+            assert recovered.identity == NORTH
+            assert set(asked) == {port.address}
+
+    asyncio.run(through())
+
+
+def test_a_proxy_that_opens_no_tunnel_is_named(port: EnrolPort) -> None:
+    async def through() -> None:
+        async with proxy("407 Proxy Authentication Required") as (http_proxy, _):
+            with pytest.raises(TlsFailed, match=r"opens no tunnel to .* 407"):
+                await asyncio.to_thread(join, port.invite(), new_key(), http_proxy=http_proxy)
+
+    asyncio.run(through())
 
 
 def test_a_plain_port_and_a_closed_one_are_told_apart() -> None:

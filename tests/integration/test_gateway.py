@@ -175,6 +175,7 @@ def test_rounds_show_accuracy_by_domain_loss_prototypes_and_hashes(finished: tup
     assert metrics is not None
     assert last.model is not None
     assert last.prototypes is not None
+    assert metrics.accuracy is not None
     assert set(metrics.accuracy) == {"ann-domain", "bob-domain", "mean", "worst"}
     assert metrics.loss == {"ce": 1 / 3}
     assert metrics.prototypes.local == 12

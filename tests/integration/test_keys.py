@@ -78,6 +78,7 @@ def test_a_caller_learns_who_it_is(keyed: Keyed, http: httpx.Client) -> None:
     me = http.get("/v1/me", headers=headers).json()
     assert (me["caller"], me["label"], me["scopes"]) == (f"key:{key_id}", "a test", ["read", "metrics"])
     assert (me["federation"], me["is_insecure"]) == (keyed.authority.federation, False)
+    assert (me["transport"], me["is_exposed"]) == ("http", False)
 
 
 def test_commands_are_let_through_after_a_login(keyed: Keyed) -> None:
@@ -172,3 +173,64 @@ def test_no_secret_is_in_logs_processes_rest_or_the_database(keyed: Keyed, http:
     for secret in (text.split("_")[2], session.split("_")[2], code):
         for what, where in (("answers", answers), ("processes", processes), ("files and logs", kept)):
             assert secret not in where, what
+
+
+def session_of(keyed: Keyed, http: httpx.Client) -> None:
+    assert http.post("/v1/console/sessions", json={"code": keyed.code()}).status_code == 204
+
+
+def test_a_session_that_is_ended_is_revoked_and_its_cookie_goes(keyed: Keyed, http: httpx.Client) -> None:
+    session_of(keyed, http)
+    cookie = dict(http.cookies)
+    assert refusal(http.post("/v1/session/end")) == (403, "CROSS_ORIGIN")
+    answer = http.post("/v1/session/end", headers=ORIGIN)
+    assert answer.status_code == 204
+    assert "Max-Age=0" in answer.headers["set-cookie"]
+    assert not http.cookies
+    for name, value in cookie.items():
+        http.cookies.set(name, value)
+    assert refusal(http.get("/v1/me")) == (401, "KEY_INVALID")
+    assert refusal(http.post("/v1/session/end", headers=ORIGIN)) == (401, "KEY_INVALID")
+
+
+def test_the_streams_of_a_session_end_with_it_and_no_others(keyed: Keyed, http: httpx.Client, data: Path) -> None:
+    _, other = keyed.new_key("run")
+    document = tiny_federation.run_document(tiny_federation.document(data, run={"rounds": 2}))
+    created = http.post("/v1/runs", json=json.loads(document) if isinstance(document, str) else document, headers=other)
+    assert created.status_code == 202, created.text
+    events = f"/v1/runs/{created.json()['run_id']}/events"
+    accepts = {"Accept": "text/event-stream"}
+    session_of(keyed, http)
+    with (
+        httpx.Client(base_url=keyed.gateway_url, timeout=None, trust_env=False) as stranger,
+        stranger.stream("GET", events, headers={**other, **accepts}) as theirs,
+        http.stream("GET", events, headers=accepts) as ours,
+    ):
+        lines, others = ours.iter_lines(), theirs.iter_lines()
+        while not next(lines).startswith("event: "):
+            pass
+        assert http.post("/v1/session/end", headers=ORIGIN).status_code == 204
+        assert "KEY_INVALID" in "".join(lines)
+        assert stranger.post(f"/v1/runs/{created.json()['run_id']}/stop", headers=other).status_code == 200
+        assert "event: end" in list(others)
+
+
+def test_logout_revokes_the_kept_key_and_removes_it(keyed: Keyed, http: httpx.Client) -> None:
+    keyed.owner("login", "--gateway", keyed.gateway_url)
+    file = keyed.folder / "user" / "fedplcc" / "keys.json"
+    headers = {"Authorization": f"Bearer {json.loads(file.read_text())[keyed.gateway_url]}"}
+    assert http.get("/v1/runs", headers=headers).status_code == 200
+    done = keyed.command("logout", "--gateway", keyed.gateway_url)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(file.read_text()) == {}
+    assert refusal(http.get("/v1/runs", headers=headers)) == (401, "KEY_INVALID")
+    assert "there is no key" in keyed.command("logout", "--gateway", keyed.gateway_url).stderr
+
+
+def test_a_logout_that_reaches_nobody_says_how_the_key_is_revoked(keyed: Keyed) -> None:
+    nobody = "http://127.0.0.1:2"
+    keyed.owner("login", "--gateway", nobody)
+    done = keyed.command("logout", "--gateway", nobody)
+    assert done.returncode == 3
+    assert "fedplcc key revoke" in done.stderr
+    assert json.loads((keyed.folder / "user" / "fedplcc" / "keys.json").read_text()) == {}

@@ -18,7 +18,6 @@ import pytest
 from fedplcc.simulation import Observers, Simulation
 from shared.documents import Event
 from shared.gen.fedplcc.v1 import types_pb2
-from shared.methods import METHODS
 from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
@@ -39,9 +38,8 @@ ENDED = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED, types_pb2.
 
 every_setting = of_settings(lambda setting: not setting.hyper or setting.goes_another_way)
 every_method_with_a_neutral_setting = of_methods(lambda method: method.neutral is not None)
-every_method_that_needs_an_earlier_round = of_methods(
-    lambda method: method.has_prototypes or method.reference_models is not None
-)
+every_method_that_needs_an_earlier_round = of_methods(lambda method: method.needs_earlier_round)
+every_method_that_acts_at_once = of_methods(lambda method: method.name != "fedavg" and not method.needs_earlier_round)
 
 
 @dataclass(frozen=True)
@@ -185,6 +183,20 @@ def test_processes_give_the_bytes_of_the_simulation(
     assert tuple(lines) == undisturbed(setting.method.name, setting.hyper).lines
 
 
+def test_rounds_that_are_not_evaluated_train_the_same_simulated_and_as_processes(
+    data: Path, folder: Path, processes: RunControl, undisturbed: Undisturbed
+) -> None:
+    """FedCCL, whose clients evaluate a model of their own from their last committed update."""
+    values = {**document(data, "fedccl", {}), "evaluation": {"every": 2, "last": 1}}
+    outcome, often = simulated(values, folder), undisturbed("fedccl", {})
+    assert (outcome.models, outcome.model, outcome.prototypes) == (often.models, often.model, often.prototypes)
+    assert outcome.rounds[0]["accuracy"] is outcome.rounds[0]["accuracy_local"] is None
+    assert outcome.lines[1:] == often.lines[1:]
+    run_id = processes.create(tiny_federation.run_document(values)).run_id
+    eventually(lambda: processes.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    assert tuple(line for line in processes.metrics_lines(run_id) if line) == outcome.lines
+
+
 @every_method_with_a_neutral_setting
 def test_the_neutral_setting_gives_fedavgs_models(method: Any, undisturbed: Undisturbed) -> None:
     neutral = undisturbed(method.name, method.neutral)
@@ -206,8 +218,9 @@ def test_round_1_is_fedavgs_and_the_next_is_not(method: Any, undisturbed: Undist
     assert own.models[1] != fedavg.models[1]
 
 
-def test_fedprox_is_the_exception_whose_term_acts_from_the_second_mini_batch_on(undisturbed: Undisturbed) -> None:
-    own, fedavg = undisturbed("fedprox", {"mu": 1.0}), undisturbed("fedavg", {})
-    assert METHODS["fedprox"].reference_models is None
+@every_method_that_acts_at_once
+def test_terms_that_need_no_earlier_round_act_in_round_1(method: Any, undisturbed: Undisturbed) -> None:
+    """Distances to the received model, or to what it says of an image."""
+    own, fedavg = undisturbed(method.name, {}), undisturbed("fedavg", {})
     assert own.models[0] != fedavg.models[0]
-    assert own.rounds[0]["loss"]["prox"] > 0
+    assert all(value > 0 for name, value in own.rounds[0]["loss"].items() if name != "ce")

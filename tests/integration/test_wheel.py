@@ -42,7 +42,7 @@ async def ask(path):
     async def send(message):
         sent.append(message)
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
-    await create_app(GatewaySettings(log_level="error"))(scope, lambda: None, send)
+    await create_app(GatewaySettings(insecure=True, log_level="error"))(scope, lambda: None, send)
     return sent[0]["status"], len(sent[1]["body"])
 
 for path in ("/", "/console/app.js", "/console/styles/console.css"):

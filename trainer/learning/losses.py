@@ -32,7 +32,7 @@ class LossContext:
         config: The run.
         params: The trainable parameters by name; they change in place.
         start: Copies of them from before the first step.
-        references: Frozen models by name; the loss sees their features of every mini-batch.
+        references: Frozen models by name; the loss sees their features and logits of every mini-batch.
         prototypes: The round's global prototypes; None where there are none.
         round: Number of the round, from 1.
         ops: Torch operations; caches what it computes of constants.
@@ -53,11 +53,7 @@ def loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: Loss
     extractor = cast(FeatureModel, model)
     features_BD = extractor.features(x_B3SS)
     logits_BM = extractor.classifier(features_BD)
-    with torch.no_grad():
-        reference_features = {
-            name: cast(FeatureModel, reference).features(x_B3SS).float()
-            for name, reference in context.references.items()
-        }
+    seen = {name: _seen_by(cast(FeatureModel, each), x_B3SS) for name, each in context.references.items()}
     # Autocast, if the model uses it, ends here: sums of exponentials overflow in less than float32.
     with torch.autocast(x_B3SS.device.type, enabled=False):
         step = ClientStep(
@@ -71,9 +67,17 @@ def loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: Loss
             prototypes=context.prototypes,
             round=context.round,
             total_rounds=context.config.run.rounds,
-            reference_features=reference_features,
+            reference_features={name: features for name, (features, _) in seen.items()},
+            reference_logits={name: logits for name, (_, logits) in seen.items()},
         )
         return context.method.client_loss(step, context.config.method), features_BD
+
+
+def _seen_by(reference: FeatureModel, x_B3SS: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a frozen model's features `[B, D]` and logits `[B, M]`, float32."""
+    with torch.no_grad():
+        features_BD = reference.features(x_B3SS)
+        return features_BD.float(), reference.classifier(features_BD).float()
 
 
 def total_loss(terms: LossTerms) -> Tensor:

@@ -47,6 +47,14 @@ class TorchOps:
         """Return natural logarithms."""
         return self._once(torch.log, x)
 
+    def exp(self, x: Tensor) -> Tensor:
+        """Return exponentials."""
+        return _full(x).exp()
+
+    def is_class(self, labels_B: Tensor, num_classes: int) -> Tensor:
+        """Return the mask `[B, M]` that holds at each sample's own class alone."""
+        return labels_B[:, None] == torch.arange(num_classes, device=labels_B.device)
+
     def logsumexp(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         """Return the log of the sum of exp over the entries where the mask holds; 0, with zero gradient, if none does."""
         x = _full(x)

@@ -10,7 +10,8 @@ from typing import Protocol
 from sqlalchemy import Connection, insert, select
 
 from aggregator.store.database import rows, schema
-from shared.identity.audit_chain import EMPTY, AuditEntry, AuditHead, AuditRecord, chained, head_of
+from shared.identity.audit_chain import DONE, EMPTY, AuditEntry, AuditHead, AuditRecord, chained, head_of
+from shared.types import RunStatus
 
 _LAST = select(schema.audit.c.number, schema.audit.c.hash).order_by(schema.audit.c.number.desc()).limit(1)
 _ADD = insert(schema.audit)
@@ -40,6 +41,18 @@ class AuditReads:
                 numbers = connection.execute(query.with_only_columns(table.c.number)).scalars().all()
                 return [_alone(connection, number) for number in numbers]
             return [AuditEntry(**row._mapping) for row in found]
+
+    def open_run_creators(self: _Reader) -> dict[str, str]:
+        """See `Store.open_run_creators`."""
+        audit, runs = schema.audit.c, schema.runs.c
+        ended = [status.value for status in RunStatus if status.is_final]
+        query = select(audit.target, audit.caller).where(
+            audit.method == "CreateRun",
+            audit.outcome == DONE,
+            audit.target.in_(select(runs.run_id).where(runs.status.not_in(ended))),
+        )
+        with self._reading() as connection:
+            return {target: caller for target, caller in connection.execute(query)}
 
     def audit_head(self: _Reader) -> AuditHead:
         """See `Store.audit_head`."""

@@ -7,10 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Row, Table, delete, select
+from sqlalchemy import Connection, Row, Table, delete, or_, select
 
 from aggregator.store.base import ApiKey
 from aggregator.store.database import rows, schema
+
+OLDER_AT_ONCE = 1_000
+"""Most rows beyond the limit that one transaction removes; each adds one row."""
 
 
 class _Reader(Protocol):
@@ -50,9 +53,13 @@ class KeyWrites:
         values = asdict(key)
         self._upsert(schema.api_keys, rows.sealed(schema.api_keys, values | {"scopes": list(key.scopes)}))
 
-    def forget_ended_keys(self: _Writer, before: float) -> None:
+    def forget_ended_keys(self: _Writer, now: float, before: float, most: int) -> None:
         """See `Transaction.forget_ended_keys`."""
-        self._connection.execute(delete(schema.api_keys).where(schema.api_keys.c.expires_at < before))
+        table = schema.api_keys
+        has_ended = or_(table.c.expires_at < now, table.c.revoked_at.is_not(None))
+        newest = select(table.c.key_id).where(has_ended).order_by(table.c.created_at.desc(), table.c.key_id)
+        older = newest.limit(OLDER_AT_ONCE).offset(most)
+        self._connection.execute(delete(table).where(or_(table.c.expires_at < before, table.c.key_id.in_(older))))
 
 
 def _key_of(row: Row[Any]) -> ApiKey:

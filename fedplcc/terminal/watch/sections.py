@@ -56,7 +56,7 @@ class Accuracies:
     def __init__(self, run: RunHistory, width: int) -> None:
         self._run, self._width = run, width
         self._domains, self._summaries = run.accuracies, run.summaries
-        self.most = 1 + len(self._domains) + len(self._summaries) if run.rounds else 0
+        self.most = 1 + len(self._domains) + len(self._summaries) if run.evaluated else 0
         self.least = min(self.most, 4)
 
     def lines(self, height: int) -> Sequence[RenderableType]:
@@ -89,7 +89,7 @@ class Accuracies:
         for _ in range(3 if is_middle else 2):
             table.add_column(width=NUMBER_WIDTH, justify="right")
         table.add_column()  # the curves: the one column that shrinks where there is no room
-        first, last = run.rounds[0]["round"], run.rounds[-1]["round"]
+        first, last = run.evaluated[0]["round"], run.evaluated[-1]["round"]
         rounds = f"rounds {first} to {last}" if is_middle else f"round {last}"
         table.add_row(
             "own models" if run.are_own_models else "accuracy",

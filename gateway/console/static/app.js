@@ -6,10 +6,11 @@
  */
 
 import { announce, setTitle } from "./lib/shell.js";
-import { ApiError, openSession } from "./lib/api.js";
+import { ApiError, openSession, sessions } from "./lib/api.js";
 import { h } from "./lib/dom.js";
 import { begin as beginRun } from "./run/opening.js";
 import { watchHealth } from "./lib/health.js";
+import { watchSession } from "./lib/session.js";
 
 /**
  * @typedef {{show: (root: HTMLElement, params: Record<string, string>) => () => void}} View
@@ -93,6 +94,10 @@ window.addEventListener("unhandledrejection", (event) => {
   if (event.reason?.name === "AbortError") event.preventDefault();
   else if (event.reason instanceof ApiError) announce(event.reason.message);
 });
+sessions.addEventListener("restored", () => {
+  // A page that was refused reads again; a form keeps what is in it.
+  if (!main.querySelector("form")) void navigate();
+});
 document.getElementById("skip-link")?.addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
@@ -110,4 +115,7 @@ async function login() {
 }
 
 watchHealth(/** @type {HTMLElement} */ (document.getElementById("health")));
-void login().then(navigate);
+void login().then(() => {
+  watchSession(/** @type {HTMLElement} */ (document.getElementById("bars")), /** @type {HTMLElement} */ (document.getElementById("account")));
+  return navigate();
+});

@@ -88,11 +88,13 @@ def mid_run(
     if method.has_prototypes and not is_first_time:
         prototypes = merged(setting, in_order(reports_of(setting)))
     point = a_point(features, NUM_CLASSES, **params_of(trained))
+    seen = {name: features_under(arrays, inputs) for name, arrays in references.items()}
     situation = Situation(
         labels_B=[0, 1, 2, 0, 1],
         num_classes=NUM_CLASSES,
         prototypes=prototypes,
         start=params_of(received),
-        references={name: features_under(arrays, inputs) for name, arrays in references.items()},
+        references=seen,
+        reference_logits={name: seen[name] @ arrays["head"] for name, arrays in references.items()},
     )
     return point, situation

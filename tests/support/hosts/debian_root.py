@@ -438,6 +438,8 @@ class Container:
         *,
         data: Mapping[str, Path] | None = None,
         environment: Mapping[str, str] | None = None,
+        volumes: Sequence[str] = (),
+        entrypoint: Sequence[str] | None = None,
     ) -> None:
         """Prepare a container.
 
@@ -449,38 +451,51 @@ class Container:
             arguments: In the place of the image's CMD; none leave it.
             data: Paths inside, each with the folder that is mounted there read-only.
             environment: More variables, or others than the image's.
+            volumes: Named volumes as Compose writes them, VOLUME:PATH or VOLUME:PATH:ro; every container that names one sees
+                the same. A volume of the image that is not among them is this container's own.
+            entrypoint: In the place of the image's ENTRYPOINT.
         """
         self.name, self.host, self.log_file = name, host, logs / f"{name}.log"
         self._built, self._data, self._arguments = built, dict(data or {}), tuple(arguments)
         standard = {"HOME": home(built.root, built.image.user), "HOSTNAME": name}
         self._environment = {**standard, **built.image.environment, **(environment or {})}
-        folder = built.disk.path / "volumes" / name
-        self.volumes = {path: folder / path.strip("/").replace("/", "-") for path in built.image.volumes}
+        self._entrypoint = entrypoint
+        every_volume = built.disk.path / "volumes"
+        own = {path: every_volume / name / path.strip("/").replace("/", "-") for path in built.image.volumes}
+        named = {path: every_volume / volume for volume, path, *_how in (each.split(":") for each in volumes)}
+        self.volumes = own | named
         """Folder of each volume, by its path inside."""
+        self._read_only = {each.split(":")[1] for each in volumes if each.endswith(":ro")}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start, or start again on the same volumes."""
         assert self._process is None or self._process.poll() is not None, f"{self.name} runs already"
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def run(self, given: str = "", timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Run to its own end, as `docker run --rm --interactive` does; it reads what is given."""
+        return subprocess.run(
+            self._command(), cwd="/", input=given, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+
+    def _command(self) -> list[str]:
         root, image = self._built.root, self._built.image
         for path, volume in self.volumes.items():
             if not volume.exists():  # a new volume begins with what the image has there, owner and mode included
                 volume.parent.mkdir(parents=True, exist_ok=True)
                 subprocess.run(["cp", "-a", str(inside(root, path)), str(volume)], check=True)
         binds = [Bind(path, source) for path, source in self._data.items()]
-        binds += [Bind(path, volume, is_writable=True) for path, volume in self.volumes.items()]
+        writable = self.volumes.keys() - self._read_only
+        binds += [Bind(path, volume, is_writable=path in writable) for path, volume in self.volumes.items()]
         for bind in binds:
             _make_mount_point(root, bind)
-        argv = image.argv(*self._arguments)
+        argv = image.argv(*self._arguments) if self._entrypoint is None else (*self._entrypoint, *self._arguments)
         within = Inside(root, argv, image.user, image.workdir, self._environment, binds, is_read_only=True)
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self.host.command_prefix, *self._built.disk.command_prefix, *within.command],
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        return [*self.host.command_prefix, *self._built.disk.command_prefix, *within.command]
 
     @property
     def is_running(self) -> bool:

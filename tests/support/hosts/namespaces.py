@@ -23,7 +23,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
@@ -113,30 +113,27 @@ class Host:
         _ip("-n", self._middle, "link", "set", self._port, "up")
 
     def run(
-        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout_s: float = 120.0
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout_s: float = 120.0, given: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on this host to its end."""
+        """Run a command on this host to its end; it reads what is given."""
         return subprocess.run(
             [*self.command_prefix, *command],
             cwd=cwd,
             env=env,
-            stdin=subprocess.DEVNULL,
+            input=given,
             capture_output=True,
             text=True,
             timeout=timeout_s,
         )
 
-    def fetch(self, url: str, body: object = None) -> bytes:
+    def fetch(self, url: str, body: object = None, headers: Mapping[str, str] | None = None) -> bytes:
         """What this host is answered at a URL; a body is posted as JSON."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, headers={"Content-Type": "application/json"})
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(url, data=data, headers=sent)
         with entered(self.namespace), urllib.request.urlopen(request, timeout=20) as answer:
             content: bytes = answer.read()
         return content
-
-    def ask(self, url: str, body: object = None) -> Any:
-        """The same, decoded from JSON."""
-        return json.loads(self.fetch(url, body))
 
     def can_connect(self, address: str, port: int, timeout_s: float = 1.0) -> bool:
         """Whether a connection from this host is accepted there."""

@@ -39,6 +39,8 @@ class Situation:
     prototypes: PrototypeSet | None = None
     start: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
     references: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """Features under the reference models."""
+    reference_logits: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
     round: int = 2
     total_rounds: int = 10
 
@@ -64,6 +66,7 @@ def on_numpy(point: Point, situation: Situation) -> ClientStep:
         round=situation.round,
         total_rounds=situation.total_rounds,
         reference_features=situation.references,
+        reference_logits=situation.reference_logits,
     )
 
 
@@ -85,6 +88,7 @@ def on_torch(
         round=situation.round,
         total_rounds=situation.total_rounds,
         reference_features=_constants(situation.references, dtype),
+        reference_logits=_constants(situation.reference_logits, dtype),
     )
     return step, leaves
 

@@ -35,6 +35,12 @@ class NumpyOps:
     def log(self, x: Array) -> Array:
         return np.asarray(np.log(x))
 
+    def exp(self, x: Array) -> Array:
+        return np.asarray(np.exp(x))
+
+    def is_class(self, labels_B: Array, num_classes: int) -> Array:
+        return np.asarray(labels_B[:, None] == np.arange(num_classes))
+
     def logsumexp(self, x: Array, where: Array | None = None) -> Array:
         where = np.ones(x.shape, bool) if where is None else where
         is_any = where.any(-1)

@@ -15,7 +15,8 @@ from tests.support import ROOT
 
 GUIDE = ROOT / "deploy" / "README.md"
 AGGREGATOR_HOST, ALL_HOSTS = "aggregator-host", "all-hosts"
-INSTALL = "install"
+INSTALL, INVITED = "install", "invited"
+"""Marks of what is not typed by tests, and of what reads the invitation of its host."""
 
 _HEADING = re.compile(r"^#+ +(.*)$")
 _FENCE = re.compile(r"^```(\S*) *(.*)$")

@@ -18,6 +18,7 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedavg", {"averaging": "equal"}),
     ("fedprox", {"mu": 1.0}),
     ("moon", {"mu": 5.0, "tau": 0.1}),
+    ("fedntd", {"beta": 0.3, "tau": 3.0}),
     ("fedproto", {"share_model": False}),
     ("fedproto", {"proto_avg": "counts", "proto_staleness": 3}),
     ("fpl", {"upcr_reduction": "sum", "partition": "first"}),

@@ -37,6 +37,11 @@ def a_local_line(number: int, *, is_alone: bool = False, **accuracy: float | Non
     return {**a_line(number, **dict.fromkeys(accuracy, 0.25)), "accuracy_local": local}
 
 
+def an_unevaluated_line(number: int, **more: Any) -> dict[str, Any]:
+    """A round on which nobody was asked for a report."""
+    return {**a_line(number), "accuracy": None, **more}
+
+
 def a_record(*lines: dict[str, Any], status: str = "completed", reason: str = "") -> RunRecord:
     lines = lines or (a_line(1, north=0.25, south=0.5), a_line(2, north=0.5, south=0.75))
     return RunRecord(

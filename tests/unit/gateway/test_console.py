@@ -24,7 +24,7 @@ IMPORT_AT_ONCE = re.compile(r"""from\s+["'](\.{1,2}/[^"']+)["']""")
 
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
-    return create_app(GatewaySettings())
+    return create_app(GatewaySettings(insecure=True))
 
 
 def ask(app: FastAPI, path: str, method: str = "GET", **headers: str) -> httpx.Response:

@@ -187,7 +187,7 @@ def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown
 
 
 def test_every_status_that_the_api_documents_has_its_series_from_the_start() -> None:
-    metrics = create_app(GatewaySettings()).state.services.metrics
+    metrics = create_app(GatewaySettings(insecure=True)).state.services.metrics
     shown = {
         (sample.labels["method"], sample.labels["route"], int(sample.labels["status"]))
         for family in metrics.requests.collect()

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -61,10 +62,21 @@ def test_the_process_ends_with_2_when_its_port_is_taken(taken_port: int, capfd: 
     assert "Traceback" not in written
 
 
+@pytest.mark.usefixtures("own_logs")
+def test_the_process_ends_with_2_off_loopback_without_a_certificate(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = GatewaySettings(host="0.0.0.0", port=0, state_dir=tmp_path, join_file=tmp_path / "gateway.join")
+    assert app.run(settings) == app.EXIT_CONFIG
+    written = capfd.readouterr().err
+    assert "--plain-http" in written
+    assert "Traceback" not in written
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--host", "0.0.0.0"], "--insecure"),
+        (["--tls-cert", "a.crt"], "tls_key"),
         (["--aggregator", "nowhere"], "HOST:PORT"),
         (["--port", "70000"], "port"),
         (["--config", "/no/such/file.toml"], "cannot read"),

@@ -124,7 +124,7 @@ export function section() {
   );
   const sentence = h("p");
   const whose = h("p", { class: "small muted", hidden: true }, "Of the clients' own models: this run shares none.");
-  const empty = h("p", { class: "muted" }, "The curve begins when round 1 has committed.");
+  const empty = h("p", { class: "muted" });
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "accuracy-heading" },
@@ -148,9 +148,10 @@ export function section() {
     if (next.rounds === drawn) return;
     drawn = next.rounds;
     const last = drawn.at(-1);
-    choices.hidden = !last?.accuracy_local || last.accuracy_of === "local";
+    choices.hidden = !drawn.some((each) => each.accuracy_local) || last?.accuracy_of === "local";
     whose.hidden = last?.accuracy_of !== "local";
     const found = accuracySeries(drawn, which);
+    setText(empty, drawn.length ? "No round has been evaluated yet." : "The curve begins when round 1 has committed.");
     empty.hidden = found.rounds.length > 0;
     setText(sentence, accuracySentence(drawn, which));
     chart.update(found.rounds, found.series);

@@ -23,6 +23,12 @@ const ANSWER_MS = 40_000;
  *   errors?: {location: string, detail: string}[], request_id?: string}} Problem
  */
 
+const SESSIONS_PATH = "/v1/console/sessions";
+
+/** Says "missing" when the gateway asks for a session that is not there, and "restored" when there is one again. */
+export const sessions = new EventTarget();
+let isMissing = false;
+
 /** A refusal of the gateway, or a failed connection; `message` is for people. */
 export class ApiError extends Error {
   /**
@@ -120,7 +126,12 @@ export async function post(path, body = {}, options = {}) {
  */
 export async function openSession(code) {
   const init = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ code }) };
-  await ask("/v1/console/sessions", init, undefined, justBegun);
+  await ask(SESSIONS_PATH, init, undefined, justBegun);
+}
+
+/** End the session, in every tab. */
+export async function endSession() {
+  await ask("/v1/session/end", { method: "POST", headers: { "X-Fedplcc-Console": "1" } }, undefined, justBegun);
 }
 
 /** A new idempotency key: a request that is sent twice with it counts once. */
@@ -199,6 +210,7 @@ class RunStream {
     const { signal } = this.#closed;
     document.addEventListener("visibilitychange", () => this.#visibilityChanged(), { signal });
     window.addEventListener("online", () => this.#wake(), { signal });
+    sessions.addEventListener("restored", () => this.#wake(), { signal });
   }
 
   close() {
@@ -220,7 +232,8 @@ class RunStream {
         if (await this.#readOnce()) return this.close();
       } catch (error) {
         if (this.#closed.signal.aborted) return;
-        if (error instanceof ApiError && !error.mayPass) {
+        // A session may be opened again.
+        if (error instanceof ApiError && !error.mayPass && error.status !== 401) {
           this.#follower.onRefused(error);
           return this.close();
         }
@@ -332,6 +345,7 @@ async function ask(path, init, signal, make) {
     isAlive();
     const answer = await fetch(urlOf(path), { ...init, signal: AbortSignal.any(signals), credentials: "same-origin" });
     failure = "the gateway's answer broke off";
+    noteSession(path, answer);
     if (answer.ok) return await make(answer, isAlive);
     throw errorOf(await answer.json().catch(() => null), answer.status);
   } catch (error) {
@@ -340,6 +354,20 @@ async function ask(path, init, signal, make) {
   } finally {
     clearTimeout(timer);
   }
+}
+
+/**
+ * Tell of a session that is missing, or there again.
+ *
+ * @param {string} path
+ * @param {Response} answer
+ */
+function noteSession(path, answer) {
+  const wasMissing = isMissing;
+  if (answer.status === 401 && path !== SESSIONS_PATH) isMissing = true;
+  // Paths without this beginning need no session.
+  else if (answer.ok && path.startsWith("/v1/")) isMissing = false;
+  if (isMissing !== wasMissing) sessions.dispatchEvent(new Event(isMissing ? "missing" : "restored"));
 }
 
 /**

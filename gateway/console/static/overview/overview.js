@@ -91,8 +91,8 @@ function updateCard(card, run, metrics, clients) {
   setAttribute(bar, "value", done);
   const [round, mean, worst, here] = stats.children;
   setText(round.children[1], `${Math.max(run.round, 0)} of ${run.total_rounds}`);
-  setText(mean.children[1], percent(metrics?.accuracy.mean));
-  setText(worst.children[1], percent(metrics?.accuracy.worst));
+  setText(mean.children[1], percent(metrics?.accuracy?.mean));
+  setText(worst.children[1], percent(metrics?.accuracy?.worst));
   setText(here.children[1], `${run.roster.length - missing.length} of ${run.roster.length}`);
   const isWorking = run.status === "running" && !run.reason;
   setText(reason, remark(run, standing(run, missing), isWorking));

@@ -52,9 +52,11 @@ export function section() {
       round.show(`${Math.max(run.round, 0)} of ${run.total_rounds}`, run.round < 0 ? "not begun" : `${done} committed`);
       setAttribute(bar, "max", run.total_rounds);
       setAttribute(bar, "value", done);
-      const metrics = state.rounds.at(-1);
+      const metrics = state.rounds.findLast((each) => each.accuracy);
       const accuracy = metrics?.accuracy ?? {};
-      mean.show(percent(accuracy.mean), metrics?.accuracy_of === "local" ? "of the clients' own models" : "");
+      const isOlder = metrics !== undefined && metrics !== state.rounds.at(-1);
+      const about = [metrics?.accuracy_of === "local" ? "of the clients' own models" : "", isOlder ? `in round ${metrics.round}` : ""];
+      mean.show(percent(accuracy.mean), about.filter(Boolean).join(", "));
       worst.show(percent(accuracy.worst), worstName(accuracy));
       showTime(state);
       showSteps(steps, state);

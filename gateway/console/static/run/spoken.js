@@ -31,7 +31,8 @@ export function spokenChange(before, after) {
   if (after.connection.state === "live" && wasLost) return "Connected again";
   const round = after.rounds.at(-1);
   if (round && !hasEnded(after.run) && round.round > (before.rounds.at(-1)?.round ?? 0)) {
-    return `Round ${round.round} of ${after.run.total_rounds}: mean accuracy ${percent(round.accuracy.mean)}`;
+    const result = round.accuracy ? `mean accuracy ${percent(round.accuracy.mean)}` : "not evaluated";
+    return `Round ${round.round} of ${after.run.total_rounds}: ${result}`;
   }
   return "";
 }

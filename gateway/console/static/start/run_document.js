@@ -11,7 +11,7 @@
  */
 
 /** Sections in the order in which people write them. */
-export const SECTIONS = Object.freeze(["run", "method", "model", "data", "training", "quorum", "admission"]);
+export const SECTIONS = Object.freeze(["run", "method", "model", "data", "training", "evaluation", "quorum", "admission"]);
 
 /**
  * The document of values by location, "training.batch_size". Undefined values and defaults are left out, except for the

@@ -24,18 +24,20 @@ class GetCallerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCallerResponse(_message.Message):
-    __slots__ = ("caller", "label", "scopes", "expires_at", "federation")
+    __slots__ = ("caller", "label", "scopes", "expires_at", "federation", "roots_pem")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     SCOPES_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_PEM_FIELD_NUMBER: _ClassVar[int]
     caller: str
     label: str
     scopes: _containers.RepeatedScalarFieldContainer[str]
     expires_at: float
     federation: str
-    def __init__(self, caller: _Optional[str] = ..., label: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., expires_at: _Optional[float] = ..., federation: _Optional[str] = ...) -> None: ...
+    roots_pem: str
+    def __init__(self, caller: _Optional[str] = ..., label: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., expires_at: _Optional[float] = ..., federation: _Optional[str] = ..., roots_pem: _Optional[str] = ...) -> None: ...
 
 class CreateInvitationRequest(_message.Message):
     __slots__ = ("role", "name", "domain", "valid_s", "replaces")
@@ -154,6 +156,14 @@ class RevokeKeyRequest(_message.Message):
     def __init__(self, key_id: _Optional[str] = ...) -> None: ...
 
 class RevokeKeyResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RevokeOwnKeyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RevokeOwnKeyResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

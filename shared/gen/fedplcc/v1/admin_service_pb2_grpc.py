@@ -76,6 +76,11 @@ class AdminServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeKeyRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeKeyResponse.FromString,
                 _registered_method=True)
+        self.RevokeOwnKey = channel.unary_unary(
+                '/fedplcc.v1.AdminService/RevokeOwnKey',
+                request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeOwnKeyRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeOwnKeyResponse.FromString,
+                _registered_method=True)
         self.CreateConsoleCode = channel.unary_unary(
                 '/fedplcc.v1.AdminService/CreateConsoleCode',
                 request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.CreateConsoleCodeRequest.SerializeToString,
@@ -160,6 +165,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RevokeOwnKey(self, request, context):
+        """Revokes the key of the caller itself, and the sessions that it opened; ends their streams. Fails with KEY_INVALID.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateConsoleCode(self, request, context):
         """Makes a code that opens the console once, within five minutes.
         """
@@ -231,6 +243,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RevokeKey,
                     request_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeKeyRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeKeyResponse.SerializeToString,
+            ),
+            'RevokeOwnKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeOwnKey,
+                    request_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeOwnKeyRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_admin__service__pb2.RevokeOwnKeyResponse.SerializeToString,
             ),
             'CreateConsoleCode': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateConsoleCode,
@@ -471,6 +488,33 @@ class AdminService(object):
             '/fedplcc.v1.AdminService/RevokeKey',
             fedplcc_dot_v1_dot_admin__service__pb2.RevokeKeyRequest.SerializeToString,
             fedplcc_dot_v1_dot_admin__service__pb2.RevokeKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeOwnKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.AdminService/RevokeOwnKey',
+            fedplcc_dot_v1_dot_admin__service__pb2.RevokeOwnKeyRequest.SerializeToString,
+            fedplcc_dot_v1_dot_admin__service__pb2.RevokeOwnKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.service import Limits
+from aggregator.coordinator.service import Coordinator, Limits
+from aggregator.identity.audit import Audit
+from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import configuration
+from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.database.sql_store import SqlStore
 from shared.config.run import parse_run_config
 from shared.errors import TooManyOpenRuns
+from shared.identity.principals import Principal, current_principal
+from shared.process.metrics import new_registry
 from shared.reasons import NobodyJoined
 from shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
@@ -27,11 +33,34 @@ def a_waiting_run(federation: LocalFederation, name: str) -> Run:
 
 
 @contextmanager
-def few(folder: Path, *, runs: int = 3, days: float = 7.0) -> Iterator[LocalFederation]:
-    limits = Limits(max_open_runs=runs, pending_days=days)
+def few(folder: Path, *, runs: int = 3, runs_of_a_key: int = 100, days: float = 7.0) -> Iterator[LocalFederation]:
+    limits = Limits(max_open_runs=runs, max_open_runs_per_key=runs_of_a_key, pending_days=days)
     with LocalFederation(folder, map(NumpyClient, CLIENTS), limits) as federation:
         federation.join()
         yield federation
+
+
+@contextmanager
+def called_by(principal: Principal) -> Iterator[None]:
+    token = current_principal.set(principal)
+    try:
+        yield
+    finally:
+        current_principal.reset(token)
+
+
+@contextmanager
+def audited(folder: Path) -> Iterator[tuple[SqlStore, Coordinator]]:
+    """A coordinator that writes an audit, and allows a key one open run."""
+    with closing(SqlStore.in_folder(folder)) as store:
+        coordinator = Coordinator(
+            store,
+            BlobStore(folder),
+            AggregatorMetrics(new_registry("aggregator")),
+            Limits(max_open_runs_per_key=1),
+            audit=Audit(store),
+        )
+        yield store, coordinator
 
 
 class TestTheLimit:
@@ -51,6 +80,29 @@ class TestTheLimit:
         with few(folder, runs=1) as federation:
             run = a_waiting_run(federation, "run")
             assert a_waiting_run(federation, "run") == run
+
+    def test_one_key_leaves_room_for_others(self, folder: Path) -> None:
+        with few(folder, runs=9, runs_of_a_key=2) as federation:
+            with called_by(Principal(key_id="0a")):
+                mine = [a_waiting_run(federation, f"run{number}") for number in range(2)]
+                with pytest.raises(TooManyOpenRuns, match="2 runs of key:0a"):
+                    a_waiting_run(federation, "more")
+                assert a_waiting_run(federation, "run0") == mine[0], "a repeated request is none more"
+            with called_by(Principal(key_id="0b")):
+                a_waiting_run(federation, "theirs")
+            with called_by(Principal(key_id="0a")):
+                federation.coordinator.stop(mine[0].run_id)
+                a_waiting_run(federation, "more")
+
+    def test_who_created_a_run_is_known_after_a_restart(self, folder: Path) -> None:
+        with audited(folder) as (store, coordinator), called_by(Principal(key_id="0a")):
+            run = coordinator.create_run("run0", a_document(clients=CLIENTS))
+            assert store.open_run_creators() == {run.run_id: "key:0a"}
+        with audited(folder) as (store, coordinator), called_by(Principal(key_id="0a")):
+            with pytest.raises(TooManyOpenRuns, match="key:0a"):
+                coordinator.create_run("run1", a_document(clients=CLIENTS))
+            coordinator.stop(run.run_id)
+            assert store.open_run_creators() == {}
 
     def test_a_run_that_ends_makes_room(self, folder: Path) -> None:
         with few(folder, runs=1) as federation:

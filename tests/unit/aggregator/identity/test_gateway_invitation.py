@@ -25,7 +25,7 @@ def invitation(folder: Path, admissions: Admissions, clock: Clock) -> GatewayInv
 
 
 def started(folder: Path, admissions: Admissions, clock: Clock) -> GatewayInvitation:
-    return GatewayInvitation(folder, admissions, lambda: "127.0.0.1:50053", lambda: bytes(32), clock)
+    return GatewayInvitation(folder / GATEWAY_FILE, admissions, lambda: "127.0.0.1:50053", lambda: bytes(32), clock)
 
 
 def code_in(folder: Path) -> InvitationCode:
@@ -75,7 +75,9 @@ def test_a_look_changes_nothing_while_it_holds_and_makes_another_before_it_ends(
 
 def test_it_names_the_certificate_of_the_moment(folder: Path, admissions: Admissions, clock: Clock) -> None:
     served = [bytes(32)]
-    invitation = GatewayInvitation(folder, admissions, lambda: "127.0.0.1:50053", lambda: served[-1], clock)
+    invitation = GatewayInvitation(
+        folder / GATEWAY_FILE, admissions, lambda: "127.0.0.1:50053", lambda: served[-1], clock
+    )
     invitation.look()
     served.append(b"\1" * 32)  # a rotation was finished
     invitation.look()

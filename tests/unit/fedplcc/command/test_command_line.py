@@ -63,7 +63,7 @@ def test_a_services_flags_are_its_settings(name: str, settings: type[Settings]) 
     ("arguments", "said"),
     [
         (("aggregator", "--port", "70000"), "port"),
-        (("gateway", "--host", "0.0.0.0"), "--insecure"),
+        (("gateway", "--tls-cert", "a.crt"), "tls_key"),
         (("trainer", "--client", "a b", "--data", "digits:mnist"), "client"),
         (("gateway", "--aggregator", "nowhere"), "HOST:PORT"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, spread, total_of
 from fedplcc.comparison.reading import CellResult, RoundValues, read_cell
+from fedplcc.runs.artifacts import METRICS
 from tests.support.records.comparisons import RUN, a_result, cells_of, write_cell, write_comparison
 
 DOMAINS = ("mnist", "svhn")
@@ -48,6 +50,30 @@ def test_of_equal_rounds_the_first_is_the_best() -> None:
     found = outcome([a_round(1, a=0.5), a_round(2, a=0.75), a_round(3, a=0.75)], "best")
     assert found is not None
     assert found.rounds == (2,)
+
+
+def test_a_view_of_the_last_rounds_takes_none_from_before_them() -> None:
+    unevaluated = [RoundValues(number=number, accuracy={}, counts={}, computed={}, measured={}) for number in (11, 12)]
+    rounds = [a_round(10, a=0.0), *unevaluated, a_round(13, a=0.5), a_round(15, a=1.0)]
+    for view, numbers in {"last": (15,), "last5": (13, 15), "last10": (10, 13, 15)}.items():
+        found = outcome(rounds, view)  # type: ignore[arg-type]
+        assert found is not None
+        assert found.rounds == numbers
+
+
+def test_a_round_that_was_not_evaluated_is_read_and_in_no_view(tmp_path: Path) -> None:
+    path, out = write_comparison(tmp_path), tmp_path / "out"
+    cell = a_result(path, out, {"mnist": 0.25}, {"mnist": 1.0}, {"mnist": 0.5}).cell
+    lines = [json.loads(line) for line in (cell.folder / METRICS).read_text().splitlines()]
+    lines[1]["accuracy"] = None
+    (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result = read_cell(cell)
+    assert isinstance(result, CellResult)
+    assert [current.accuracy for current in result.rounds][1] == {}
+    assert list(curve([result], "mean")) == [1, 3]
+    best = outcome(result.rounds, "best")
+    assert best is not None
+    assert (best.rounds, best.accuracy["mean"]) == ((3,), 0.5)
 
 
 def test_a_short_run_is_seen_by_all_its_rounds() -> None:

@@ -150,11 +150,16 @@ def test_of_a_run_rounds_and_what_a_person_should_know_are_passed_on() -> None:
     progress.event(an_event("update_committed", 1))
     progress.event(an_event("update_refused", 1, detail="it is too far away"))
     progress.event(an_event("round_committed", 1, metrics={"accuracy": {"mean": 0.5}}))
+    progress.event(an_event("round_committed", 2, metrics={"accuracy": None}))
     said = []
     with ours, theirs:
         while ours.poll():
             said.append(ours.recv().content)
-    assert said == ["client mnist: an update was refused: it is too far away", CommittedRound(1, 0.5)]
+    assert said == [
+        "client mnist: an update was refused: it is too far away",
+        CommittedRound(1, 0.5),
+        CommittedRound(2, None),
+    ]
 
 
 def test_where_no_bar_can_move_each_cell_has_a_line_when_it_begins_and_ends(cell: Cell) -> None:

@@ -26,7 +26,7 @@ from fedplcc.runs.artifacts import (
 from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from shared.tensors import blob_ref
-from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record
+from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record, an_unevaluated_line
 
 
 def write_all(folder: Path, record: RunRecord) -> None:
@@ -147,6 +147,16 @@ def test_a_person_is_told_the_accuracy_the_worst_domain_and_the_files(tmp_path: 
     assert "accuracy.png" in told
 
 
+def test_of_a_run_whose_last_round_was_not_evaluated_a_person_is_told_the_last_accuracy_and_its_round(
+    tmp_path: Path,
+) -> None:
+    told = describe(a_record(a_line(1, north=0.75, south=0.5), an_unevaluated_line(2)), tmp_path)
+    assert told[1] == "accuracy in round 1: mean 62.5%, worst 50.0% (south)"
+    assert len(describe(a_record(an_unevaluated_line(1)), tmp_path)) == len(told) - 1
+    record = a_record(a_line(1, north=0.75), an_unevaluated_line(2))
+    assert summary(record, tmp_path)["accuracy"] is None
+
+
 def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_path: Path) -> None:
     told = describe(a_record(a_local_line(1, north=0.75, south=0.5)), tmp_path)
     assert told[1] == "accuracy: mean 25.0%, worst 25.0% (north)"
@@ -239,6 +249,14 @@ def test_a_domain_without_a_report_leaves_a_gap_and_not_a_zero() -> None:
     zero = plots.accuracy_curves([a_line(1, north=0.5, south=0.0), lines[1]], title="")
     assert png_size(gap) == png_size(zero)
     assert gap != zero
+
+
+def test_a_curve_leads_over_rounds_that_were_not_evaluated() -> None:
+    ends = [a_line(1, north=0.5), a_line(3, north=0.75)]
+    assert plots.accuracy_curves([ends[0], an_unevaluated_line(2), ends[1]], title="") == plots.accuracy_curves(
+        ends, title=""
+    )
+    assert png_size(plots.accuracy_curves([an_unevaluated_line(1)], title=""))
 
 
 def test_no_rounds_and_many_domains_can_be_drawn_too() -> None:

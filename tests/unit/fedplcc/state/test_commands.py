@@ -6,6 +6,7 @@ import fcntl
 import json
 import shutil
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +18,7 @@ from sqlalchemy import create_engine
 from typer.testing import CliRunner, Result
 
 from aggregator.coordinator.garbage import Keep
+from aggregator.identity.authority import Authority
 from aggregator.store.blobs.garbage_lock import collecting
 from aggregator.store.database.connections import database_errors
 from aggregator.store.database.sql_store import SqlStore
@@ -346,6 +348,43 @@ def test_a_restored_backup_goes_on_to_the_same_end(
         assert federation.metrics_lines(middle.run_id) == undisturbed.metrics_lines(run.run_id)
 
 
+def test_a_restored_backup_is_the_same_federation_and_its_keys_stay_private(state: Path, tmp_path: Path) -> None:
+    before = Authority.open(state)
+    answer = command("backup", state, tmp_path / "backup")
+    assert answer.exit_code == ExitCode.OK, answer.output
+    assert "the keys of the federation" in answer.stdout
+    answer = command("restore", tmp_path / "backup", tmp_path / "restored")
+    assert answer.exit_code == ExitCode.OK, answer.output
+    for folder in (tmp_path / "backup", tmp_path / "restored"):
+        assert stat.S_IMODE((folder / "identity").stat().st_mode) == 0o700
+        assert {stat.S_IMODE(file.stat().st_mode) for file in (folder / "identity").iterdir()} == {0o600}
+        assert findings(folder, ExitCode.OK) == [], "the doctor tells nobody to move the keys"
+    after = Authority.open(tmp_path / "restored")
+    assert (after.federation, after.roots_sha256, after.enrolment_sha256) == (
+        before.federation,
+        before.roots_sha256,
+        before.enrolment_sha256,
+    )
+
+
+def test_a_backup_whose_keys_are_damaged_is_not_restored(state: Path, tmp_path: Path) -> None:
+    Authority.open(state)
+    assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+    damaged(tmp_path / "backup" / "identity" / "authority.json")
+    answer = command("restore", tmp_path / "backup", tmp_path / "restored")
+    assert answer.exit_code == ExitCode.FAILED
+    assert "is not what was backed up" in answer.stderr
+    assert not list((tmp_path / "restored").iterdir()), "half a state is no state"
+
+
+def test_a_backup_of_a_version_that_knew_no_keys_is_restored(made: Path, tmp_path: Path) -> None:
+    manifest = json.loads((made / "backup.json").read_text())
+    del manifest["authority_sha256"]
+    (made / "backup.json").write_text(json.dumps(manifest | {"format": 1}))
+    assert command("restore", made, tmp_path / "restored").exit_code == ExitCode.OK
+    assert not (tmp_path / "restored" / "identity").exists()
+
+
 @pytest.fixture
 def made(state: Path, tmp_path: Path) -> Path:
     """A backup."""
@@ -470,7 +509,7 @@ def test_a_restore_wants_an_empty_folder_and_a_whole_backup(made: Path, tmp_path
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"format": 2, "version": "9.9"}', "was written by version 9.9"),
+        ('{"format": 3, "version": "9.9"}', "was written by version 9.9"),
         ('{"format": 1}', "is not what 'fedplcc backup' writes"),
         ("{", "cannot be read"),
     ],

@@ -18,7 +18,7 @@ from shared.reasons import Dropped, DropReason
 from shared.types import ClientActivity, RoundPhase, RunStatus
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
-from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document
+from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document, an_unevaluated_line
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -52,6 +52,27 @@ def a_round(number: int, begin: float, **accuracy: float | None) -> list[Event]:
         an_event("round_evaluating", number, begin + 1),
         an_event("round_committed", number, begin + 1.5, metrics=a_line(number, **accuracy)),
     ]
+
+
+def test_a_round_that_was_not_evaluated_is_a_line_without_accuracies_under_the_same_heading() -> None:
+    def committed(number: int, line: dict[str, Any]) -> Event:
+        return an_event("round_committed", number, metrics=line)
+
+    both = {"north": 0.25, "south": 0.5}
+    lines = shown(
+        committed(1, an_unevaluated_line(1)),
+        committed(2, a_line(2, **both)),
+        committed(3, an_unevaluated_line(3)),
+        committed(4, a_line(4, **both)),
+    ).splitlines()
+    numbers = [line.split()[0] for line in lines]
+    assert numbers == ["round", "1", "round", "2", "3", "4"], "the domains are known from round 2 on"
+    assert lines[0].split()[:4] == ["round", "mean", "worst", "loss"]
+    assert lines[1].split()[:4] == ["1", "-", "-", "1.000"]
+    assert lines[4].split()[:6] == ["3", "-", "-", "-", "-", "0.333"]
+    heading, before, last = last_lines([a_line(1, **both), an_unevaluated_line(2)])
+    assert "south" in heading
+    assert (before.split()[1], last.split()[1]) == ("25.0%", "-")
 
 
 def test_every_committed_round_is_a_line_under_one_heading() -> None:

@@ -77,6 +77,18 @@ def test_a_domain_without_a_report_is_a_gap_and_its_change_is_that_to_the_last_v
     assert run.worst_domain is None, "of one domain none is the worst"
 
 
+def test_rounds_that_were_not_evaluated_are_no_gaps_in_an_accuracy() -> None:
+    run = a_run_history(0)
+    run.take(an_event("round_committed", 1, metrics={**metrics_of(1), "accuracy": None}))
+    assert (run.accuracies, run.evaluated, run.num_committed) == ([], [], 1)
+    run.take(an_event("round_committed", 2, metrics=metrics_of(2)))
+    run.take(an_event("round_committed", 3, metrics={**metrics_of(3), "accuracy": None}))
+    assert [series.name for series in run.accuracies] == list(DOMAINS)
+    assert list(run.accuracies[0].values) == [metrics_of(2)["accuracy"]["mnist"]]
+    assert run.worst_domain == "usps"
+    assert len(run.losses[0].values) == 3
+
+
 def test_where_all_domains_are_alike_none_is_the_worst() -> None:
     run = a_run_history(0)
     alike = dict.fromkeys(("mnist", "usps", "mean", "worst"), 1.0)

@@ -269,6 +269,38 @@ def test_a_run_that_does_not_set_quorum_keeps_the_hash_that_it_had_before_there_
     assert parse_run_config(json.loads(hard.canonical_json)) == hard
 
 
+def test_a_run_that_evaluates_every_round_keeps_the_hash_that_it_had_before_there_was_a_choice() -> None:
+    plain = parse_run_config(a_document())
+    assert "evaluation" not in json.loads(plain.canonical_json)
+    assert parse_run_config(a_document(evaluation={"every": 1, "last": 10})).hash == plain.hash
+    seldom = parse_run_config(a_document(evaluation={"every": 5}))
+    assert seldom.hash != plain.hash
+    assert parse_run_config(json.loads(seldom.canonical_json)) == seldom
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "evaluated"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ({"every": 4, "last": 1}, [4, 8, 9]),
+        ({"every": 4, "last": 3}, [4, 7, 8, 9]),
+        ({"every": 100, "last": 1}, [9]),
+        ({"every": 4}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ],
+)
+def test_every_nth_round_is_evaluated_and_the_last_ones_always(
+    evaluation: dict[str, int], evaluated: list[int]
+) -> None:
+    section = parse_run_config(a_document(evaluation=evaluation)).evaluation
+    assert [number for number in range(1, 10) if section.covers(number, 9)] == evaluated
+
+
+@pytest.mark.parametrize("key", ["every", "last"])
+def test_no_run_is_without_an_evaluation(key: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"evaluation.{key}"):
+        parse_run_config(a_document(evaluation={key: 0}))
+
+
 NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round waits for its whole cohort"
 
 

@@ -94,7 +94,7 @@ def test_what_cuda_may_see_is_read_entry_by_entry(
         (AggregatorSettings, {"max_chunk_bytes": 5}, ["max_chunk_bytes", "5", "1024"]),
         (AggregatorSettings, {"log_level": "loud"}, ["log_level", "loud", "debug"]),
         (AggregatorSettings, {"colour": "red"}, ["colour"]),
-        (GatewaySettings, {"host": "0.0.0.0"}, ["0.0.0.0", "--insecure"]),
+        (GatewaySettings, {"tls_cert": "a.crt"}, ["tls_cert", "tls_key"]),
         (GatewaySettings, {"aggregator": "example.org"}, ["example.org", "HOST:PORT"]),
         (TrainerSettings, {}, ["client is missing; give --client or set FEDPLCC_CLIENT", "--data or set FEDPLCC_DATA"]),
         (TrainerSettings, {**TRAINER, "client": "../x"}, ["client", "../x"]),

@@ -30,6 +30,7 @@ from shared.identity.certificates import (
     key_of_request,
     key_to_pem,
     load_certificate,
+    load_roots,
     make_root,
     new_key,
     public_key_sha256,
@@ -152,6 +153,21 @@ def test_a_certificate_of_another_authority_is_refused() -> None:
     check_chain(certificate_to_pem(leaf), ROOT_PEM + certificate_to_pem(other), NOW)  # while roots are rotated
     with pytest.raises(MalformedRequest, match="names no member"):
         check_chain(ROOT_PEM, ROOT_PEM, NOW)
+
+
+def test_a_certificate_that_names_another_federation_than_its_root_is_refused() -> None:
+    elsewhere = Identity("f000000000000000", Role.CLIENT, "north")
+    with pytest.raises(Unauthenticated, match="another authority"):
+        check_chain(credentials(elsewhere).chain_pem, ROOT_PEM, NOW)
+
+
+def test_keys_and_roots_have_bounds() -> None:
+    with pytest.raises(MalformedRequest, match="a key has"):
+        key_from_pem(b"-----BEGIN PRIVATE KEY-----" + b"A" * 10_000)
+    assert load_roots(2 * ROOT_PEM) == [ROOT, ROOT]
+    for wrong in (5 * ROOT_PEM, ROOT_PEM + b"#" * 40_000, b"", b"hello"):
+        with pytest.raises(MalformedRequest, match="root"):
+            load_roots(wrong)
 
 
 def test_a_certificate_with_two_names_is_refused() -> None:

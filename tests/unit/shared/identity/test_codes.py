@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -46,11 +48,40 @@ def test_an_invitation_with_another_letter_is_refused(code: InvitationCode, data
         (A_CODE.text[:-3], "typed or copied wrongly"),
         (A_CODE.text.replace("fedplcc1_", "fedplcc2_"), "version 2, and this program reads version 1"),
         (A_CODE.text + "ü", "no invitation"),
+        (A_CODE.text.replace("fedplcc1_", "fedplcc001_"), "no invitation"),
+        (A_CODE.text.replace("fedplcc1_", "fedplcc\u0661_"), "no invitation"),
     ],
 )
 def test_what_is_no_invitation_is_told(text: str, said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         InvitationCode.parse(text)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "fl.example.org",
+        ":50053",
+        "fl:",
+        "fl:x",
+        "a b:1",
+        "fl:1\n",
+        "[::1:50053",
+        f"{'h' * 254}:1",
+        "user@fl:1",
+        "fl:123456",
+    ],
+)
+def test_an_invitation_has_an_address_that_can_be_dialled(address: str) -> None:
+    with pytest.raises(InvalidConfig, match="HOST:PORT"):
+        replace(A_CODE, address=address)
+
+
+@pytest.mark.parametrize("address", ["[::1]:50053", "[fe80::1%eth0]:50053", f"{'h' * 253}:65535"])
+def test_an_invitation_takes_every_kind_of_address(address: str) -> None:
+    code = replace(A_CODE, address=address)
+    assert InvitationCode.parse(code.text) == code
 
 
 @given(st.from_regex(r"[0-9a-f]{12}", fullmatch=True), st.binary(min_size=32, max_size=32))

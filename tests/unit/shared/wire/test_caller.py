@@ -27,7 +27,7 @@ from shared.identity.api_keys import SCOPE_OF_CALL, Scope, includes, roles_of
 from shared.identity.certificates import serial_of
 from shared.identity.names import Role
 from shared.identity.principals import Principal, current_principal
-from shared.wire.caller import KEY_METADATA, Callers
+from shared.wire.caller import BURST_S, KEY_METADATA, MOST_CALLS_PER_S, Callers
 from shared.wire.channels import open_aio_channel
 from shared.wire.server import RpcServer
 from shared.wire.statuses import translated
@@ -95,7 +95,7 @@ class Keys:
 class Served:
     """A server with mutual TLS and every service that clients and gateways call."""
 
-    def __init__(self, authority: TestAuthority) -> None:
+    def __init__(self, authority: TestAuthority, calls_per_s: float = MOST_CALLS_PER_S) -> None:
         self.authority, self.keys = authority, Keys()
         self.entered: list[tuple[str, Principal]] = []
         self.refused: list[tuple[Principal, str, str]] = []
@@ -103,6 +103,7 @@ class Served:
         self.callers = Callers(
             authority.certificates,
             self.keys,
+            calls_per_s=calls_per_s,
             refused=lambda principal, call, error: self.refused.append((principal, call.method, error.reason)),
             steady=lambda: asyncio.get_running_loop().time() + self.now,
         )
@@ -136,8 +137,8 @@ async def drain(channel: grpc.aio.Channel, path: str, *, key: str = "", request:
 
 
 @contextlib.asynccontextmanager
-async def serving(authority: TestAuthority) -> AsyncIterator[Served]:
-    served = Served(authority)
+async def serving(authority: TestAuthority, calls_per_s: float = MOST_CALLS_PER_S) -> AsyncIterator[Served]:
+    served = Served(authority, calls_per_s)
     for service, register in SERVICES.items():
         served.server.add(register, served.recorders[service.name], service)
     served.port = await served.server.start()
@@ -218,6 +219,32 @@ def test_a_client_makes_no_call_of_gateways_but_those_about_itself(authority: Te
             assert {reason for path, reason in found.items() if path not in about_itself} == {"ROLE_FORBIDDEN"}
 
     asyncio.run(call_all())
+
+
+def test_a_certificate_and_a_key_have_their_own_rates_of_calls(authority: TestAuthority) -> None:
+    join, look = "/fedplcc.v1.RoundService/Join", "/fedplcc.v1.RunService/GetRun"
+
+    async def call() -> None:
+        loud, quiet = authority.issue(Role.CLIENT, "loud"), authority.issue(Role.CLIENT, "quiet")
+        gateway = authority.issue(Role.GATEWAY, "console")
+        async with serving(authority, calls_per_s=0.1) as served:
+            served.keys.scopes["one"] = frozenset({Scope.READ})
+            for held, path, key in ((loud, join, ""), (gateway, look, "one")):
+                for _ in range(round(0.1 * BURST_S)):
+                    await served.call(path, held, key=key)
+                with pytest.raises(errors.TooManyCalls, match=r"more than 0\.1 calls a second; try again in [0-9]+ s"):
+                    await served.call(path, held, key=key)
+            await served.call("/fedplcc.v1.RoundService/Heartbeat", loud)
+            await served.call("/fedplcc.v1.AdminService/RenewCertificate", loud)
+            await served.call(join, quiet)
+            assert {(who.caller, reason) for who, _, reason in served.refused} == {
+                ("client:loud", "TOO_MANY_CALLS"),
+                ("key:k1", "TOO_MANY_CALLS"),
+            }
+            served.now += 60.0
+            await served.call(join, loud)
+
+    asyncio.run(call())
 
 
 def test_a_revoked_certificate_is_refused_by_every_rpc(authority: TestAuthority) -> None:

@@ -1,0 +1,128 @@
+"""Limits on the requests of each address and of each key, and on keys that are tried out.
+
+A refusal costs no call of the aggregator. `/livez` is not counted, and an event stream counts once, when it begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import OrderedDict
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.caller_key import caller_key
+from gateway.http.forwarded import caller_address
+from gateway.http.key_guard import SESSIONS_PATH
+from gateway.http.metrics import BY_ADDRESS, BY_FAILED_KEYS, BY_KEY, GatewayMetrics
+from gateway.http.problem import respond
+from shared.errors import ScopeMissing, TooManyRequests
+from shared.wire.token_buckets import MAX_BUCKETS, TokenBuckets
+
+BURST_S = 10.0
+"""Requests that may come at once, in seconds of the rate."""
+FREE_PATHS = frozenset({"/livez"})
+"""Paths that are not counted: what looks after the process must not be refused."""
+
+
+class RateLimits:
+    """What every caller may still do; one for an application."""
+
+    def __init__(self, address_per_s: float, key_per_s: float, failed_keys_per_min: float) -> None:
+        """Begin with full buckets."""
+        self.addresses = TokenBuckets(address_per_s, max(1.0, BURST_S * address_per_s))
+        self.keys = TokenBuckets(key_per_s, max(1.0, BURST_S * key_per_s))
+        self.failed_keys = TokenBuckets(failed_keys_per_min / 60, max(1.0, failed_keys_per_min))
+        self._judged: OrderedDict[bytes, bool] = OrderedDict()
+        """Whether a key was taken when it was used last, by its SHA-256."""
+
+    def judge(self, key: bytes, *, is_good: bool) -> bool:
+        """Keep whether a key was taken; returns whether it was not refused before."""
+        is_new = self._judged.pop(key, True)
+        self._judged[key] = is_good
+        if len(self._judged) > MAX_BUCKETS:
+            self._judged.popitem(last=False)
+        return is_new
+
+    def is_known(self, key: bytes) -> bool:
+        """Whether a key was used before: it is no new guess."""
+        return key in self._judged
+
+
+class AddressLimit:
+    """Middleware that limits the requests of an address."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it."""
+        if scope["type"] != "http" or scope["path"] in FREE_PATHS:
+            await self.app(scope, receive, send)
+            return
+        services = scope["app"].state.services
+        wait_s = services.rate_limits.addresses.take(caller_address(scope))
+        if wait_s:
+            await _refuse(BY_ADDRESS, "too many requests come from this address", wait_s, scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+class KeyLimit:
+    """Middleware, after the one that finds the key, that limits the requests of a key and the guessing of keys.
+
+    A guess is a key that was not used before and is refused. A session that has ended is one guess, however often an open
+    page shows it. Who has guessed too often is refused with keys that are not known yet; known ones at the same address, as
+    behind a proxy, go on.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it."""
+        text = caller_key.get() if scope["type"] == "http" else ""
+        opens_session = scope["type"] == "http" and scope["path"] == SESSIONS_PATH
+        if not text and not opens_session:
+            await self.app(scope, receive, send)
+            return
+        limits: RateLimits = scope["app"].state.services.rate_limits
+        address, key = caller_address(scope), hashlib.sha256(text.encode()).digest()
+        if opens_session or not limits.is_known(key):
+            wait_s = limits.failed_keys.wait_s(address)
+            if wait_s:
+                await _refuse(
+                    BY_FAILED_KEYS, "too many keys were tried from this address", wait_s, scope, receive, send
+                )
+                return
+        wait_s = limits.keys.take(key) if text else 0.0
+        if wait_s:
+            await _refuse(BY_KEY, "too many requests come with this key", wait_s, scope, receive, send)
+            return
+
+        async def judged(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _judge(limits, address, b"" if opens_session else key, message["status"], scope)
+            await send(message)
+
+        await self.app(scope, receive, judged)
+
+
+def _judge(limits: RateLimits, address: str, key: bytes, status: int, scope: Scope) -> None:
+    """Keep what the aggregator said to a key, where it was asked."""
+    if status == HTTPStatus.UNAUTHORIZED:
+        if not key or limits.judge(key, is_good=False):
+            limits.failed_keys.take(address)
+        return
+    problem = scope.get("state", {}).get("problem")
+    if key and (status < 400 or (problem is not None and problem.code == ScopeMissing.reason)):
+        limits.judge(key, is_good=True)
+
+
+async def _refuse(limit: str, sentence: str, wait_s: float, scope: Scope, receive: Receive, send: Send) -> None:
+    metrics: GatewayMetrics = scope["app"].state.services.metrics
+    metrics.rate_limited.labels(limit).inc()
+    seconds = max(1, math.ceil(wait_s))
+    error = TooManyRequests(f"{sentence}; try again in {seconds} s", retry_after_s=seconds, limit=limit)
+    await respond(error, scope)(scope, receive, send)

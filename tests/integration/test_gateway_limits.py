@@ -1,0 +1,112 @@
+"""Limits of requests at a real gateway: of an address, of a key, and of keys that are tried out."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from shared.identity.api_keys import api_key_text
+from tests.support.identity.keyed_federation import Keyed
+
+NEVER = "0.1"
+"""So slow a rate that nothing comes back while a test runs."""
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    with Keyed(tmp_path_factory.mktemp("limits")) as federation:
+        federation.begin()
+        yield federation
+
+
+def restarted(keyed: Keyed, *flags: str) -> httpx.Client:
+    """A client of the gateway with other limits and full buckets."""
+    keyed.processes.pop("gateway").kill()
+    keyed.start_gateway(*flags)
+    return httpx.Client(base_url=keyed.gateway_url, timeout=None, trust_env=False)
+
+
+def guess() -> dict[str, str]:
+    return {"Authorization": f"Bearer {api_key_text(secrets.token_hex(6), secrets.token_bytes(32))}"}
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str, str]:
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    assert answer.status_code != 429 or int(answer.headers["retry-after"]) >= 1
+    problem = answer.json()
+    return answer.status_code, problem["code"], problem.get("metadata", {}).get("limit", "")
+
+
+def test_guessing_ends_and_known_keys_go_on(keyed: Keyed) -> None:
+    _, known = keyed.new_key("read", "metrics")
+    _, new = keyed.new_key("read")
+    with restarted(keyed, "--failed-keys-per-min", "3") as http:
+        assert http.get("/v1/runs", headers=known).status_code == 200
+        for _ in range(3):
+            assert refusal(http.get("/v1/runs", headers=guess()))[:2] == (401, "KEY_INVALID")
+        for headers in (guess(), new):
+            assert refusal(http.get("/v1/runs", headers=headers)) == (429, "TOO_MANY_REQUESTS", "failed_keys")
+        answer = http.post("/v1/console/sessions", json={"code": "a guess"})
+        assert refusal(answer) == (429, "TOO_MANY_REQUESTS", "failed_keys")
+        assert http.get("/v1/runs", headers=known).status_code == 200
+        assert http.get("/").status_code == 200
+        metrics = http.get("/metrics", headers=known).text
+        assert re.search(r'rate_limited_total\{[^}]*"failed_keys"[^}]*\} 3\.0', metrics)
+
+
+def test_an_open_page_whose_session_has_ended_is_one_guess(keyed: Keyed) -> None:
+    ended = guess()
+    with restarted(keyed, "--failed-keys-per-min", "2") as http:
+        for _ in range(20):
+            assert refusal(http.get("/v1/runs", headers=ended))[:2] == (401, "KEY_INVALID")
+        assert refusal(http.get("/v1/runs", headers=guess()))[:2] == (401, "KEY_INVALID")
+        assert refusal(http.get("/v1/runs", headers=guess()))[0] == 429
+
+
+def test_wrong_codes_of_the_console_are_guesses(keyed: Keyed) -> None:
+    with restarted(keyed, "--failed-keys-per-min", "2") as http:
+        for _ in range(2):
+            assert http.post("/v1/console/sessions", json={"code": "a guess"}).status_code == 401
+        assert http.post("/v1/console/sessions", json={"code": keyed.code()}).status_code == 429
+
+
+def test_one_key_is_limited_and_another_is_not(keyed: Keyed) -> None:
+    (_, busy), (_, calm) = keyed.new_key("read"), keyed.new_key("read")
+    with restarted(keyed, "--key-requests-per-s", NEVER) as http:
+        statuses = [http.get("/v1/runs", headers=busy).status_code for _ in range(3)]
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+        assert refusal(http.get("/v1/runs", headers=busy)) == (429, "TOO_MANY_REQUESTS", "key")
+        assert http.get("/v1/runs", headers=calm).status_code == 200
+
+
+def test_an_address_is_limited_and_probes_of_the_process_are_not(keyed: Keyed) -> None:
+    flags = ("--address-requests-per-s", "1", "--trusted-proxies", "127.0.0.1")
+    with restarted(keyed, *flags) as http:
+        other = {"X-Forwarded-For": "203.0.113.9, 192.0.2.8"}
+        found = [http.get("/", headers={"X-Forwarded-For": "192.0.2.7"}).status_code for _ in range(20)]
+        assert found[:10] == [200] * 10
+        assert 429 in found
+        again = http.get("/v1/runs", headers={"X-Forwarded-For": "198.51.100.1, 192.0.2.7"})
+        assert refusal(again) == (429, "TOO_MANY_REQUESTS", "address")
+        assert http.get("/", headers=other).status_code == 200
+        assert [http.get("/livez").status_code for _ in range(30)] == [200] * 30
+
+
+def test_the_word_of_a_proxy_that_is_not_listed_does_not_count(keyed: Keyed, tmp_path: Path) -> None:
+    with restarted(keyed, "--address-requests-per-s", "1") as http:
+        found = [http.get("/", headers={"X-Forwarded-For": f"192.0.2.{n}"}).status_code for n in range(30)]
+    assert 429 in found
+
+
+def test_the_cookie_is_secure_behind_a_listed_proxy_that_ends_tls(keyed: Keyed) -> None:
+    for flags, is_secure in (((), False), (("--trusted-proxies", "127.0.0.0/8"), True)):
+        with restarted(keyed, *flags) as http:
+            headers = {"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https"}
+            answer = http.post("/v1/console/sessions", json={"code": keyed.code()}, headers=headers)
+            assert ("Secure" in answer.headers["set-cookie"].split("; ")) is is_secure

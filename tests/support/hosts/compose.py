@@ -1,0 +1,35 @@
+"""The Compose files of deploy/, read as Compose reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+
+from tests.support import ROOT
+
+DEPLOY = ROOT / "deploy"
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<operator>:-)(?P<rest>[^}]*))?\}")
+
+
+def interpolated(text: str, given: Mapping[str, str]) -> str:
+    """As Compose fills in `${NAME}` and `${NAME:-default}`; `$$` is a dollar sign."""
+
+    def value(found: re.Match[str]) -> str:
+        name, operator, rest = found["name"], found["operator"], found["rest"]
+        if given.get(name):
+            return given[name]
+        assert operator == ":-", name
+        return str(rest)
+
+    return VARIABLE.sub(value, text.replace("$$", "$"))
+
+
+@cache
+def compose(name: str) -> dict[str, Any]:
+    """A file, with no variable set."""
+    document: dict[str, Any] = yaml.safe_load(interpolated((DEPLOY / name).read_text(), {}))
+    return document

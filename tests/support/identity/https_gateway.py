@@ -1,0 +1,49 @@
+"""A gateway off loopback beside an aggregator over TLS: it serves HTTPS with the federation's own certificate."""
+
+from __future__ import annotations
+
+import httpx
+
+from fedplcc.remote.gateway_tls import context_for
+from shared.identity.credentials import IDENTITY_FILE
+from tests.support.federation.processes import Process, eventually, free_port
+from tests.support.identity.keyed_federation import Keyed
+
+
+class OverHttps(Keyed):
+    """A federation whose gateway listens at every address of this machine."""
+
+    @property
+    def gateway_url(self) -> str:
+        return f"https://127.0.0.1:{self.gateway_port}"
+
+    @property
+    def gateway_state(self) -> str:
+        return str(self.folder / "fedplcc-state" / "gateway")
+
+    def client(self) -> httpx.Client:
+        """A client that checks the gateway by the federation's roots."""
+        identity = self.folder / "fedplcc-state" / "gateway" / IDENTITY_FILE
+        return httpx.Client(
+            base_url=self.gateway_url,
+            timeout=None,
+            trust_env=False,
+            verify=context_for(self.gateway_url, identity),
+        )
+
+    def start_gateway(self, *flags: str) -> Process:
+        self.gateway_port = self.gateway_port or free_port()
+        arguments = ["gateway", "--host", "0.0.0.0", "--port", str(self.gateway_port), "--aggregator", self.address]
+        process = self.processes["gateway"] = Process("gateway", self.folder, [*arguments, *flags])
+        process.start()
+
+        def is_ready() -> bool:
+            assert process.is_running, process.log()
+            try:
+                with self.client() as client:
+                    return client.get("/readyz").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        eventually(is_ready, "the gateway is ready")
+        return process
