@@ -272,12 +272,13 @@ def _membership(
         if not is_loopback(settings.host):
             log.warning("serves_plain_text", host=settings.host, detail="anyone who reaches the port may call anything")
         return None
-    authority = Authority.open(settings.state_dir)
+    life_s = settings.certificate_valid_s
+    authority = Authority.open(settings.state_dir, own_s=life_s)
 
     def record(transaction: Transaction, method: str, target: str) -> None:
         audit.change(method, target)(transaction)
 
-    admissions, keys = Admissions(store, authority, record=record), Keys(store, record=record)
+    admissions, keys = Admissions(store, authority, certificate_s=life_s, record=record), Keys(store, record=record)
     certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
     callers = Callers(certificates, keys, calls_per_s=settings.calls_per_s, refused=into_audit(audit))
 

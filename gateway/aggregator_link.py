@@ -130,9 +130,16 @@ class AggregatorLink:
         old = self._channel
         self._open()
         if old is not None:
-            task = self._loop.create_task(old.close(DRAIN_S))
-            self._draining.add(task)
-            task.add_done_callback(self._draining.discard)
+            for work in (old.close(DRAIN_S), self._show_certificate()):
+                task = self._loop.create_task(work)
+                self._draining.add(task)
+                task.add_done_callback(self._draining.discard)
+
+    async def _show_certificate(self) -> None:
+        """Make a call with the new certificate: streams outlive the old one only if the aggregator has seen a newer one."""
+        assert self._services.aggregator is not None
+        with contextlib.suppress(FedplccError):  # the next request shows it
+            await self._services.aggregator.get_caller()
 
     def _open(self) -> None:
         settings, renewal = self._settings, self._renewal

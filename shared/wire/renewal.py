@@ -34,7 +34,7 @@ ENDED_S = 30.0
 JITTER = 0.25
 """Part of each wait that is random, so that a thousand members do not call at the same moment."""
 
-log = get_logger("identity.renewal")
+log = get_logger("shared.wire.renewal")
 
 
 def next_key(folder: Path, held: Credentials | None = None) -> ec.EllipticCurvePrivateKey:
