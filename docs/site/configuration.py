@@ -18,11 +18,12 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from fedplcc.runs.configuration_text import SECTIONS, range_of
+from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
 from shared.config.partition import RULES, Pool
 from shared.config.run import ClientSection, RunConfig, TimmOptions
 from shared.config.sections import Section
-from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
+from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from shared.config.toml_text import toml_value
 from shared.methods import METHODS
 from shared.methods.base import MethodConfig
@@ -113,7 +114,9 @@ def _class_of(origin: Any) -> type:
 def _services() -> Iterator[str]:
     shared = list(Settings.model_fields)
     for kind, needed in SERVICES.items():
-        fields = {name: field for name, field in kind.model_fields.items() if name not in shared}
+        fields = {
+            name: field for name, field in kind.model_fields.items() if name not in shared and not is_hidden(field)
+        }
         yield _section(f"### `[{kind.table}]`", f"The {kind.table}'s settings.", _settings(fields, needed))
     about = "Settings that each of the three has, in its own table."
     yield _section("### Settings of every service", about, _settings(Settings.model_fields))
@@ -141,6 +144,9 @@ def _run_sections() -> Iterator[str]:
         if name == "model":
             about = "Options of models `timm:NAME`. A model `package.module:factory` has the options that its factory takes."
             yield _section("### `[model.options]`", about, _keys(TimmOptions))
+        if name == "training":
+            about = "Local training on images that an attack has changed; an empty table takes the defaults."
+            yield _section("### `[training.adversarial]`", about, _keys(AdversarialSettings))
     about = "The clients that `demo` and `simulate` make. A deployed trainer has the same as settings."
     yield _section("### `[clients.NAME]`", about, _keys(ClientSection))
     about = (
