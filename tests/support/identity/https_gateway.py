@@ -17,13 +17,9 @@ class OverHttps(Keyed):
     def gateway_url(self) -> str:
         return f"https://127.0.0.1:{self.gateway_port}"
 
-    @property
-    def gateway_state(self) -> str:
-        return str(self.folder / "fedplcc-state" / "gateway")
-
     def client(self) -> httpx.Client:
         """A client that checks the gateway by the federation's roots."""
-        identity = self.folder / "fedplcc-state" / "gateway" / IDENTITY_FILE
+        identity = self.gateway_state / IDENTITY_FILE
         return httpx.Client(
             base_url=self.gateway_url,
             timeout=None,

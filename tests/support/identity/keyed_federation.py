@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from shared.identity.names import Role
 from tests.support.federation.processes import Federation
 from tests.support.identity.issued import issued as issued
 
@@ -14,6 +15,7 @@ class Keyed(Federation):
     """An aggregator, a gateway, and their owner's commands."""
 
     def begin(self) -> None:
+        self.identity_file(Role.GATEWAY, "console", self.gateway_state)
         self.start_aggregator()
         self.start_gateway()
 
