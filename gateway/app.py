@@ -92,9 +92,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         asks_keys=not settings.insecure,
         is_exposed=settings.is_exposed,
         trusted_proxies=settings.proxies,
-        rate_limits=RateLimits(
-            settings.address_requests_per_s, settings.key_requests_per_s, settings.failed_keys_per_min
-        ),
+        rate_limits=RateLimits(settings.address_rate, settings.key_rate, settings.guess_rate),
     )
     app = FastAPI(
         title=openapi.TITLE,

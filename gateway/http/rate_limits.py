@@ -29,11 +29,11 @@ FREE_PATHS = frozenset({"/livez"})
 class RateLimits:
     """What every caller may still do; one for an application."""
 
-    def __init__(self, address_per_s: float, key_per_s: float, failed_keys_per_min: float) -> None:
-        """Begin with full buckets."""
-        self.addresses = TokenBuckets(address_per_s, max(1.0, BURST_S * address_per_s))
-        self.keys = TokenBuckets(key_per_s, max(1.0, BURST_S * key_per_s))
-        self.failed_keys = TokenBuckets(failed_keys_per_min / 60, max(1.0, failed_keys_per_min))
+    def __init__(self, addresses_per_s: float, keys_per_s: float, guesses_per_min: float) -> None:
+        """Begin with full buckets: requests a second of an address and of a key, new keys a minute of an address."""
+        self.addresses = TokenBuckets(addresses_per_s, max(1.0, BURST_S * addresses_per_s))
+        self.keys = TokenBuckets(keys_per_s, max(1.0, BURST_S * keys_per_s))
+        self.failed_keys = TokenBuckets(guesses_per_min / 60, max(1.0, guesses_per_min))
         self._judged: OrderedDict[bytes, bool] = OrderedDict()
         """Whether a key was taken when it was used last, by its SHA-256."""
 

@@ -239,21 +239,21 @@ class GatewaySettings(Settings):
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""
 
-    trusted_proxies: Networks = ()
-    """Addresses or networks of proxies in front of the gateway, whose X-Forwarded-For and X-Forwarded-Proto are believed;
-    none by default. Without them all clients behind a proxy share the limits of one address. Repeat the flag for several;
+    trusted_proxy: Networks = ()
+    """Address or network of a proxy in front of the gateway, whose X-Forwarded-For and X-Forwarded-Proto are believed;
+    none by default. Without it all clients behind a proxy share the limits of one address. Repeat the flag for several;
     in the environment, separate them by commas."""
-    address_requests_per_s: float = Field(200.0, ge=0.1, le=1e6)
+    address_rate: float = Field(200.0, gt=0, le=9999)
     """Requests a second of one address; ten times as many may come at once. More are refused (TOO_MANY_REQUESTS)."""
-    key_requests_per_s: float = Field(100.0, ge=0.1, le=1e6)
+    key_rate: float = Field(100.0, gt=0, le=9999)
     """Requests a second with one key; ten times as many may come at once."""
-    failed_keys_per_min: float = Field(20.0, ge=0.1, le=1e6)
+    guess_rate: float = Field(20.0, gt=0, le=9999)
     """Different keys a minute that one address may try in vain, as many at once; keys that were in use go on."""
 
     @property
     def proxies(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
         """Networks of the listed proxies."""
-        return tuple(ipaddress.ip_network(text) for text in self.trusted_proxies)
+        return tuple(ipaddress.ip_network(text) for text in self.trusted_proxy)
 
     @field_validator("allowed_hosts")
     @classmethod

@@ -45,7 +45,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str, str]:
 def test_guessing_ends_and_known_keys_go_on(keyed: Keyed) -> None:
     _, known = keyed.new_key("read", "metrics")
     _, new = keyed.new_key("read")
-    with restarted(keyed, "--failed-keys-per-min", "3") as http:
+    with restarted(keyed, "--guess-rate", "3") as http:
         assert http.get("/v1/runs", headers=known).status_code == 200
         for _ in range(3):
             assert refusal(http.get("/v1/runs", headers=guess()))[:2] == (401, "KEY_INVALID")
@@ -61,7 +61,7 @@ def test_guessing_ends_and_known_keys_go_on(keyed: Keyed) -> None:
 
 def test_an_open_page_whose_session_has_ended_is_one_guess(keyed: Keyed) -> None:
     ended = guess()
-    with restarted(keyed, "--failed-keys-per-min", "2") as http:
+    with restarted(keyed, "--guess-rate", "2") as http:
         for _ in range(20):
             assert refusal(http.get("/v1/runs", headers=ended))[:2] == (401, "KEY_INVALID")
         assert refusal(http.get("/v1/runs", headers=guess()))[:2] == (401, "KEY_INVALID")
@@ -69,7 +69,7 @@ def test_an_open_page_whose_session_has_ended_is_one_guess(keyed: Keyed) -> None
 
 
 def test_wrong_codes_of_the_console_are_guesses(keyed: Keyed) -> None:
-    with restarted(keyed, "--failed-keys-per-min", "2") as http:
+    with restarted(keyed, "--guess-rate", "2") as http:
         for _ in range(2):
             assert http.post("/v1/console/sessions", json={"code": "a guess"}).status_code == 401
         assert http.post("/v1/console/sessions", json={"code": keyed.code()}).status_code == 429
@@ -77,7 +77,7 @@ def test_wrong_codes_of_the_console_are_guesses(keyed: Keyed) -> None:
 
 def test_one_key_is_limited_and_another_is_not(keyed: Keyed) -> None:
     (_, busy), (_, calm) = keyed.new_key("read"), keyed.new_key("read")
-    with restarted(keyed, "--key-requests-per-s", NEVER) as http:
+    with restarted(keyed, "--key-rate", NEVER) as http:
         statuses = [http.get("/v1/runs", headers=busy).status_code for _ in range(3)]
         assert statuses[0] == 200
         assert statuses[-1] == 429
@@ -86,7 +86,7 @@ def test_one_key_is_limited_and_another_is_not(keyed: Keyed) -> None:
 
 
 def test_an_address_is_limited_and_probes_of_the_process_are_not(keyed: Keyed) -> None:
-    flags = ("--address-requests-per-s", "1", "--trusted-proxies", "127.0.0.1")
+    flags = ("--address-rate", "1", "--trusted-proxy", "127.0.0.1")
     with restarted(keyed, *flags) as http:
         other = {"X-Forwarded-For": "203.0.113.9, 192.0.2.8"}
         found = [http.get("/", headers={"X-Forwarded-For": "192.0.2.7"}).status_code for _ in range(20)]
@@ -99,13 +99,13 @@ def test_an_address_is_limited_and_probes_of_the_process_are_not(keyed: Keyed) -
 
 
 def test_the_word_of_a_proxy_that_is_not_listed_does_not_count(keyed: Keyed, tmp_path: Path) -> None:
-    with restarted(keyed, "--address-requests-per-s", "1") as http:
+    with restarted(keyed, "--address-rate", "1") as http:
         found = [http.get("/", headers={"X-Forwarded-For": f"192.0.2.{n}"}).status_code for n in range(30)]
     assert 429 in found
 
 
 def test_the_cookie_is_secure_behind_a_listed_proxy_that_ends_tls(keyed: Keyed) -> None:
-    for flags, is_secure in (((), False), (("--trusted-proxies", "127.0.0.0/8"), True)):
+    for flags, is_secure in (((), False), (("--trusted-proxy", "127.0.0.0/8"), True)):
         with restarted(keyed, *flags) as http:
             headers = {"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Proto": "https"}
             answer = http.post("/v1/console/sessions", json={"code": keyed.code()}, headers=headers)

@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.identity.credentials import IDENTITY_FILE
 from shared.identity.names import Role
 from tests.support.federation.processes import eventually
 from tests.support.identity.https_gateway import OverHttps
@@ -94,7 +93,7 @@ def test_a_command_takes_the_roots_from_a_file(served: OverHttps, tmp_path: Path
     assert served.command(*arguments).returncode != 0
     assert served.command(*arguments, "--gateway-ca", str(roots)).returncode == 0
     assert "no certificates" in served.command(*arguments, "--gateway-ca", str(others)).stderr
-    identity = str(Path(served.gateway_state) / IDENTITY_FILE)
+    identity = str(served.gateway_identity)
     assert served.command("health", served.gateway_url, "--identity", identity).returncode == 0
     (kept(served) / "keys.json").unlink()
 
@@ -120,7 +119,7 @@ def test_a_renewed_certificate_is_served_live_while_a_stream_goes_on(served: Ove
     before = serial_shown(served)
     assert http.get("/livez").status_code == 200  # over a connection that stays open
     newer = issued(served.authority, Role.GATEWAY, "console")
-    newer.save(Path(served.gateway_state) / IDENTITY_FILE)
+    newer.save(served.gateway_identity)
     eventually(lambda: serial_shown(served) == newer.serial, "the new certificate is served")
     assert before != newer.serial
     assert http.get("/readyz").status_code == 200

@@ -157,11 +157,6 @@ class Federation:
         """State directory of the aggregator."""
         return self.folder / "aggregator"
 
-    @property
-    def gateway_state(self) -> Path:
-        """State directory of the gateway."""
-        return self.folder / "fedplcc-state" / "gateway"
-
     # Certificates and keys
 
     @cached_property
@@ -304,8 +299,8 @@ class Federation:
             self.gateway_port = free_port()
             arguments = ["gateway", *self.transport, "--aggregator", self.address, "--port", str(self.gateway_port)]
             if self.tls is not None:
-                self.identity_file(Role.GATEWAY, "console", self.gateway_state)
-                arguments += ["--state-dir", str(self.gateway_state)]
+                file = self.identity_file(Role.GATEWAY, "console", self.folder / "gateway")
+                arguments += ["--state-dir", str(file.parent)]
             arguments += flags
             self.processes["gateway"] = Process("gateway", self.folder, arguments)
         self.processes["gateway"].start()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 
 from fedplcc.remote.gateway_tls import context_for
-from shared.identity.credentials import IDENTITY_FILE
+from shared.identity.names import Role
 from tests.support.federation.processes import Process, eventually, free_port
 from tests.support.identity.keyed_federation import Keyed
 
@@ -17,19 +19,24 @@ class OverHttps(Keyed):
     def gateway_url(self) -> str:
         return f"https://127.0.0.1:{self.gateway_port}"
 
+    @property
+    def gateway_identity(self) -> Path:
+        """File with the gateway's certificate."""
+        return self.identity_file(Role.GATEWAY, "console", self.folder / "gateway")
+
     def client(self) -> httpx.Client:
         """A client that checks the gateway by the federation's roots."""
-        identity = self.gateway_state / IDENTITY_FILE
         return httpx.Client(
             base_url=self.gateway_url,
             timeout=None,
             trust_env=False,
-            verify=context_for(self.gateway_url, identity),
+            verify=context_for(self.gateway_url, self.gateway_identity),
         )
 
     def start_gateway(self, *flags: str) -> Process:
         self.gateway_port = self.gateway_port or free_port()
         arguments = ["gateway", "--host", "0.0.0.0", "--port", str(self.gateway_port), "--aggregator", self.address]
+        arguments += ["--state-dir", str(self.gateway_identity.parent)]
         process = self.processes["gateway"] = Process("gateway", self.folder, [*arguments, *flags])
         process.start()
 

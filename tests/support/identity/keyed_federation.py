@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 
-from shared.identity.names import Role
 from tests.support.federation.processes import Federation
 from tests.support.identity.issued import issued as issued
 
@@ -14,9 +13,8 @@ from tests.support.identity.issued import issued as issued
 class Keyed(Federation):
     """An aggregator, a gateway, and their owner's commands."""
 
-    def begin(self) -> None:
-        self.identity_file(Role.GATEWAY, "console", self.gateway_state)
-        self.start_aggregator()
+    def begin(self, *flags: str) -> None:
+        self.start_aggregator(*flags)
         self.start_gateway()
 
     def command(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:

@@ -55,6 +55,6 @@ def test_without_an_address_all_are_one_caller() -> None:
 
 
 def test_a_proxy_that_is_no_address_is_refused() -> None:
-    assert len(GatewaySettings(trusted_proxies=("10.0.0.1", "fd00::/8")).proxies) == 2
+    assert len(GatewaySettings(trusted_proxy=("10.0.0.1", "fd00::/8")).proxies) == 2
     with pytest.raises((InvalidConfig, ValueError), match="write an address"):
-        GatewaySettings(trusted_proxies=("proxy.example.org",))
+        GatewaySettings(trusted_proxy=("proxy.example.org",))

@@ -1,0 +1,62 @@
+"""An upload that the aggregator refuses while pieces are sent has the aggregator's reason, whenever the refusal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from gateway.run_service import RunServiceClient
+from shared.errors import ScopeMissing
+from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from shared.types import BlobRef
+from shared.wire.channels import open_aio_channel
+from shared.wire.server import RpcServer
+
+PIECE = b"x" * 1000
+BLOB = BlobRef("model", hashlib.sha256(PIECE).hexdigest(), len(PIECE))
+
+
+class Refusing(pb2_grpc.RunServiceServicer):
+    """Asks for the model, and then refuses it."""
+
+    async def UploadInitialModel(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async for _header in requests:
+            yield pb2.UploadInitialModelResponse(is_stored=False)
+            raise ScopeMissing("the key has not the scope run", scope="run")
+
+
+async def refusal(*, waits_for_it: bool) -> None:
+    server = RpcServer("127.0.0.1", 0)
+    server.add(pb2_grpc.add_RunServiceServicer_to_server, Refusing(), pb2.DESCRIPTOR.services_by_name["RunService"])
+    address = f"127.0.0.1:{await server.start()}"
+    async with open_aio_channel(address) as channel:
+        client, calls = RunServiceClient(channel, address), []
+        make = client._runs.UploadInitialModel
+
+        def made(**named: Any) -> grpc.aio.StreamStreamCall[Any, Any]:
+            calls.append(make(**named))
+            return calls[-1]
+
+        client._runs.UploadInitialModel = made
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while waits_for_it and not calls[0].done():
+                await asyncio.sleep(0)
+            yield PIECE
+
+        try:
+            await client.store_model(BLOB, "a model", pieces())
+        finally:
+            await server.stop(0)
+
+
+@pytest.mark.parametrize("waits_for_it", [True, False])
+def test_the_aggregators_reason_is_given(waits_for_it: bool) -> None:
+    with pytest.raises(ScopeMissing):
+        asyncio.run(refusal(waits_for_it=waits_for_it))
