@@ -24,6 +24,7 @@ from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
 from aggregator.identity.authority import Authority
+from aggregator.identity.certificate_ends import CertificateEnds
 from aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
 from aggregator.identity.keys import Keys
 from aggregator.metrics import AggregatorMetrics
@@ -56,6 +57,7 @@ from shared.identity.names import Role
 from shared.identity.principals import ITSELF, current_principal
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
+from shared.process.certificate_metrics import CertificateSpan
 from shared.process.disk import why_unusable
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import get_logger, set_up
@@ -64,6 +66,7 @@ from shared.process.resources import SERVICE_FILES, remedy_for, require
 from shared.version import VERSION
 from shared.wire.addresses import is_loopback, join_address
 from shared.wire.caller import Callers, Certificates
+from shared.wire.metrics_guard import MonitorGuard
 
 log = get_logger("aggregator.app")
 
@@ -83,7 +86,7 @@ HERE = "127.0.0.1"
 EVERY_ADDRESS = ("0.0.0.0", "::")  # nosec B104 # compared, not bound
 """Hosts of an aggregator that listens at all addresses of its machine; the gateway beside it dials loopback."""
 GATEWAY_LOOK_S = 5.0
-"""Time between two looks whether the federation has a gateway."""
+"""Time between two looks whether the federation has a gateway, which certificates end, and how many invitations are open."""
 COLLECTION_S = 60.0
 """Longest time between two checks for garbage."""
 
@@ -176,12 +179,14 @@ async def _serve(settings: AggregatorSettings) -> int:
         updates=settings.keep_updates,
         unused_days=settings.keep_unused_days,
     )
-    audit = Audit(store)
+    audit = Audit(store, counted=metrics.members.refused)
     make = partial(Coordinator, store, BlobStore(settings.state_dir), metrics, limits, keep, audit=audit)
     coordinator = await asyncio.to_thread(make)
     wakeups = Wakeups(loop)
     coordinator.subscribe(wakeups.notify)
     membership = await asyncio.to_thread(_membership, settings, store, coordinator, audit)
+    if membership is not None:
+        metrics.members.certificates.follow(partial(_shown_certificates, membership, metrics))
     ports = _ports(settings, metrics, membership, audit)
     ports.add(
         (
@@ -203,7 +208,8 @@ async def _serve(settings: AggregatorSettings) -> int:
         if membership is not None:
             await membership.socket.start(membership.callers, metrics.calls)
         if settings.metrics_port is not None:
-            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
+            guard = _metrics_guard(settings, membership, audit)
+            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)
         metrics_port = scraped.port if scraped is not None else None
         admin_socket = None if membership is None else membership.socket.path
         invitation = None if membership is None else _gateway_invitation(settings, membership, ports)
@@ -222,7 +228,7 @@ async def _serve(settings: AggregatorSettings) -> int:
         aggregations.start()
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
-        inviting = asyncio.create_task(_keep_gateway_invited(invitation))
+        inviting = asyncio.create_task(_look_after_members(invitation, membership, metrics))
         ticking = asyncio.create_task(_tick(coordinator, membership, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
@@ -251,6 +257,7 @@ class _Membership:
 
     authority: Authority
     admissions: Admissions
+    ends: CertificateEnds
     keys: Keys
     callers: Callers
     admin: AdminServicer
@@ -265,12 +272,13 @@ def _membership(
         if not is_loopback(settings.host):
             log.warning("serves_plain_text", host=settings.host, detail="anyone who reaches the port may call anything")
         return None
-    authority = Authority.open(settings.state_dir)
+    life_s = settings.certificate_valid_s
+    authority = Authority.open(settings.state_dir, own_s=life_s)
 
     def record(transaction: Transaction, method: str, target: str) -> None:
         audit.change(method, target)(transaction)
 
-    admissions, keys = Admissions(store, authority, record=record), Keys(store, record=record)
+    admissions, keys = Admissions(store, authority, certificate_s=life_s, record=record), Keys(store, record=record)
     certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
     callers = Callers(certificates, keys, calls_per_s=settings.calls_per_s, refused=into_audit(audit))
 
@@ -278,6 +286,9 @@ def _membership(
         if role is Role.CLIENT:
             coordinator.end_lease(name)
 
+    ends = CertificateEnds(admissions.list_recoverable())
+    admissions.on_issued(ends.issued)
+    admissions.on_revoked(ends.revoked)
     admissions.on_holder_ended(end_lease)
     admissions.on_revoked(callers.look_again)
     keys.on_revoked(callers.look_again)
@@ -290,7 +301,7 @@ def _membership(
         audit,
     )
     socket = AdminSocket(settings.state_dir, admin_service_pb2_grpc.add_AdminServiceServicer_to_server, admin)
-    return _Membership(authority, admissions, keys, callers, admin, socket)
+    return _Membership(authority, admissions, ends, keys, callers, admin, socket)
 
 
 def _ports(
@@ -325,6 +336,23 @@ def _administration(servicer: AdminServicer | AuditServicer) -> Service:
     return Service(register, servicer, admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"])
 
 
+def _shown_certificates(membership: _Membership, metrics: AggregatorMetrics) -> list[CertificateSpan]:
+    return [membership.authority.own.span, *membership.ends.spans(metrics.clients.shown())]
+
+
+def _metrics_guard(settings: AggregatorSettings, membership: _Membership | None, audit: Audit) -> MonitorGuard | None:
+    """Return who may read /metrics; None where whoever reaches the port may: on loopback, and in plain text."""
+    if membership is None or is_loopback(settings.metrics_host):
+        return None
+    authority = membership.authority
+    return MonitorGuard(
+        authority.own_file,
+        lambda: authority.roots_pem,
+        is_revoked=membership.admissions.is_revoked,
+        refused=lambda caller, reason: audit.refused(caller, "/metrics", "", reason),
+    )
+
+
 def _gateway_invitation(settings: AggregatorSettings, membership: _Membership, ports: Ports) -> GatewayInvitation:
     host = HERE if settings.host in EVERY_ADDRESS else settings.host
     return GatewayInvitation(
@@ -336,11 +364,20 @@ def _gateway_invitation(settings: AggregatorSettings, membership: _Membership, p
     )
 
 
-async def _keep_gateway_invited(invitation: GatewayInvitation | None) -> None:
-    """Keep an invitation in its file while the federation has no gateway."""
-    while invitation is not None:
-        await asyncio.sleep(GATEWAY_LOOK_S)
+async def _look_after_members(
+    invitation: GatewayInvitation | None, membership: _Membership | None, metrics: AggregatorMetrics
+) -> None:
+    """Keep an invitation in its file while the federation has no gateway, and look at what ends or is open."""
+    while membership is not None:
         await _look(invitation)
+        try:
+            membership.ends.look()
+            metrics.members.invited(await control_call(membership.admissions.open_invitations))
+        except StoreUnavailable as error:
+            log.error("store_unavailable", detail=error.detail)
+        except Exception:
+            log.exception("members_crashed")
+        await asyncio.sleep(GATEWAY_LOOK_S)
 
 
 async def _look(invitation: GatewayInvitation | None) -> None:

@@ -13,6 +13,7 @@ from gateway.run_service import RunServiceClient
 from shared.config.settings import GatewaySettings
 from shared.errors import AggregatorUnavailable, FedplccError, TlsFailed
 from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.process.certificate_metrics import CertificateSpan
 from shared.process.log import get_logger
 from shared.wire.channels import open_aio_channel
 from shared.wire.renewal import Renewal
@@ -55,6 +56,7 @@ class AggregatorLink:
         self._unknown_serial = ""
         self._following: asyncio.Task[None] | None = None
         self._said = ""
+        services.metrics.certificates.follow(self._spans)
         if settings.insecure:
             self._open()
             return
@@ -71,6 +73,10 @@ class AggregatorLink:
                 task.cancel()
         if self._channel is not None:
             await self._channel.close(None)
+
+    def _spans(self) -> list[CertificateSpan]:
+        """The gateway's own certificate, for its metrics; none before it joined."""
+        return [] if self._renewal is None else [self._renewal.held.span]
 
     async def explained(self, error: AggregatorUnavailable) -> AggregatorUnavailable:
         """Return TlsFailed with the cause, where TLS is why no aggregator answers; else the error itself."""
@@ -124,9 +130,16 @@ class AggregatorLink:
         old = self._channel
         self._open()
         if old is not None:
-            task = self._loop.create_task(old.close(DRAIN_S))
-            self._draining.add(task)
-            task.add_done_callback(self._draining.discard)
+            for work in (old.close(DRAIN_S), self._show_certificate()):
+                task = self._loop.create_task(work)
+                self._draining.add(task)
+                task.add_done_callback(self._draining.discard)
+
+    async def _show_certificate(self) -> None:
+        """Make a call with the new certificate: streams outlive the old one only if the aggregator has seen a newer one."""
+        assert self._services.aggregator is not None
+        with contextlib.suppress(FedplccError):  # the next request shows it
+            await self._services.aggregator.get_caller()
 
     def _open(self) -> None:
         settings, renewal = self._settings, self._renewal

@@ -12,12 +12,15 @@ from types import FrameType
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import TrainerSettings, limit_threads
 from shared.errors import FedplccError, StoreUnavailable
+from shared.identity.credentials import IDENTITY_FILE
 from shared.process.allocator import keep_freed_memory
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import bind, get_logger, set_up
 from shared.process.metrics import new_registry, serve_metrics
 from shared.process.resources import TRAINER_FILES, require
 from shared.version import VERSION
+from shared.wire.addresses import is_loopback
+from shared.wire.metrics_guard import MonitorGuard
 from shared.wire.renewal import Renewal
 from shared.wire.tls import ClientTls, require_identity
 from trainer.audit_witness import AuditWitness
@@ -107,7 +110,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         metrics.follow(readings)
         worker = Worker(runner, connection, metrics, readings=readings if settings.send_readings else none)
         if settings.metrics_port is not None:
-            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port)
+            guard = _metrics_guard(settings, renewal)
+            scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)
             served.callback(scraped.close)
             log.info("metrics_served", host=settings.metrics_host, port=scraped.port)
         if settings.health_port is not None:
@@ -115,6 +119,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
             served.callback(checked.close)
             log.info("health_served", port=checked.port)
         if renewal is not None:
+            metrics.certificates.follow(lambda: [renewal.held.span])
             renewal.start()
             served.callback(renewal.close)
         signals.end = worker.end
@@ -137,6 +142,13 @@ def _renewal_of(settings: TrainerSettings, on_renewed: Callable[[], None]) -> Re
         lambda _renewed: on_renewed(),
         http_proxy=settings.http_proxy or "",
     )
+
+
+def _metrics_guard(settings: TrainerSettings, renewal: Renewal | None) -> MonitorGuard | None:
+    """Return who may read /metrics; None where whoever reaches the port may: on loopback, and in plain text."""
+    if renewal is None or is_loopback(settings.metrics_host):
+        return None
+    return MonitorGuard(settings.state_dir / IDENTITY_FILE, lambda: renewal.held.roots_pem)
 
 
 class _Signals:

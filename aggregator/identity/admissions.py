@@ -105,6 +105,8 @@ Record = Callable[[Transaction, str, str], None]
 """Adds a call that was done (its method, its target) to the audit, in the call's own transaction."""
 HolderListener = Callable[[Role, str], None]
 """Called with role and name of a holder that has lost its certificates."""
+IssueListener = Callable[[Certificate], None]
+"""Called with a certificate that was issued."""
 SerialsListener = Callable[[Collection[str]], None]
 """Called with the serial numbers of certificates that were revoked."""
 
@@ -144,8 +146,13 @@ class Admissions:
         self._revoked = frozenset(store.revoked_serials())
         self._on_revoked: list[SerialsListener] = []
         self._on_holder_ended: list[HolderListener] = []
+        self._on_issued: list[IssueListener] = []
 
     # Who listens, who asks
+
+    def on_issued(self, listener: IssueListener) -> None:
+        """Call this function, from any thread, after a certificate was issued; it is quick and raises nothing."""
+        self._on_issued.append(listener)
 
     def on_revoked(self, listener: SerialsListener) -> None:
         """Call this function, from any thread, after certificates were revoked."""
@@ -170,6 +177,10 @@ class Admissions:
     def open_invitations(self) -> int:
         """Return the number of invitations that admit somebody."""
         return self._store.count_open_invitations(self._clock())
+
+    def list_recoverable(self) -> list[Certificate]:
+        """Return the certificates that hold or can be recovered, newest first for each holder; at most `MOST_LISTED`."""
+        return self._store.list_certificates(ending_after=self._clock() - RECOVERY_S, limit=MOST_LISTED)
 
     def list_certificates(self) -> list[Certificate]:
         """Return the certificates that have not ended, newest first for each holder; at most `MOST_LISTED`."""
@@ -262,6 +273,7 @@ class Admissions:
                 self._record(transaction, "Enrol", f"{invitation.role}:{invitation.name}")
             self._remember(replaced)
         self._tell(identity.role, identity.name, replaced)
+        self._tell_issued(certificate)
         log.info("admitted", role=invitation.role, name=invitation.name, serial=certificate.serial)
         return self._admitted(identity, certificate, invitation.domain)
 
@@ -368,6 +380,7 @@ class Admissions:
             with self._store.transaction() as transaction:
                 self._save(transaction, certificate)
                 self._record(transaction, method, f"{role.value}:{name}")
+        self._tell_issued(certificate)
         log.info("certificate_renewed", role=role.value, name=name, serial=certificate.serial)
         return self._admitted(identity, certificate)
 
@@ -416,8 +429,7 @@ class Admissions:
                 to recover. The metadata's "holders" names them.
         """
         with self._lock:
-            held = self._store.list_certificates(ending_after=self._clock() - RECOVERY_S, limit=MOST_LISTED)
-            holding = [certificate for certificate in held if certificate.revoked_at is None]
+            holding = [certificate for certificate in self.list_recoverable() if certificate.revoked_at is None]
             is_old = self._authority.is_of_oldest_root
             renewed = {_holder(certificate) for certificate in holding if not is_old(certificate.pem.encode())}
             holders = sorted({_holder(certificate) for certificate in holding} - renewed)
@@ -464,6 +476,10 @@ class Admissions:
 
     def _remember(self, certificates: Sequence[Certificate]) -> None:
         self._revoked |= {certificate.serial for certificate in certificates}
+
+    def _tell_issued(self, certificate: Certificate) -> None:
+        for listener in self._on_issued:
+            listener(certificate)
 
     def _tell(self, role: Role, name: str, certificates: Sequence[Certificate]) -> None:
         if not certificates:

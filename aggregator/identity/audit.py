@@ -33,6 +33,7 @@ class Audit:
         self,
         store: Store,
         *,
+        counted: Callable[[str], None] = lambda _reason: None,
         clock: Callable[[], float] = time.time,
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -40,10 +41,12 @@ class Audit:
 
         Args:
             store: Where the chain is.
+            counted: Called with the reason of each refusal, from any thread; quick.
             clock: The wall clock, in seconds since the epoch.
             steady_clock: The steady clock, in seconds.
         """
-        self._store, self._clock, self._steady_clock = store, clock, steady_clock
+        self._store, self._counted = store, counted
+        self._clock, self._steady_clock = clock, steady_clock
         self._refusals = Refusals(steady_clock)
         self._head_due_at = steady_clock()
 
@@ -67,6 +70,7 @@ class Audit:
 
     def refused(self, caller: Principal, method: str, target: str, reason: str, request_id: str = "") -> None:
         """Count a refusal; quick, and callable on the event loop."""
+        self._counted(reason)
         self._refusals.add(self._record(caller, method, target, request_id, outcome=REFUSED, reason=reason))
 
     def refused_here(self, method: str, target: str, reason: str) -> None:

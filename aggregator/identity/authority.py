@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from shared.errors import FailedPrecondition, FedplccError, StoreUnavailable
 from shared.identity.certificates import (
     AGGREGATOR_DNS,
-    GATEWAY_DNS,
+    DNS_NAMES,
     ROOT_S,
     aggregator_identity,
     certificate_to_pem,
@@ -37,7 +37,7 @@ from shared.identity.certificates import (
     serial_of,
 )
 from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
-from shared.identity.names import FEDERATION_PATTERN, Identity, Role
+from shared.identity.names import FEDERATION_PATTERN, Identity
 from shared.process import disk
 from shared.process.disk import why_unusable
 
@@ -141,6 +141,16 @@ class Authority:
         return len(self._roots) > 1
 
     @property
+    def own_file(self) -> Path:
+        """File with them, which renewals replace."""
+        return self._folder / IDENTITY_FILE
+
+    @property
+    def own(self) -> Credentials:
+        """Key and certificate of the aggregator itself."""
+        return self._own
+
+    @property
     def not_after(self) -> float:
         """End of the aggregator's own certificate in seconds since the epoch."""
         return self._own.not_after
@@ -171,7 +181,7 @@ class Authority:
             identity,
             now=self._clock(),
             valid_s=valid_s,
-            dns_names=(GATEWAY_DNS,) if identity.role is Role.GATEWAY else (),
+            dns_names=DNS_NAMES.get(identity.role, ()),
         )
         return Issued(
             serial_of(certificate), certificate_to_pem(certificate), certificate.not_valid_after_utc.timestamp()

@@ -14,6 +14,7 @@ from aggregator.metrics.calls import CallMetrics
 from aggregator.metrics.clients import MAX_CLIENTS, ClientMetrics
 from aggregator.metrics.disk import DiskMetrics
 from aggregator.metrics.families import Families
+from aggregator.metrics.members import MemberMetrics
 from aggregator.metrics.outcomes import Outcomes
 from aggregator.metrics.rounds import RoundMetrics
 from aggregator.metrics.runs import RunMetrics
@@ -40,6 +41,7 @@ class AggregatorMetrics:
         self.transfers = TransferMetrics(families)
         self.disk = DiskMetrics(families)
         self.calls = CallMetrics(families)
+        self.members = MemberMetrics(families)
         self._recoveries = families.counter(
             "recoveries_total", "Starts at which open runs were found and taken up again."
         )

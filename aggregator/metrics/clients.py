@@ -76,6 +76,11 @@ class ClientSeries(AtScrape):
         """Set the clock of the sessions."""
         self._clock, self._started = clock, clock()
 
+    def shown(self) -> frozenset[str]:
+        """Return the names of the clients that have series of their own."""
+        with self._lock:
+            return frozenset(self._shown)
+
     def follow(self, sessions: Iterable[Session], roster: Collection[str]) -> None:
         """Update the shown clients from the sessions and the clients of open runs."""
         if not self._most:
@@ -167,6 +172,10 @@ class ClientMetrics:
     def follow_uploads(self, held_bytes: Callable[[str], int]) -> None:
         """Set the function that returns the bytes of a client's uploads on the disk."""
         self._series.held_bytes = held_bytes
+
+    def shown(self) -> frozenset[str]:
+        """Return the names of the clients that have series of their own; any thread may call this."""
+        return self._series.shown()
 
     def registered(self, num_clients: int) -> None:
         """Count clients that joined for the first time."""

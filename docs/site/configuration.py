@@ -23,7 +23,7 @@ from shared.config.key_descriptions import key_descriptions
 from shared.config.partition import RULES, Pool
 from shared.config.run import ClientSection, RunConfig, TimmOptions
 from shared.config.sections import Section
-from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
+from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from shared.config.toml_text import toml_value
 from shared.methods import METHODS
 from shared.methods.base import MethodConfig
@@ -114,7 +114,9 @@ def _class_of(origin: Any) -> type:
 def _services() -> Iterator[str]:
     shared = list(Settings.model_fields)
     for kind, needed in SERVICES.items():
-        fields = {name: field for name, field in kind.model_fields.items() if name not in shared}
+        fields = {
+            name: field for name, field in kind.model_fields.items() if name not in shared and not is_hidden(field)
+        }
         yield _section(f"### `[{kind.table}]`", f"The {kind.table}'s settings.", _settings(fields, needed))
     about = "Settings that each of the three has, in its own table."
     yield _section("### Settings of every service", about, _settings(Settings.model_fields))

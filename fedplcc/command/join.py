@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,12 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 
-EXAMPLES = examples("fedplcc join", "fedplcc join --code-file invitation.txt", "fedplcc join --state-dir north")
+EXAMPLES = examples(
+    "fedplcc join",
+    "fedplcc join --code-file invitation.txt",
+    "fedplcc join --state-dir north",
+    "fedplcc join --renew --state-dir /var/lib/prometheus/fedplcc",
+)
 MAX_CODE = 4096
 """Most characters of an invitation that are read."""
 DEFAULT_FOLDER = Path("fedplcc-state/trainer")
@@ -21,7 +27,7 @@ def join(
     state_dir: Annotated[
         Path,
         typer.Option(
-            help="Folder of the trainer's or the gateway's state; the identity is kept in it.",
+            help="Folder of the trainer's or the gateway's state, or of a monitor's own; the identity is kept in it.",
             file_okay=False,
             envvar="FEDPLCC_STATE_DIR",
         ),
@@ -50,6 +56,14 @@ def join(
     replace: Annotated[
         bool, typer.Option("--replace", help="Join anew, in place of the identity that is there.")
     ] = False,
+    renew: Annotated[
+        bool,
+        typer.Option(
+            "--renew",
+            help="Renew the identity that is there, if half of its life is left or less: for a monitor, which has no "
+            "process that does so, from a daily timer.",
+        ),
+    ] = False,
 ) -> int:
     """Join a federation with the invitation that its owner sent.
 
@@ -57,9 +71,16 @@ def join(
     what answers is checked against the invitation before the secret in it is sent. Then `fedplcc trainer --data ...` knows
     the aggregator, the client and the domain.
     """
-    from fedplcc.remote.joining import join_federation
+    from fedplcc.remote.joining import join_federation, renew_identity
     from shared.identity.invitation_codes import InvitationCode
 
+    if renew:
+        held, is_new = renew_identity(state_dir, http_proxy=http_proxy)
+        end = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(held.not_after))
+        say(
+            f"the certificate of {held.identity.role} {held.identity.name} {'now holds' if is_new else 'holds'} until {end}"
+        )
+        return ExitCode.OK
     held = join_federation(
         InvitationCode.parse(_code(code_file)),
         state_dir,

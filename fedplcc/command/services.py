@@ -146,7 +146,7 @@ def _command(
 def _option(name: str, field: Any) -> Any:
     """A setting as an option; the settings themselves check its value."""
     has_default = not field.is_required() and field.default is not None and field.default is not False
-    from shared.config.settings import is_list
+    from shared.config.settings import is_hidden, is_list
 
     help_text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
     flag = "--" + name.replace("_", "-")
@@ -168,7 +168,10 @@ def _option(name: str, field: Any) -> Any:
 
     completion = offered if values else None
     return Annotated[
-        str | None, typer.Option(flag, help=help_text, metavar=_metavar(name, field), autocompletion=completion)
+        str | None,
+        typer.Option(
+            flag, help=help_text, metavar=_metavar(name, field), autocompletion=completion, hidden=is_hidden(field)
+        ),
     ]
 
 

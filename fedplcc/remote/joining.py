@@ -13,7 +13,7 @@ from shared.identity.invitation_codes import InvitationCode
 from shared.process import disk
 from shared.wire.addresses import split_address
 from shared.wire.enrolment import join
-from shared.wire.renewal import keep, next_key
+from shared.wire.renewal import keep, next_key, renewed_in
 
 ATTEMPTS = 20
 """Most attempts where many sites call from one address."""
@@ -34,7 +34,7 @@ def join_federation(
 
     Args:
         code: The invitation.
-        folder: State directory of a trainer or a gateway; made if it is missing, private to its owner.
+        folder: State directory of a trainer, a gateway or a monitor; made if it is missing, private to its owner.
         aggregator: HOST:PORT of the aggregator, where it is not the host of the invitation and the port it tells.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         replace: Whether an identity that is there is given up.
@@ -66,6 +66,37 @@ def join_federation(
     except OSError as error:
         raise StoreUnavailable(disk.why_unusable(folder, error)) from error
     return joined
+
+
+def renew_identity(
+    folder: Path, *, http_proxy: str = "", clock: Callable[[], float] = time.time
+) -> tuple[Credentials, bool]:
+    """Renew the certificate of a member that has no process of its own, where half of its life is left or less.
+
+    Args:
+        folder: The member's state directory.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
+        clock: Seconds since the epoch.
+
+    Returns:
+        The credentials that are in the folder now, and whether they are new.
+
+    Raises:
+        InvalidConfig: There are none.
+        StoreUnavailable: The folder cannot be written.
+        CertificateRevoked, CertificateExpired: Only another invitation helps.
+        AggregatorUnavailable, TooManyCalls: Try again.
+    """
+    held = Credentials.load(folder / IDENTITY_FILE)
+    left_s = held.not_after - clock()
+    if left_s > held.life_s / 2:
+        return held, False
+    try:
+        renewed = renewed_in(folder, held, held.address, has_ended=left_s <= 0, http_proxy=http_proxy)
+        keep(renewed, folder)
+    except OSError as error:
+        raise StoreUnavailable(disk.why_unusable(folder, error)) from error
+    return renewed, True
 
 
 def _patiently(

@@ -55,6 +55,7 @@ class KeyGuard:
                 )
             parse_api_key(key)
         except KeyInvalid as error:
+            scope["app"].state.services.metrics.refused(error)
             await respond(error, scope)(scope, receive, send)
             return
         if not bearer and scope["method"] not in SAFE_METHODS and CONSOLE_HEADER not in headers:

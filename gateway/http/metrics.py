@@ -6,11 +6,15 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from shared.errors import FedplccError, KeyInvalid, ScopeMissing
+from shared.process.certificate_metrics import CertificateMetrics
 from shared.process.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 BY_ADDRESS, BY_KEY, BY_FAILED_KEYS = RATE_LIMITS = ("address", "key", "failed_keys")
 """Limits of requests."""
+REFUSALS = (KeyInvalid, ScopeMissing)
+"""What the gateway refuses itself."""
 UNKNOWN_ROUTE = "unknown"
 """Route label of requests to unknown paths."""
 
@@ -56,11 +60,24 @@ class GatewayMetrics:
         )
         for limit in RATE_LIMITS:
             self.rate_limited.labels(limit)
+        self.refusals = Counter(
+            f"{PREFIX}_refusals_total",
+            "Requests that the gateway itself refused for their key, by reason; the aggregator counts its own.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.certificates = CertificateMetrics(self.registry)
+        for refusal in REFUSALS:
+            self.refusals.labels(refusal.reason.lower())
         for method, route, statuses in routes:
             self.seconds.labels(route, method)
             self.response_bytes.labels(route)
             for status in statuses:
                 self.requests.labels(route, method, str(status))
+
+    def refused(self, error: FedplccError) -> None:
+        """Count a request that was refused here for its key."""
+        self.refusals.labels(error.reason.lower() if isinstance(error, REFUSALS) else OTHER).inc()
 
     def answered(self, *, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request whose response has begun."""

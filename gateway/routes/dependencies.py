@@ -90,6 +90,8 @@ def needs(scope: Scope) -> Any:
             return
         caller = await _aggregator(request).get_caller()
         if not includes({Scope(name) for name in caller.scopes}, scope):
-            raise ScopeMissing(f"the key has not the scope {scope}", scope=scope)
+            missing = ScopeMissing(f"the key has not the scope {scope}", scope=scope)
+            services_of(request).metrics.refused(missing)
+            raise missing
 
     return Depends(require)

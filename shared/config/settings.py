@@ -19,11 +19,13 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    JsonValue,
     SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
@@ -115,6 +117,9 @@ Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDec
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
+HIDDEN: dict[str, JsonValue] = {"hidden": True}
+"""Mark of a setting for tests: it is in no help and no table."""
+
 INVITATION = "FEDPLCC_JOIN"
 """Environment variable with an invitation, which is never an argument: every user of a host sees those."""
 EXIT_CONFIG = 2
@@ -140,7 +145,7 @@ class Settings(BaseSettings):
         return values
 
     metrics_host: str = "127.0.0.1"
-    """Address at which /metrics is served."""
+    """Address at which /metrics is served. Off loopback it is served over TLS to monitors alone, without --insecure."""
     insecure: bool = False
     """Whether plain text is spoken and anyone may call anything, on a trusted network; TLS otherwise."""
     log_level: Level = "info"
@@ -207,6 +212,8 @@ class AggregatorSettings(Settings):
     """Days for which a run waits for its clients to join; then it is stopped."""
     client_metrics: int = Field(256, ge=0, le=10_000)
     """Most clients with metrics of their own, labelled with their id (connected, speed, memory); 0 for none."""
+    certificate_valid_s: float = Field(30 * 86_400.0, ge=5, le=366 * 86_400, json_schema_extra=HIDDEN)
+    """Life of the certificates that the aggregator issues, its own included, in seconds. For tests of renewal."""
 
 
 class GatewaySettings(Settings):
@@ -428,10 +435,16 @@ def from_command_line(
         elif is_list(field.annotation):
             parser.add_argument(flag, action="append", help=field.description, metavar=name.upper())
         else:
-            parser.add_argument(flag, help=text, metavar=name.upper())
+            shown = argparse.SUPPRESS if is_hidden(field) else text
+            parser.add_argument(flag, help=shown, metavar=name.upper())
     flags = vars(parser.parse_args(arguments))
     file = flags.pop("config")
     return load(kind, flags, file, first)
+
+
+def is_hidden(field: FieldInfo) -> bool:
+    """Whether a setting is in no help and no table."""
+    return field.json_schema_extra == HIDDEN
 
 
 def is_list(annotation: object) -> bool:

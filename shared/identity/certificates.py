@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -26,6 +26,10 @@ AGGREGATOR_DNS = "aggregator.fedplcc"
 """DNS name of every aggregator's certificate: members check this name, whatever address they dial."""
 GATEWAY_DNS = "gateway.fedplcc"
 """DNS name of every gateway's certificate: commands check this name, whatever address they dial."""
+CLIENT_DNS = "client.fedplcc"
+"""DNS name of every client's certificate, under which a Prometheus reads the metrics of its trainer."""
+DNS_NAMES: Mapping[Role, tuple[str, ...]] = {Role.CLIENT: (CLIENT_DNS,), Role.GATEWAY: (GATEWAY_DNS,)}
+"""DNS names in the certificates of members that serve a port of their own."""
 BEGUN_S = 2 * 3600.0
 """Age of a new certificate, so that clocks that are an hour apart do no harm."""
 ROOT_S = 3653 * 86400.0

@@ -14,6 +14,7 @@ from cryptography import x509
 
 from shared.errors import FedplccError, InvalidConfig
 from shared.identity.certificates import (
+    BEGUN_S,
     federation_of,
     identity_of,
     issuer_of,
@@ -22,8 +23,9 @@ from shared.identity.certificates import (
     public_key_sha256,
     serial_of,
 )
-from shared.identity.names import Identity
+from shared.identity.names import Identity, Role
 from shared.process import disk
+from shared.process.certificate_metrics import CertificateSpan
 
 IDENTITY_FILE = "identity.pem"
 """File in a member's state directory."""
@@ -73,6 +75,17 @@ class Credentials:
     def not_after(self) -> float:
         """Its end in seconds since the epoch."""
         return self.certificate.not_valid_after_utc.timestamp()
+
+    @property
+    def life_s(self) -> float:
+        """Seconds from its issue to its end."""
+        return self.not_after - self.issued_at - BEGUN_S
+
+    @property
+    def span(self) -> CertificateSpan:
+        """The certificate as metrics show it."""
+        role, name = self.identity.role, self.identity.name
+        return CertificateSpan(role, name if role is Role.CLIENT else "", self.not_after, self.life_s)
 
     @classmethod
     def load(cls, path: Path) -> Self:

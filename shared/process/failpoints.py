@@ -24,7 +24,7 @@ from pathlib import Path
 
 from shared.process.log import get_logger
 
-log = get_logger("failpoints")
+log = get_logger("shared.failpoints")
 
 VARIABLE = "FEDPLCC_FAILPOINTS"
 """Environment variable that arms a process with a folder."""

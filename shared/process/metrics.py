@@ -7,14 +7,19 @@ root of a process makes one registry and passes it down, so that tests and simul
 from __future__ import annotations
 
 import errno
+import socket
+import ssl
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-from wsgiref.simple_server import WSGIServer
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, make_wsgi_app
 
-from shared.errors import InvalidConfig
+from shared.errors import FedplccError, InvalidConfig
 from shared.version import VERSION
 
 PREFIX = "fedplcc"
@@ -28,6 +33,22 @@ OTHER = "other"
 
 PAUSE_S = 0.2
 """Pause before a connection is accepted again when the process has too many files open."""
+MAX_CONNECTIONS = 16
+"""Most connections at a time; another one is closed at once."""
+CONNECTION_S = 10.0
+"""Longest time for a handshake, and longest silence of a caller after it."""
+_CERTIFICATE = "fedplcc.certificate"
+"""Entry of a request's environment: its caller's certificate in DER."""
+
+
+class MetricsGuard(Protocol):
+    """Who may read /metrics; called by any thread."""
+
+    def secured(self, connection: socket.socket) -> socket.socket:
+        """Return a connection with TLS, whose caller has shown a certificate. Raises OSError."""
+
+    def require(self, certificate: bytes, address: str) -> None:
+        """Refuse a caller by its certificate in DER. Raises FedplccError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +83,107 @@ def new_registry(service: str) -> CollectorRegistry:
     return registry
 
 
-def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
+def serve_metrics(
+    registry: CollectorRegistry, host: str, port: int, guard: MetricsGuard | None = None
+) -> MetricsServer:
     """Serve /metrics from a thread; port 0 takes any free one.
+
+    Args:
+        registry: What is scraped.
+        host: Address to listen at.
+        port: Port to listen at.
+        guard: Who may read it; whoever reaches the port, in plain text, if None.
 
     Raises:
         InvalidConfig: The port is taken.
     """
+    answer = make_wsgi_app(registry)
     try:
-        server, _thread = start_http_server(port, addr=host, registry=registry)
+        server = _Server((host, port), guard)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
             raise
         raise InvalidConfig(f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another port") from error
-    _pause_when_out_of_files(server)
+    server.set_app(answer if guard is None else _guarded(answer, guard))
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return MetricsServer(server)
 
 
-def _pause_when_out_of_files(server: WSGIServer) -> None:
-    """Let a server whose process has too many files open wait before it accepts again, instead of trying without a pause."""
-    accept = server.get_request
+class _Request(WSGIRequestHandler):
+    """One request of a connection, which ends with it: each scrape is a connection of its own, and is judged anew."""
 
-    def get_request() -> Any:
+    def get_environ(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environ()
+        if isinstance(self.connection, ssl.SSLSocket):
+            environ[_CERTIFICATE] = self.connection.getpeercert(binary_form=True)
+        return environ
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: a scrape comes every few seconds."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Server with a thread for each of at most `MAX_CONNECTIONS`, which speaks TLS there: nobody waits for a slow caller."""
+
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(self, where: tuple[str, int], guard: MetricsGuard | None) -> None:
+        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+        self._guard, self._free = guard, threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(where, _Request)
+
+    def server_bind(self) -> None:
+        """Listen; the name of this machine, which `HTTPServer` asks a resolver for, is of no use."""
+        TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+    def get_request(self) -> Any:
+        """Accept, with a pause where the process has too many files open: the listener would be ready again at once."""
         try:
-            return accept()
+            return super().get_request()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 time.sleep(PAUSE_S)
             raise
 
-    server.get_request = get_request  # type: ignore[method-assign]
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can start
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            request.settimeout(CONNECTION_S)
+            try:
+                secured = request if self._guard is None else self._guard.secured(request)
+            except OSError:  # no TLS, no certificate, or one of another federation; of ssl's errors too
+                self.shutdown_request(request)
+                return
+            super().process_request_thread(secured, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a caller that went away."""
+
+
+def _guarded(answer: Callable[..., Any], guard: MetricsGuard) -> Callable[..., Any]:
+    """Return the application that answers only to whom the guard admits."""
+
+    def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        try:
+            guard.require(environ.get(_CERTIFICATE) or b"", str(environ.get("REMOTE_ADDR", "")))
+        except FedplccError as error:
+            start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"{error.reason}: {error.detail}\n".encode()]
+        return answer(environ, start_response)
+
+    return guarded

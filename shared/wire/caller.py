@@ -20,6 +20,7 @@ from shared.errors import (
     FedplccError,
     Forbidden,
     IdentityMismatch,
+    InvitationUsed,
     KeyInvalid,
     ResourceExhausted,
     RoleForbidden,
@@ -46,6 +47,9 @@ MOST_CALLS_PER_S = 1e6
 """A rate that nobody reaches."""
 UNCOUNTED = frozenset({"/fedplcc.v1.RoundService/Heartbeat", "/fedplcc.v1.AdminService/RenewCertificate"})
 """Calls by which a member stays one: they are answered whatever else it does."""
+
+NOTED = (Unauthenticated, Forbidden, InvitationUsed, ResourceExhausted)
+"""Refusals for what a caller is, may, or has used up."""
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -192,7 +196,7 @@ class Callers:
 
     def note(self, call: Call, error: FedplccError | None) -> None:
         """Note the end of a call, of which a refusal of its caller is told on."""
-        if isinstance(error, (Unauthenticated, Forbidden, ResourceExhausted)):
+        if isinstance(error, NOTED):
             self._refused(current_principal.get(), call, error)
 
     def _count(self, principal: Principal) -> None:

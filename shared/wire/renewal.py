@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.errors import AggregatorUnavailable, CertificateRevoked, FedplccError, MalformedRequest
-from shared.identity.certificates import BEGUN_S, key_from_pem, key_to_pem, new_key
+from shared.identity.certificates import key_from_pem, key_to_pem, new_key
 from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
 from shared.process import disk
 from shared.process.log import get_logger
@@ -34,7 +34,7 @@ ENDED_S = 30.0
 JITTER = 0.25
 """Part of each wait that is random, so that a thousand members do not call at the same moment."""
 
-log = get_logger("identity.renewal")
+log = get_logger("shared.wire.renewal")
 
 
 def next_key(folder: Path, held: Credentials | None = None) -> ec.EllipticCurvePrivateKey:
@@ -67,6 +67,33 @@ def keep(credentials: Credentials, folder: Path) -> None:
     """
     credentials.save(folder / IDENTITY_FILE)
     disk.remove(folder / NEXT_KEY_FILE, "identity.next_key")
+
+
+def renewed_in(folder: Path, held: Credentials, address: str, *, has_ended: bool, http_proxy: str = "") -> Credentials:
+    """Return credentials for a new key in place of those in a folder, by renewal or, where they have ended, by recovery.
+
+    Args:
+        folder: A member's state directory; the new key is kept there before it is sent.
+        held: What the member has.
+        address: HOST:PORT of the services that demand certificates.
+        has_ended: Whether this clock says that the certificate has ended.
+        http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
+
+    Raises:
+        CertificateRevoked: Only another invitation helps.
+        FedplccError: As `renew` and `recover`; try again.
+        OSError: The disk refuses.
+    """
+    key = next_key(folder, held)
+    if not has_ended:
+        try:
+            return renew(held, key, address, http_proxy=http_proxy)
+        except CertificateRevoked:
+            raise
+        except FedplccError as error:
+            # A refused handshake tells nothing: this clock may be behind, and the certificate past its end.
+            log.debug("not_renewed", reason=error.reason, detail=error.detail)
+    return recover(held, key, http_proxy=http_proxy)
 
 
 class Renewal:
@@ -113,11 +140,13 @@ class Renewal:
 
     def step(self) -> float | None:
         """Renew the certificate if it is due; returns the seconds until the next look, None if it was revoked."""
-        left, life = self.held.not_after - self._clock(), self._life_s
+        left, life = self.held.not_after - self._clock(), self.held.life_s
         if left > life / 2:
             return self._jittered(min(left - life / 2, LOOK_S))
         try:
-            renewed = self._renewed(has_ended=left <= 0)
+            renewed = renewed_in(
+                self._folder, self.held, self._address, has_ended=left <= 0, http_proxy=self._http_proxy
+            )
             keep(renewed, self._folder)
         except CertificateRevoked as error:
             log.error("certificate_revoked", detail=error.detail)
@@ -131,24 +160,8 @@ class Renewal:
             self.held = renewed
             log.info("certificate_renewed", serial=renewed.serial, not_after=renewed.not_after)
             self._on_renewed(renewed)
-            return self._jittered(min(self._life_s / LOOKS, LOOK_S))
+            return self._jittered(min(self.held.life_s / LOOKS, LOOK_S))
         return self._jittered(min(life / LOOKS, LOOK_S if left > 0 else ENDED_S))
-
-    @property
-    def _life_s(self) -> float:
-        return self.held.not_after - self.held.issued_at - BEGUN_S
-
-    def _renewed(self, *, has_ended: bool) -> Credentials:
-        key = next_key(self._folder, self.held)
-        if not has_ended:
-            try:
-                return renew(self.held, key, self._address, http_proxy=self._http_proxy)
-            except CertificateRevoked:
-                raise
-            except FedplccError as error:
-                # A refused handshake tells nothing: this clock may be behind, and the certificate past its end.
-                log.debug("not_renewed", reason=error.reason, detail=error.detail)
-        return recover(self.held, key, http_proxy=self._http_proxy)
 
     def _jittered(self, seconds: float) -> float:
         return seconds * (1 - JITTER * self._rng.random())

@@ -19,6 +19,7 @@ PARTS: Mapping[str, str] = {
     "recorder": "a power cut at every moment of a run",
     "network": "the link cut at every k-th chunk, both ways",
     "slow_link": "50 kB/s with a second of delay, and loopback, with one configuration",
+    "short_certificates": "certificates of 60 s, renewed in mid-transfer; an aggregator that is away for two lives of them",
     "exactly_once": "duplicates, replays, late arrivals, restarts, judged by an oracle",
     "exploration": "every reachable state of small federations",
     "damage": "a bit, a cut, a removal in every file and row of a state directory",

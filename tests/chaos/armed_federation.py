@@ -5,20 +5,28 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sqlalchemy import create_engine
 
+from aggregator.identity.authority import AUTHORITY_FILE, Authority
 from aggregator.store.database.postgres import parse_url
+from shared.identity.credentials import IDENTITY_FILE
+from shared.identity.names import Role
 from shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, free_port
+from tests.support.identity.issued import issued
 
+HOUR_S = 3600.0
+DUE_S = 2400.0
+"""Age of a trainer's certificate, which lives for an hour from its beginning on."""
 LOOK_S = 0.02
 """How often a process that is to die is looked at."""
 
@@ -37,6 +45,8 @@ class ArmedProcess(Process):
     def __init__(self, name: str, folder: Path, arguments: Sequence[str], state: Path) -> None:
         super().__init__(name, folder, arguments)
         self.state = state
+        self.prepare: Callable[[], None] = lambda: None
+        """Makes what it needs in its state directory before it starts anew."""
         self._failpoints = folder / f"{name}.failpoints"
         self._failpoints.mkdir()
         self.environment = {VARIABLE: str(self._failpoints)}
@@ -65,10 +75,11 @@ class ArmedProcess(Process):
         return whole.decode().split()
 
     def wipe(self) -> None:
-        """End it, and take away everything that it keeps."""
+        """End it, and take away everything that it keeps but for what `prepare` makes."""
         if self.is_running:
             self.kill()
         shutil.rmtree(self.state, ignore_errors=True)
+        self.prepare()
 
 
 @dataclass(slots=True)
@@ -102,11 +113,15 @@ class ArmedFederation:
             store_url: A PostgreSQL database that may be emptied, for the aggregator; SQLite in its folder if empty.
         """
         self.folder, self.store_url = folder, store_url
-        port, self.gateway_port = free_port(), free_port()
+        port, self._enrol_port, self.gateway_port = free_port(), free_port(), free_port()
         tiny_federation.write_data(folder)
+        # Certificates that are due for renewal when a trainer starts.
+        (folder / "authority").mkdir(mode=0o700)
+        self._authority = Authority.open(folder / "authority", clock=lambda: time.time() - DUE_S)
+        self._is_new = False
         state = folder / "aggregator"
-        flags = ["--insecure", "--port", str(port), "--metrics-port", "0", "--state-dir", str(state)]
-        flags += ["--heartbeat-interval-s", "0.5"]
+        flags = ["--port", str(port), "--enrol-port", str(self._enrol_port), "--metrics-port", "0"]
+        flags += ["--state-dir", str(state), "--heartbeat-interval-s", "0.5"]
         # Several chunks a model, so that an upload dies in between.
         # Models in chunks, and prototypes without a model inside their commits: both ways have their crash points.
         flags += [
@@ -118,14 +133,18 @@ class ArmedFederation:
         ]
         self.aggregator = ArmedProcess("aggregator", folder, ["aggregator", *flags], state)
         self.trainers = {name: self._trainer(name, port) for name in tiny_federation.CLIENTS}
-        gateway = ["gateway", "--insecure", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]
-        self.gateway = Process("gateway", folder, gateway)
+        self.aggregator.prepare = self._place_authority
+        gateway_state = folder / "gateway"
+        self._certify(Role.GATEWAY, "console", gateway_state, Authority.open(folder / "authority"))
+        gateway = ["gateway", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]
+        self.gateway = Process("gateway", folder, [*gateway, "--state-dir", str(gateway_state)])
+        for process in (self.aggregator, *self.trainers.values()):
+            process.prepare()
 
     def _trainer(self, client: str, port: int) -> ArmedProcess:
         state = self.folder / f"trainer-{client}"
         arguments = [
             "trainer",
-            "--insecure",
             "--aggregator",
             f"127.0.0.1:{port}",
             "--client",
@@ -134,7 +153,23 @@ class ArmedFederation:
             client,
         ]
         arguments += ["--data", f"npz:{self.folder / client}.npz", "--state-dir", str(state), "--device", "cpu"]
-        return ArmedProcess(f"trainer-{client}", self.folder, arguments, state)
+        trainer = ArmedProcess(f"trainer-{client}", self.folder, arguments, state)
+        trainer.prepare = lambda: self._certify(Role.CLIENT, client, state, self._authority)
+        return trainer
+
+    def _certify(self, role: Role, name: str, state: Path, authority: Authority) -> None:
+        """Make a member's identity in an empty state directory."""
+        state.mkdir(mode=0o700)
+        held = issued(authority, role, name, HOUR_S)
+        replace(held, enrolment=f"127.0.0.1:{self._enrol_port}").save(state / IDENTITY_FILE)
+
+    def _place_authority(self) -> None:
+        """Let a new aggregator have the authority whose members the others are."""
+        if self._is_new:
+            return
+        identity = self.aggregator.state / "identity"
+        identity.mkdir(mode=0o700, parents=True)
+        shutil.copy(self.folder / "authority" / "identity" / AUTHORITY_FILE, identity)
 
     @property
     def url(self) -> str:
@@ -164,8 +199,12 @@ class ArmedFederation:
         if error is not None:
             print(self.logs())
 
-    def renew_aggregator(self) -> None:
-        """Leave an aggregator that does not run and has never done anything; trainers that run stay."""
+    def renew_aggregator(self, *, is_new: bool = False) -> None:
+        """Leave an aggregator that does not run and has never done anything; trainers that run stay.
+
+        With `is_new` it has no authority either, and what it makes is not that of the trainers.
+        """
+        self._is_new = is_new
         self.aggregator.wipe()
         if self.store_url:
             _empty(self.store_url)

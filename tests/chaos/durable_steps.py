@@ -1,4 +1,5 @@
-"""Changes of the disk by aggregator and trainer, read from their source: every such call is a named step with failpoints.
+"""Changes of the disk by aggregator and trainer, and of identities, read from the source: each such call is a named step.
+
 
 `unwatched()` finds the calls that change the disk beside shared/process/disk.py; `steps()` the names of the steps that
 the source has, so that a sweep can say which of them it never passed.
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from tests.support import ROOT
 
-PACKAGES = ("aggregator", "trainer")
+PLACES = ("aggregator", "trainer", "shared/identity", "shared/wire/renewal.py")
+"""Folders and files of the source in which the disk is changed by what must survive."""
 
 OS_CALLS = frozenset(
     {
@@ -128,8 +130,8 @@ def steps(root: Path = ROOT) -> dict[str, str]:
 
 
 def _sources(root: Path) -> Iterator[Path]:
-    for package in PACKAGES:
-        yield from sorted((root / package).rglob("*.py"))
+    for place in PLACES:
+        yield from [root / place] if (root / place).is_file() else sorted((root / place).rglob("*.py"))
 
 
 @functools.cache

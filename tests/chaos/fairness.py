@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from shared.identity.credentials import IDENTITY_FILE, Credentials
+from shared.identity.names import Role
 from tests.chaos.hostile import (
     MALLORY,
     Attack,
@@ -29,7 +32,10 @@ from tests.chaos.hostile import (
 )
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, Process, eventually
+from tests.support.identity.issued import OperatorTls, identity_tls
 
+KEY = "FAIRNESS_KEY"
+"""Environment variable with the key by which an attacker begins its run."""
 ROUNDS, POLLERS, ROWS, DIM = 20, 50, 4096, 512
 
 
@@ -69,19 +75,23 @@ def run(
     lines = expected_lines(folder, rounds)
     outcomes = []
     size = ("--rows", str(rows), "--dim", str(dim))
-    with Federation(folder, tls=False) as federation:
+    with Federation(folder) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "0.5", "--lease-heartbeats", "20")
-        control = RunControl(federation.address)
-        with honest_trainers(federation.address):
+        control = RunControl(federation.address, tls=federation.operator_tls)
+        with honest_trainers(federation):
             undisturbed_s, _ = honest_run(control, rounds)
             for name in attacks:
                 begun = folder / "begun"
                 begun.unlink(missing_ok=True)
                 # A process of its own: the honest trainers are threads of this one.
+                folders = {MALLORY: Role.CLIENT, "tests": Role.GATEWAY}
+                for member, role in folders.items():
+                    federation.identity_file(role, member, folder / member)
                 arguments = ("--attack", name, "--address", federation.address, "--begun", str(begun), *size)
                 attacker = federation.processes["attacker"] = Process(
                     "attacker", folder, ("tests.chaos.fairness", *arguments)
                 )
+                attacker.environment = {KEY: federation.key}
                 attacker.start()
                 run_id = eventually(lambda begun=begun: _read(begun), "the attack has begun")  # type: ignore[misc]
                 seconds, found = honest_run(control, rounds)
@@ -98,10 +108,12 @@ def _read(begun: Path) -> str | None:
 
 def attack(name: str, address: str, begun: Path, *, rows: int, dim: int) -> None:
     """Attack until this process is killed; writes the id of the hostile run to a file once it has begun."""
-    control = RunControl(address)
+    folder = begun.parent
+    gateway = Credentials.load(folder / "tests" / IDENTITY_FILE)
+    control = RunControl(address, tls=OperatorTls(lambda: gateway, os.environ[KEY]))
     client = CostlyClient(MALLORY)
     client.rows, client.dim, client.counts = rows, dim, (rows, 0, 0)
-    with Attack(address, control, client) as attack:
+    with Attack(address, control, client, identity_tls(folder / MALLORY / IDENTITY_FILE)) as attack:
         ATTACKS[name](attack)
         partial = begun.with_suffix(".part")
         partial.write_text(attack.run_id)

@@ -340,8 +340,8 @@ class Party:
     The others train once those poisoners have ended that never work: until then the round is open for them.
     """
 
-    def __init__(self, address: str, run_id: str, seed: int, report: Report) -> None:
-        self._address, self._run_id, self._seed, self._report = address, run_id, seed, report
+    def __init__(self, federation: Federation, run_id: str, seed: int, report: Report) -> None:
+        self._federation, self._run_id, self._seed, self._report = federation, run_id, seed, report
         self._threads: list[threading.Thread] = []
         self._poisoning: list[threading.Thread] = []
         self._may_train, self._has_failed = threading.Event(), threading.Event()
@@ -370,7 +370,9 @@ class Party:
         return False
 
     def _act(self, client: NumpyClient, poisons: Sequence[Lot], never_works: bool) -> None:
-        there, door = GrpcClient(self._address, client), GrpcDoor(self._address)
+        address, tls = self._federation.address, self._federation.client_tls(client.client_id)
+        assert tls is not None
+        there, door = GrpcClient(address, client, tls=tls), GrpcDoor(address, tls)
         try:
             there.join()
             for response in there.tasks():
@@ -406,9 +408,9 @@ def poison_process(seed: int, num_mutants: int, report: Report, folder: Path) ->
     flags += ["--heartbeat-interval-s", "30", "--lease-heartbeats", "1000"]
     second = max(len(POISONERS) * len(MUTATORS), num_mutants // SECOND_RUN_PART)
     with ExitStack() as stack:
-        federation = stack.enter_context(Federation(folder, tls=False))
+        federation = stack.enter_context(Federation(folder))
         process = federation.start_aggregator(*flags)
-        control = RunControl(federation.address)
+        control = RunControl(federation.address, tls=federation.operator_tls)
         stack.callback(control.close)
         watch = Watch(process.pid)
         idle_bytes, disk_bytes = watch.now_bytes(), _size_of(folder / "aggregator")
@@ -443,7 +445,7 @@ def _first_run(federation: Federation, control: RunControl, seed: int, num_mutan
     document = a_document("fedplcc", clients=tuple(client.client_id for client in CLIENTS), admission=ADMISSION)
     run = control.create(document)
     rounds = int(document["run"]["rounds"])
-    party = Party(federation.address, run.run_id, seed, report)
+    party = Party(federation, run.run_id, seed, report)
     for client in HONEST:
         party.add(client)
     shares = lots(num_mutants, len(POISONERS) * rounds)
@@ -461,7 +463,7 @@ def _second_run(federation: Federation, control: RunControl, seed: int, num_muta
     admission = {**ADMISSION, "quarantine_after": max(1, shares[-1].count // 3)}
     document = a_document("fedplcc", clients=tuple(client.client_id for client in CLIENTS), admission=admission)
     run = control.create(document)
-    party = Party(federation.address, run.run_id, seed, report)
+    party = Party(federation, run.run_id, seed, report)
     for client, lot in zip(POISONERS, shares, strict=True):
         party.add(client, [lot], never_works=True)
     for client in HONEST:

@@ -14,7 +14,9 @@ from shared.convert.uploads import upload_header_from_proto
 from shared.errors import FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2
+from shared.identity.certificates import AGGREGATOR_DNS
 from shared.wire.statuses import translate
+from shared.wire.tls import ClientTls
 from tests.chaos.fuzz_attempt import Attempt, Sending
 from tests.support.federation.in_process import LocalFederation
 
@@ -53,9 +55,10 @@ class Door(Protocol):
 class GrpcDoor:
     """Sends over a channel of its own that keeps to no limit, bytes as they are."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ClientTls) -> None:
         limits = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-        self._channel = grpc.insecure_channel(address, options=limits)
+        options = [*limits, ("grpc.ssl_target_name_override", AGGREGATOR_DNS)]
+        self._channel = grpc.secure_channel(address, tls.credentials(), options=options)
 
     def close(self) -> None:
         self._channel.close()

@@ -19,11 +19,12 @@ from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Task, TaskKind, Update
+from shared.wire.tls import ClientTls
 from tests.chaos.network import undisturbed
 from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyTrainer
-from tests.support.federation.processes import eventually
+from tests.support.federation.processes import Federation, eventually
 
 HONEST = ("ann", "bob")
 MALLORY = "mallory"
@@ -86,15 +87,16 @@ class CostlyClient(NumpyClient):
 class Attack:
     """A hostile member of a run of its own, within its block; what it does in threads ends with the block."""
 
-    def __init__(self, address: str, control: RunControl, client: NumpyClient) -> None:
-        self.address, self.control, self.client = address, control, client
+    def __init__(self, address: str, control: RunControl, client: NumpyClient, tls: ClientTls | None) -> None:
+        """Prepare; `tls` is that of the client's certificate, which is what a hostile member has."""
+        self.address, self.control, self.client, self._tls = address, control, client, tls
         self.run_id = ""
         self._around = ExitStack()
         self._threads: list[threading.Thread] = []
         self.is_over = threading.Event()
 
     def __enter__(self) -> Attack:
-        self.grpc = GrpcClient(self.address, self.client)
+        self.grpc = GrpcClient(self.address, self.client, tls=self._tls)
         self._around.callback(self.grpc.close)
         self.grpc.join()
         return self
@@ -178,11 +180,12 @@ def honest_document(rounds: int) -> dict[str, Any]:
 
 
 @contextmanager
-def honest_trainers(address: str) -> Iterator[None]:
+def honest_trainers(federation: Federation) -> Iterator[None]:
     """The honest clients' trainers."""
     with ExitStack() as around:
         for client in honest_clients():
-            around.enter_context(NumpyTrainer(address, client))
+            tls = federation.client_tls(client.client_id)
+            around.enter_context(NumpyTrainer(federation.address, client, tls=tls))
         yield
 
 

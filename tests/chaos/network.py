@@ -207,13 +207,15 @@ def sweep(folder: Path, every: Sequence[int]) -> Report:
     }
     # No heartbeat is due meanwhile: what passes the link is the transfer's, and what its retries need.
     flags = ("--max-chunk-bytes", str(CHUNK_BYTES), "--max-inline-bytes", "0", "--heartbeat-interval-s", "600")
-    with Federation(folder, tls=False) as federation:
+    with Federation(folder) as federation:
         federation.start_aggregator(*flags)
-        control = RunControl(federation.address)
+        control = RunControl(federation.address, tls=federation.operator_tls)
         with FaultProxy(federation.address, hold_s=HOLD_S) as link:
             link.up.bytes_per_s = link.down.bytes_per_s = BYTES_PER_S
             runner = _CuttingRunner(client, link, plan, report)
-            with NumpyTrainer(link.address, client, runner=runner) as trainer:
+            with NumpyTrainer(
+                link.address, client, runner=runner, tls=federation.client_tls(client.client_id)
+            ) as trainer:
                 report.connection = _cost_of_connection(link, trainer)
                 run_id = control.create(document).run_id
                 eventually(

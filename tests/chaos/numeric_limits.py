@@ -39,6 +39,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.methods import METHODS
 from shared.types import ClientActivity, PrototypeSet, RunStatus, Task, TaskKind
 from shared.wire.statuses import translate, translated
+from shared.wire.tls import ClientTls
 from tests.chaos.fuzz_doors import BUGS, SERVICES
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -217,8 +218,8 @@ class HostileTensors(NumpyClient):
 class HostileClient(GrpcClient):
     """A client over gRPC that sends the armed numbers in the middle of honest work."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address, HostileTensors(MALLORY.client_id, counts=MALLORY.counts))
+    def __init__(self, address: str, tls: ClientTls | None) -> None:
+        super().__init__(address, HostileTensors(MALLORY.client_id, counts=MALLORY.counts), tls=tls)
         self.bender = _Bender()
         self.stub = round_grpc.RoundServiceStub(grpc.intercept_channel(self.channel, self.bender))
 
@@ -242,12 +243,13 @@ class Bench:
 
     def __init__(self, folder: Path, report: Report) -> None:
         self.report, self._stack = report, ExitStack()
-        self.federation = self._stack.enter_context(Federation(folder, tls=False))
+        self.federation = self._stack.enter_context(Federation(folder))
         self.process = self.federation.start_aggregator("--heartbeat-interval-s", "30", "--keep-models", "1")
-        self.control = RunControl(self.federation.address)
+        self.control = RunControl(self.federation.address, tls=self.federation.operator_tls)
         self._stack.callback(self.control.close)
-        self.ann = GrpcClient(self.federation.address, ANN)
-        self.mallory = HostileClient(self.federation.address)
+        ann, mallory = (self.federation.client_tls(client.client_id) for client in (ANN, MALLORY))
+        self.ann = GrpcClient(self.federation.address, ANN, tls=ann)
+        self.mallory = HostileClient(self.federation.address, mallory)
         for client in (self.ann, self.mallory):
             self._stack.callback(client.close)
             client.join()

@@ -2,8 +2,9 @@
 
     python -m tests.chaos.recorder
 
-Four programs work in a folder that is recorded (recording.py): an aggregator with two clients through a run, one with a
-model that a run begins with, a trainer's instance token, and what a trainer keeps of its work. For every moment of theirs,
+Programs work in a folder that is recorded (recording.py): an aggregator with two clients through a run, one with a model
+that a run begins with, a trainer's instance token, what a trainer keeps of its work, and the federation's authority with a
+member from its invitation to its revocation (recorded_members.py). For every moment of theirs,
 each tree that a power cut could leave is made, and recovery must hold on it: the next process starts, every blob that a row
 names is whole, everything that was answered is still so, and the work goes on to the bytes of the undisturbed one.
 """
@@ -29,6 +30,7 @@ from shared.errors import BlobCorrupt
 from shared.process import disk
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, CommittedUpdate, Payload, RunStatus, Task, TaskKind, Update
+from tests.chaos.recorded_members import Members
 from tests.chaos.recording import Recording, cuts, identity, write
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -308,7 +310,9 @@ INLINE_RUN = Program(
 WARM_RUN = Program(name="an aggregator with a model to begin with", work=_a_warm_run, check=_check_aggregator)
 TOKEN = Program(name="a trainer's instance token", work=_a_token, check=_check_token)
 CLIENT_STATES = Program(name="a trainer's staged and promoted state", work=_client_states, check=_check_client_states)
-PROGRAMS = (RUN, INLINE_RUN, WARM_RUN, TOKEN, CLIENT_STATES)
+_MEMBERS = Members()
+MEMBERS = Program(name="an authority, a member and roots", work=_MEMBERS.work, check=_MEMBERS.check)
+PROGRAMS = (RUN, INLINE_RUN, WARM_RUN, TOKEN, CLIENT_STATES, MEMBERS)
 
 NEEDED = (
     (RUN, "state.fsync_folder"),
@@ -328,6 +332,12 @@ NEEDED = (
     (CLIENT_STATES, "trainer.state.blob.fsync"),
     (CLIENT_STATES, "trainer.state.manifest.fsync"),
     (CLIENT_STATES, "trainer.state.manifest.fsync_folder"),
+    (MEMBERS, "authority.fsync"),
+    (MEMBERS, "authority.fsync_folder"),
+    (MEMBERS, "identity.fsync"),
+    (MEMBERS, "identity.fsync_folder"),
+    (MEMBERS, "identity.next_key.fsync"),
+    (MEMBERS, "identity.next_key.fsync_folder"),
 )
 """Programs, and the fsyncs without which a power cut does violate something: so the recording sees what it is there for."""
 

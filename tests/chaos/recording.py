@@ -245,10 +245,11 @@ def identity(tree: Tree) -> str:
 
 
 def write(tree: Tree, folder: Path) -> None:
-    """Make an empty folder hold a tree."""
+    """Make an empty folder hold a tree, all of it private to its owner: rights are made with a name and never lost."""
     for path, data in sorted(tree.items()):
         target = folder / path
         if data is None:
-            target.mkdir(parents=True, exist_ok=True)
+            target.mkdir(0o700, parents=True, exist_ok=True)
         else:
+            target.touch(0o600)
             target.write_bytes(data)

@@ -106,15 +106,16 @@ def run(folder: Path, attack_name: str, *, rounds: int = ROUNDS, size: float = 1
     with ExitStack() as around:
         if attack_name == "disk":
             around.enter_context(small_disk(folder / "aggregator"))
-        federation = around.enter_context(Federation(folder, tls=False))
+        federation = around.enter_context(Federation(folder))
         aggregator = _limited(federation, folder)
-        control = RunControl(federation.address)
+        control = RunControl(federation.address, tls=federation.operator_tls)
         around.callback(control.close)
-        around.enter_context(honest_trainers(federation.address))
+        around.enter_context(honest_trainers(federation))
         undisturbed_s, _ = honest_run(control, rounds)
         if attack_name == "memory":
             _limit_memory(aggregator.pid)
-        with Attack(federation.address, control, NumpyClient(MALLORY, size=20)) as attack:
+        mallory = federation.client_tls(MALLORY)
+        with Attack(federation.address, control, NumpyClient(MALLORY, size=20), mallory) as attack:
             ATTACKS[attack_name](attack, size)
             seconds, found = honest_run(control, rounds)
             steered_s = steer(control, attack.run_id)
@@ -133,12 +134,13 @@ def _limited(federation: Federation, folder: Path) -> Process:
         (
             *(
                 "aggregator",
-                "--insecure",
                 "--state-dir",
                 str(folder / "aggregator"),
                 "--port",
                 "0",
                 "--metrics-port",
+                "0",
+                "--enrol-port",
                 "0",
             ),
             *("--heartbeat-interval-s", "0.5", "--lease-heartbeats", "20"),

@@ -29,15 +29,17 @@ Outcome = Mapping[str, str]
 class Operator:
     """A person's hand on the gateway, who asks again, under the same key, until there is an answer. Close it afterwards."""
 
-    def __init__(self, url: str, name: str) -> None:
-        self._client, self._name = httpx.Client(base_url=url, timeout=20), name
+    def __init__(self, url: str, name: str, key: str = "") -> None:
+        """Prepare; `key` is the one that the gateway asks for, if it asks for keys."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client, self.name = httpx.Client(base_url=url, timeout=20, headers=headers), name
         self._deadline = time.monotonic() + PATIENCE_S
 
     def ask(self, method: str, path: str, data: bytes | None = None, key: str = "") -> bytes:
         """The body of a successful answer."""
         headers = {"Content-Type": "application/json"}
         if key:
-            headers["Idempotency-Key"] = f"{self._name}-{key}"
+            headers["Idempotency-Key"] = f"{self.name}-{key}"
         while True:
             try:
                 answer = self._client.request(method, path, content=data, headers=headers)
@@ -101,9 +103,11 @@ class Scenario:
     Attributes:
         name: For people.
         perform: Does it, and says what it came to. The folder holds the clients' data.
+        is_new: Whether the aggregator makes its authority in it; the trainers are of another federation then.
     """
 
     name: str
+    is_new: bool = False
     perform: Callable[[Operator, Path], Outcome]
 
 
@@ -214,4 +218,4 @@ SCENARIOS = (
     Scenario(name="begin with a model", perform=_begin),
     Scenario(name="quarantine and release", perform=_quarantine),
 )
-"""In the order in which a failpoint looks for the first that passes it."""
+"""What people do with runs."""

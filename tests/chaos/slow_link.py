@@ -84,16 +84,18 @@ def run(
     clients = [NumpyClient(name, size=model_bytes // (4 * FEATURE_DIM)) for name in CLIENTS]
     quorum = {"deadline_s": DEADLINE_S, "min_clients": 1}
     document = {**a_document("fedplcc", clients=CLIENTS, run={"rounds": rounds}), "quorum": quorum}
-    with Federation(folder, tls=False) as federation, ExitStack() as stack:
+    with Federation(folder) as federation, ExitStack() as stack:
         federation.start_aggregator()
-        control = RunControl(federation.address)
+        control = RunControl(federation.address, tls=federation.operator_tls)
         stack.callback(control.close)
         links = [stack.enter_context(FaultProxy(federation.address)) for _ in CLIENTS[: 1 if is_shared else None]]
         for link in links:
             for direction in (link.up, link.down):
                 direction.bytes_per_s, direction.delay_s = bytes_per_s, delay_s
         trainers = [
-            stack.enter_context(NumpyTrainer(links[index % len(links)].address, client))
+            stack.enter_context(
+                NumpyTrainer(links[index % len(links)].address, client, tls=federation.client_tls(client.client_id))
+            )
             for index, client in enumerate(clients)
         ]
         begin = time.monotonic()

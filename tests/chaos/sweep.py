@@ -10,7 +10,10 @@ one in the middle and at the last.
 
 Every turn begins with an aggregator that is new to everything, and with trainers that are not. A failpoint that only a start
 on a state directory in use passes has two deaths: one in the middle of a run, and one as the process starts again. One that
-only a trainer's first start passes has it on an empty state directory.
+only a trainer's first start passes has it on a state directory that holds its identity alone, whose certificate is due.
+
+All of them speak TLS, and the gateway asks for a key. In the last scenario (membership.py) a new aggregator makes its
+authority, members join, renew, recover and are revoked, and roots and keys change; there it also dies at every commit.
 
 The sweep also fails if a call that changes the disk has no failpoint, or a step or an RPC in the source was never passed
 (durable_steps.py), but for the few that `NEVER_PASSED` explains.
@@ -30,14 +33,22 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
-from tests.chaos import durable_steps
+from shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
+from tests.chaos import durable_steps, membership
 from tests.chaos.armed_federation import ArmedFederation, ArmedProcess, Deaths, Order
-from tests.chaos.scenarios import PATIENCE_S, SCENARIOS, Operator, Outcome, Scenario, prepare
+from tests.chaos.scenarios import PATIENCE_S, Operator, Outcome, Scenario, prepare
+from tests.chaos.scenarios import SCENARIOS as RUNS
 from tests.chaos.turns import IN_THE_RUN, Passings, Turn, plan, sample
 from tests.support.federation.processes import eventually
 
+SCENARIOS = (*RUNS, Scenario(name="members and keys", perform=membership.perform, is_new=True))
+"""In the order in which a failpoint looks for the first that passes it."""
+
 NEVER_PASSED: Mapping[str, str] = {
+    "admin_socket.remove": "an orderly end, after which nothing happens any more",
+    "admin_socket.remove_tree": "an orderly end, after which nothing happens any more",
+    "trainer.state.mkdir": "the folder is there when a trainer has joined; tests/chaos/recorder.py makes it",
+    "trainer.state.fsync_folder": "the folder is there when a trainer has joined; tests/chaos/recorder.py makes it",
     "endpoint.remove": "an orderly end, after which nothing happens any more",
     "migration.copy.remove": "a database of an older version: tests/unit/aggregator/store/test_revisions.py",
     "migration.copy.fsync": "a database of an older version: tests/unit/aggregator/store/test_revisions.py",
@@ -50,19 +61,6 @@ NEVER_PASSED: Mapping[str, str] = {
     "upload.dropped.remove_tree": "a full disk, and a client in quarantine: tests/chaos/test_full_disk.py",
     "upload.damaged.remove": "an upload that the disk has changed: tests/unit/aggregator/coordinator/test_damage.py",
     "initial.expire.remove": "a model left for days: tests/unit/aggregator/coordinator/test_garbage.py",
-    "identity.mkdir": "no TLS in the sweep: tests/unit/aggregator/identity/test_authority.py",
-    "identity.fsync_folder": "no TLS in the sweep: tests/unit/aggregator/identity/test_authority.py",
-    "authority.write": "no TLS in the sweep: tests/unit/aggregator/identity/test_authority.py",
-    "authority.fsync": "no TLS in the sweep: tests/unit/aggregator/identity/test_authority.py",
-    "authority.rename": "no TLS in the sweep: tests/unit/aggregator/identity/test_authority.py",
-    "authority.fsync_folder": "no TLS in the sweep: tests/unit/aggregator/identity/test_authority.py",
-    "identity.gateway.remove": "no TLS in the sweep: tests/unit/aggregator/identity/test_gateway_invitation.py",
-    "identity.gateway.write": "no TLS in the sweep: tests/unit/aggregator/identity/test_gateway_invitation.py",
-    "identity.gateway.fsync": "no TLS in the sweep: tests/unit/aggregator/identity/test_gateway_invitation.py",
-    "identity.gateway.rename": "no TLS in the sweep: tests/unit/aggregator/identity/test_gateway_invitation.py",
-    "identity.gateway.fsync_folder": "no TLS in the sweep: tests/unit/aggregator/identity/test_gateway_invitation.py",
-    "admin_socket.remove": "no TLS in the sweep: tests/unit/aggregator/test_admin_socket.py",
-    "admin_socket.remove_tree": "no TLS in the sweep: tests/unit/aggregator/test_admin_socket.py",
     "belonging.write": "only with PostgreSQL: --store-url",
     "belonging.fsync": "only with PostgreSQL: --store-url",
     "belonging.rename": "only with PostgreSQL: --store-url",
@@ -161,7 +159,7 @@ class Sweep:
     def _perform(self, scenario: Scenario, victim: ArmedProcess | None = None, orders: Sequence[Order] = ()) -> Outcome:
         """Do what people do, with an aggregator that is new to everything: so it passes the same failpoints each time."""
         federation = self._federation
-        federation.renew_aggregator()
+        federation.renew_aggregator(is_new=scenario.is_new)
         if victim is not federation.aggregator:
             federation.aggregator.start()
         killing = federation.killing(victim or federation.aggregator, orders)
@@ -170,7 +168,8 @@ class Sweep:
 
     def _operator(self) -> Operator:
         self._num_performed += 1
-        return Operator(self._federation.url, f"operator-{self._num_performed}")
+        name = f"operator-{self._num_performed}"
+        return Operator(self._federation.url, name, membership.new_key(self._federation.aggregator.state))
 
     def _forget_passed(self) -> None:
         for victim in self._federation.victims.values():
@@ -183,7 +182,7 @@ def uncovered(passed: set[str]) -> list[str]:
     for step, where in durable_steps.steps().items():
         if step not in NEVER_PASSED and f"{step}.before" not in passed:
             found.append(f"durable step never passed: {step} ({where})")
-    for service in (round_service_pb2, run_service_pb2):
+    for service in (round_service_pb2, run_service_pb2, admin_service_pb2, enrol_service_pb2):
         (descriptor,) = service.DESCRIPTOR.services_by_name.values()
         sides = ("aggregator", "trainer") if descriptor.name == "RoundService" else ("aggregator",)
         for side in sides:

@@ -9,7 +9,8 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,14 +37,14 @@ MODEL_BYTES = 60_000
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    with Federation(tmp_path_factory.mktemp("federation"), tls=False) as federation:
+    with Federation(tmp_path_factory.mktemp("federation")) as federation:
         federation.start_aggregator("--keepalive-s", str(KEEPALIVE_S), "--heartbeat-interval-s", "30")
         yield federation
 
 
 @pytest.fixture
 def control(running: Federation) -> Iterator[RunControl]:
-    control = RunControl(running.address)
+    control = RunControl(running.address, tls=running.operator_tls)
     yield control
     control.close()
 
@@ -79,12 +80,17 @@ def forget_midway(link: FaultProxy, direction: Direction) -> threading.Thread:
 
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_transfer_into_a_black_hole_goes_on_over_a_new_connection(
-    control: RunControl, link: FaultProxy, ann: NumpyClient, way: str, tmp_path_factory: pytest.TempPathFactory
+    running: Federation,
+    control: RunControl,
+    link: FaultProxy,
+    ann: NumpyClient,
+    way: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     document = a_document(clients=(ann.client_id,), run={"rounds": 1})
     direction = link.up if way == "up" else link.down
     direction.bytes_per_s = 100_000  # so that there is a middle
-    with NumpyTrainer(link.address, ann, keepalive_s=KEEPALIVE_S) as trainer:
+    with NumpyTrainer(link.address, ann, tls=running.client_tls(ann.client_id), keepalive_s=KEEPALIVE_S) as trainer:
         eventually(lambda: trainer.count("is_connected") == 1, "the trainer is connected", WAIT_S)
         waiting = forget_midway(link, direction)
         run_id = control.create(document).run_id
@@ -106,9 +112,9 @@ def test_a_transfer_into_a_black_hole_goes_on_over_a_new_connection(
 
 @pytest.mark.parametrize("way", ["both", "up", "down"])
 def test_a_trainer_that_waits_on_a_dead_stream_hears_of_the_next_run_within_the_bound(
-    control: RunControl, link: FaultProxy, ann: NumpyClient, way: str
+    running: Federation, control: RunControl, link: FaultProxy, ann: NumpyClient, way: str
 ) -> None:
-    with NumpyTrainer(link.address, ann, keepalive_s=KEEPALIVE_S) as trainer:
+    with NumpyTrainer(link.address, ann, tls=running.client_tls(ann.client_id), keepalive_s=KEEPALIVE_S) as trainer:
         eventually(lambda: trainer.count("is_connected") == 1, "the trainer is connected", WAIT_S)
         if way == "both":
             link.forget()
@@ -126,7 +132,8 @@ def test_a_new_connection_of_the_same_instance_takes_over_at_once_from_one_that_
     running: Federation, control: RunControl, link: FaultProxy, ann: NumpyClient
 ) -> None:
     """The old connection is dead, and the aggregator does not know it yet: neither stream nor upload waits for that."""
-    old, new = GrpcClient(link.address, ann), GrpcClient(running.address, ann)
+    tls = running.client_tls(ann.client_id)
+    old, new = GrpcClient(link.address, ann, tls=tls), GrpcClient(running.address, ann, tls=tls)
     try:
         old.join()
         run_id = control.create(a_document(clients=(ann.client_id,), run={"rounds": 1})).run_id
@@ -172,15 +179,25 @@ def failing(call: Callable[[], object]) -> None:
         call()
 
 
-def test_what_arrives_twice_counts_once(control: RunControl, link: FaultProxy, ann: NumpyClient) -> None:
-    """Every byte that the client sends reaches the aggregator over a second connection too: each call is made twice."""
-    link.is_doubling = True
-    document = a_document(clients=(ann.client_id,), run={"rounds": 1})
-    with NumpyTrainer(link.address, ann, keepalive_s=KEEPALIVE_S, poll_hold_s=0.2):
-        run_id = control.create(document).run_id
-        eventually(lambda: has_completed(control, run_id), "the run completes", WAIT_S)
-        history = control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, page_size=1000), timeout=WAIT_S)
-        types = [response.event.type for response in history]
+@pytest.mark.parametrize("tls", [True, False], ids=["TLS", "plain text"])
+def test_what_arrives_twice_counts_once(tls: bool, tmp_path: Path) -> None:
+    """Every byte that the client sends reaches the aggregator over a second connection too.
+
+    In plain text each call is made twice by it; TLS refuses bytes that were recorded from another connection.
+    """
+    document, ann = a_document(clients=("ann",), run={"rounds": 1}), NumpyClient("ann")
+    with ExitStack() as stack:
+        federation = stack.enter_context(Federation(tmp_path, tls=tls))
+        federation.start_aggregator("--heartbeat-interval-s", "30")
+        link = stack.enter_context(FaultProxy(federation.address))
+        link.is_doubling = True
+        control = RunControl(federation.address, tls=federation.operator_tls)
+        with NumpyTrainer(link.address, ann, tls=federation.client_tls("ann"), poll_hold_s=0.2):
+            run_id = control.create(document).run_id
+            eventually(lambda: has_completed(control, run_id), "the run completes", WAIT_S)
+            history = control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, page_size=1000), timeout=WAIT_S)
+            types = [response.event.type for response in history]
+        control.close()
     assert types.count("update_committed") == 2, "the first model and one update"
     assert types.count("evaluation_reported") == 1
     assert "update_refused" not in types

@@ -10,6 +10,7 @@ import pytest
 
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.identity.names import Role
 from tests.chaos.network import undisturbed
 from tests.chaos.slow_link import ALLOWED_EVENTS
 from tests.support.federation.grpc_client import RunControl
@@ -41,7 +42,7 @@ def clock_of(process: Process, folder: Path) -> Path:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Federation]:
-    with Federation(tmp_path, tls=False) as federation:
+    with Federation(tmp_path) as federation:
         yield federation
 
 
@@ -55,9 +56,10 @@ def test_skewed_and_jumping_clocks_lose_nobody_and_change_no_byte(running: Feder
     )
     aggregators = clock_of(aggregator, tmp_path)
     running.start_aggregator()
-    control = RunControl(running.address)
+    control = RunControl(running.address, tls=running.operator_tls)
     for name, offset in zip(CLIENTS, ("-1h", "+1h"), strict=True):
-        arguments = ("tests.support.federation.numpy_trainer", running.address, name, str(ROWS))
+        identity = running.identity_file(Role.CLIENT, name, tmp_path / f"trainer-{name}")
+        arguments = ("tests.support.federation.numpy_trainer", running.address, name, str(ROWS), str(identity))
         trainer = running.processes[name] = Process(name, tmp_path, arguments)
         clock_of(trainer, tmp_path).write_text(offset)
         trainer.start()
@@ -91,14 +93,14 @@ def test_an_aggregator_that_restarts_an_hour_earlier_goes_on_without_negative_ti
     )
     clock = clock_of(aggregator, tmp_path)
     running.start_aggregator()
-    control = RunControl(running.address)
+    control = RunControl(running.address, tls=running.operator_tls)
     run_id = control.create(document).run_id
     aggregator.kill()
     clock.write_text("-1h")
     running.start_aggregator()
-    trainer = running.processes["ann"] = Process(
-        "ann", tmp_path, ("tests.support.federation.numpy_trainer", running.address, "ann", str(ROWS))
-    )
+    identity = running.identity_file(Role.CLIENT, "ann", tmp_path / "trainer-ann")
+    arguments = ("tests.support.federation.numpy_trainer", running.address, "ann", str(ROWS), str(identity))
+    trainer = running.processes["ann"] = Process("ann", tmp_path, arguments)
     trainer.start()
     eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", WAIT_S)
     history = control.stub.WatchRun(run_pb2.WatchRunRequest(run_id=run_id, page_size=1000), timeout=WAIT_S)
@@ -109,5 +111,5 @@ def test_an_aggregator_that_restarts_an_hour_earlier_goes_on_without_negative_ti
 
 def aggregator_arguments(running: Federation, folder: Path) -> tuple[str, ...]:
     """As the harness starts it, but before it is started."""
-    ports = ("--port", str(running.port), "--metrics-port", str(running.metrics_port))
-    return ("aggregator", "--insecure", "--state-dir", str(folder / "aggregator"), *ports)
+    ports = ("--port", str(running.port), "--metrics-port", str(running.metrics_port), "--enrol-port", "0")
+    return ("aggregator", "--state-dir", str(folder / "aggregator"), *ports)

@@ -60,11 +60,11 @@ def fill(folder: Path) -> Path:
 
 def test_a_run_on_a_full_disk_waits_says_why_and_ends_in_the_same_bytes(small_disk: Path, tmp_path: Path) -> None:
     document = a_document(clients=("ann",))
-    with Federation(tmp_path, tls=False) as federation:
+    with Federation(tmp_path) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "0.5")
-        control = RunControl(federation.address)
+        control = RunControl(federation.address, tls=federation.operator_tls)
         filler = fill(small_disk)
-        with NumpyTrainer(federation.address, ann()) as trainer:
+        with NumpyTrainer(federation.address, ann(), tls=federation.client_tls("ann")) as trainer:
             run_id = control.create(document).run_id
             reason = eventually(lambda: why_waiting(control, run_id), "the run says why it waits", WAIT_S)
             assert reason == (
@@ -104,10 +104,10 @@ def in_time(what: str, call: Callable[[], object]) -> None:
 def test_people_steer_runs_on_a_disk_that_is_full_to_the_last_byte_and_a_start_there_succeeds(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    with Federation(tmp_path, tls=False) as federation:
+    with Federation(tmp_path) as federation:
         aggregator = federation.start_aggregator("--heartbeat-interval-s", "0.5")
-        control = RunControl(federation.address)
-        with NumpyTrainer(federation.address, NumpyClient("ann")):
+        control = RunControl(federation.address, tls=federation.operator_tls)
+        with NumpyTrainer(federation.address, NumpyClient("ann"), tls=federation.client_tls("ann")):
             going = control.create(a_document(clients=("ann",), run={"rounds": 100_000})).run_id
             waiting = control.create(a_document(clients=("ann", "bob"))).run_id
             eventually(lambda: len(control.metrics_lines(going)) > 2, "it goes on", WAIT_S)
@@ -129,9 +129,9 @@ def test_people_steer_runs_on_a_disk_that_is_full_to_the_last_byte_and_a_start_t
 class Hoarder(threading.Thread):
     """A member that sends first models all the time, as many as the disk holds, and never ends one."""
 
-    def __init__(self, address: str, client: NumpyClient, run_id: str) -> None:
+    def __init__(self, dialled: GrpcClient, run_id: str) -> None:
         super().__init__()
-        self._dialled, self._run_id = GrpcClient(address, client), run_id
+        self._dialled, self._run_id = dialled, run_id
         self._task = Task(kind=TaskKind.INIT, run=RunSpec(run_id=run_id, config_json="{}", config_hash=""))
         self.is_over, self.num_refused, self.sent_bytes = threading.Event(), 0, 0
 
@@ -158,17 +158,17 @@ def test_a_member_that_fills_the_disk_loses_its_uploads_and_an_honest_run_ends_i
     small_disk: Path, tmp_path: Path
 ) -> None:
     client, document = NumpyClient("ann", size=400), a_document(clients=("ann",), run={"rounds": 6})
-    with Federation(tmp_path, tls=False) as federation:
+    with Federation(tmp_path) as federation:
         aggregator = federation.start_aggregator("--heartbeat-interval-s", "0.5", "--keep-models", "1")
-        control = RunControl(federation.address)
-        eve = NumpyClient("eve")
-        GrpcClient(federation.address, eve).join()
+        control = RunControl(federation.address, tls=federation.operator_tls)
+        eve = GrpcClient(federation.address, NumpyClient("eve"), tls=federation.client_tls("eve"))
+        eve.join()
         theirs = control.create(a_document(clients=("eve",))).run_id
-        hoarder = Hoarder(federation.address, eve, theirs)
+        hoarder = Hoarder(eve, theirs)
         hoarder.start()
         try:
             eventually(lambda: hoarder.sent_bytes > 2 * DISK_BYTES, "it has sent more than the disk holds", WAIT_S)
-            with NumpyTrainer(federation.address, client):
+            with NumpyTrainer(federation.address, client, tls=federation.client_tls("ann")):
                 run_id = control.create(document).run_id
                 eventually(
                     lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", WAIT_S

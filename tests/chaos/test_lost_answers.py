@@ -87,7 +87,7 @@ class Aggregator:
 
 @pytest.fixture(scope="module")
 def aggregator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aggregator]:
-    with Federation(tmp_path_factory.mktemp("federation"), tls=False) as federation:
+    with Federation(tmp_path_factory.mktemp("federation")) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "30")
         aggregator = Aggregator(federation)
         yield aggregator
@@ -107,9 +107,13 @@ def ann() -> NumpyClient:
 
 
 @pytest.fixture
-def client(link: FaultProxy, ann: NumpyClient) -> Iterator[AggregatorConnection]:
-    client = AggregatorConnection(link.address, ann.client_id, ann.token, TrainerMetrics(new_registry("trainer")))
+def client(aggregator: Aggregator, link: FaultProxy, ann: NumpyClient) -> Iterator[AggregatorConnection]:
+    metrics, tls = TrainerMetrics(new_registry("trainer")), aggregator.federation.client_tls(ann.client_id)
+    client = AggregatorConnection(link.address, ann.client_id, ann.token, metrics, tls=tls)
     client.join(ann.record)
+    # Both connections stand before an answer is lost: where nothing comes back, no TLS begins.
+    for channel in client._link._channels:
+        grpc.channel_ready_future(channel).result(WAIT_S)
     yield client
     client.close()
 
@@ -251,7 +255,7 @@ def test_a_run_whose_creation_is_not_answered_is_created_once(aggregator: Aggreg
     document = a_document(clients=("nobody",), run={"name": name})
 
     async def start(url: str) -> str:
-        async with Gateway(url) as gateway:
+        async with Gateway(url, key=federation.key) as gateway:
             return (await gateway.start_run(document, request_id=f"request-{name}")).run_id
 
     with FaultProxy(federation.address) as inner:

@@ -115,6 +115,21 @@ def test_every_failpoint_has_a_turn_where_it_is_passed_first() -> None:
     assert len(set(sample(turns, 5))) == 5
 
 
+def test_calls_of_members_and_commits_have_their_turns_where_a_federation_is_founded() -> None:
+    founding = Scenario(name="founding", perform=NOTHING.perform, is_new=True)
+    passed = Counter({"aggregator.rpc.GetTime.before": 1, "store.commit.after": 3})
+    passings = Passings(in_scenario={(name, "aggregator"): passed for name in ("nothing", "founding")})
+    for name in ("nothing", "founding"):
+        passings.in_scenario[name, "trainer"] = Counter()
+    turns = plan(passings, [NOTHING, founding])
+    found = [(turn.scenario.name, turn.point, turn.orders[-1].count) for turn in turns if turn.scenario.is_new]
+    assert found == [
+        ("founding", "aggregator.rpc.GetTime.before", 1),
+        *(("founding", "store.commit.after", number) for number in (1, 2, 3)),
+    ]
+    assert "aggregator.rpc.GetTime.before" not in {turn.point for turn in turns if not turn.scenario.is_new}
+
+
 def test_another_ending_a_point_never_passed_or_a_missing_one_fails_the_sweep(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

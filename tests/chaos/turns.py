@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2
 from tests.chaos.armed_federation import Order
 from tests.chaos.scenarios import Scenario
 
@@ -14,6 +15,16 @@ IN_THE_RUN: Mapping[str, Order] = {
     "trainer": Order("trainer.rpc.CommitUpdate.before"),
 }
 """The processes that die, and where they do in the middle of a run, so that their next start finds one."""
+MEMBERSHIP = frozenset(
+    f"aggregator.rpc.{method.name}.{when}"
+    for file in (admin_service_pb2, enrol_service_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    for when in ("before", "after")
+)
+"""Failpoints that have their turn where a federation is founded; in a run it is a matter of time who asks for the time."""
+COMMITS = ("store.commit.before", "store.commit.after")
+"""Failpoints that also have their turns at every passing where a federation is founded."""
 EVERY_OTHER = 5
 """Of the failpoints that are passed several times, every so-manyth also has its turn later than at the first passing."""
 
@@ -75,7 +86,12 @@ def plan(passings: Passings, scenarios: Sequence[Scenario]) -> list[Turn]:
 
         for scenario in scenarios:
             for point, count in passings.in_scenario[scenario.name, victim].items():
+                if point in MEMBERSHIP and not scenario.is_new:
+                    continue
                 if point in known:
+                    if scenario.is_new and point in COMMITS:  # who belongs to the federation is in no other commit
+                        for number in range(1, count + 1):
+                            add("first" if number == 1 else "middle", scenario, Order(point, number))
                     continue
                 add("first", scenario, Order(point))
                 if count > 2 and len(known) % EVERY_OTHER == 0:

@@ -1,7 +1,8 @@
 """Dashboards and alerts before a real Prometheus that watches a real federation: every panel shows something, and every
 alert fires when what it is for happens, not before, and no longer.
 
-Prometheus reads the shipped configuration and the shipped rules; only targets are other ones, and times shorter.
+Prometheus reads the shipped configuration and the shipped rules; only targets are other ones, and times shorter. It scrapes
+aggregator and trainer over TLS with a monitor's certificate, and the gateway with a key.
 """
 
 from __future__ import annotations
@@ -50,16 +51,26 @@ UNDER_FAULTS = {
     ("overview.json", "Alerts"): "alerts that fire",
     ("fleet.json", "Updates that were refused"): "a poisoned update",
     ("fleet.json", "Clients that rounds went on without"): "a client that cannot do its task",
+    ("fleet.json", "Refusals"): "somebody without a key, and a spent invitation",
     ("overview.json", "Recovery"): "a restart of the aggregator",
     ("overview.json", "Run ended"): "a run that fails",
 }
 """Queries that have an answer only when something has happened, and what; annotations are the same in every dashboard."""
 
-NEWS = {"FedplccServerError", "FedplccRunFailed", "FedplccClientProblem", "FedplccUpdatesRejected", "FedplccRecovered"}
+NEWS = {
+    "FedplccServerError",
+    "FedplccRunFailed",
+    "FedplccClientProblem",
+    "FedplccUpdatesRejected",
+    "FedplccRefusals",
+    "FedplccInvitationReused",
+    "FedplccRecovered",
+}
 """Alerts that something happened, which nothing undoes."""
 NAMED = (
     ("FedplccRoundStuck", "run"),
     ("FedplccRunFailed", "run"),
+    ("FedplccRunParked", "run"),
     ("FedplccNoQuorum", "run"),
     ("FedplccUpdatesRejected", "run"),
     ("FedplccClientProblem", "client"),
@@ -143,8 +154,9 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
     rule_file.write_text(yaml.safe_dump(faster_rules(FASTER), sort_keys=False))
     with WatchedFederation(folder) as federation:
         configuration = faster_configuration(
-            FOLDER / "host.yml", federation.targets, interval_s=INTERVAL_S, rule_file=rule_file
+            FOLDER / "prometheus.yml", federation.targets, interval_s=INTERVAL_S, rule_file=rule_file
         )
+        federation.admit_prometheus(folder)
         with PrometheusServer(folder, configuration) as prometheus:
             watch = Watch(federation, prometheus)
             federation.begin()
@@ -187,7 +199,6 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     watch: Watch, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     faults, expected = watch.federation, {rule["alert"] for rule in rules()}
-    expected.remove("FedplccRunParked")  # nothing that anybody sends parks a run
 
     # What does not keep the runs from going on, all at once.
     watch.inject(faults.freeze_the_torch_trainer, "FedplccClientSilent", "FedplccRoundStuck")
@@ -202,6 +213,10 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
         filler.unlink()
     faults.harm_a_domain(is_harmed=False)
     faults.go_on(8)
+    watch.inject(faults.ask_without_a_key, "FedplccRefusals")
+    watch.wait_for("FedplccRefusals")
+    watch.inject(faults.use_an_invitation_twice, "FedplccInvitationReused")
+    watch.wait_for("FedplccInvitationReused")
     watch.inject(faults.poison, "FedplccUpdatesRejected", "FedplccClientProblem")
     watch.wait_for("FedplccUpdatesRejected", "FedplccClientProblem")
 
@@ -210,11 +225,16 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     watch.wait_for("FedplccRunFailed", "FedplccNoQuorum", "FedplccRoundStuck")
     watch.inject(faults.kill_the_aggregator, "FedplccProcessDown", "FedplccGarbageWaits")
     watch.wait_for("FedplccProcessDown")
+    watch.inject(faults.age_a_certificate, "FedplccCertificateEnds")
+    watch.inject(faults.leave_a_number_of_an_earlier_version, "FedplccRunParked")
     faults.thaw_the_torch_trainer()
     faults.start_the_trainer_again()
     with faults.held_up_collection():
         watch.inject(faults.start_the_aggregator_again, "FedplccRecovered")
-        watch.wait_for("FedplccRecovered", "FedplccGarbageWaits")
+        watch.wait_for("FedplccRecovered", "FedplccGarbageWaits", "FedplccCertificateEnds", "FedplccRunParked")
+
+    faults.revoke_the_aged()
+    faults.mend_the_parked_run()
 
     # What is mended no longer fires; what is news stays so for a while.
     faults.go_on(5)
@@ -229,6 +249,7 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     assert named == {
         ("FedplccRoundStuck", runs["stripes"]),
         ("FedplccRunFailed", runs["strict"]),
+        ("FedplccRunParked", runs["digits"]),
         ("FedplccNoQuorum", runs["digits"]),
         ("FedplccUpdatesRejected", runs["digits"]),
         ("FedplccClientProblem", "zurich"),

@@ -32,7 +32,7 @@ def parked(tmp_path: Path) -> Iterator[tuple[ServedGateway, str]]:
         until(federation, run, RoundPhase.EVALUATING)
         served.stop_aggregator()
         federation.store.close()
-        store_a_number_of_an_earlier_version(tmp_path, run)
+        store_a_number_of_an_earlier_version(tmp_path, run_id)
         federation.restart()
         served.start_aggregator()
         federation.run_to_end(run_id)

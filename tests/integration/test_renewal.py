@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aggregator.identity.admissions import CERTIFICATE_S, Admissions
 from aggregator.store.database.sql_store import SqlStore
+from fedplcc.remote.joining import renew_identity
+from shared.errors import CertificateRevoked
 from shared.identity.certificates import new_key
 from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.identity.names import Role
@@ -175,6 +178,22 @@ def test_a_member_killed_at_any_step_of_a_renewal_gets_one_certificate(
         # By this clock what was kept is due again at once: the aggregator's clock is behind.
         assert len(site.admissions.list_certificates()) - before == 1 + was_kept, f"killed at step {step}"
     assert step > 10
+
+
+def test_a_member_without_a_process_renews_and_recovers_by_a_command(site: Site) -> None:
+    keep(replace(site.held, address=site.members.address), site.folder)
+    first = site.held
+    assert renew_identity(site.folder) == (first, False)
+    renewed, is_new = renew_identity(site.folder, clock=lambda: time.time() + HALF + 60)
+    assert is_new
+    assert site.held == renewed
+    assert (renewed.identity, renewed.serial != first.serial) == (first.identity, True)
+    recovered, is_new = renew_identity(site.folder, clock=lambda: time.time() + CERTIFICATE_S + 60)
+    assert is_new
+    assert site.held == recovered
+    site.admissions.revoke(Role.CLIENT, "north")
+    with pytest.raises(CertificateRevoked):
+        renew_identity(site.folder, clock=lambda: time.time() + HALF + 60)
 
 
 def test_the_thread_ends_when_it_is_closed(site: Site) -> None:

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from shared.process.certificate_metrics import CertificateMetrics
 from shared.process.metrics import PHASE_SECONDS, PREFIX
 from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO, SAMPLES_PER_SECOND
 from shared.types import TaskKind
@@ -76,6 +77,7 @@ class TrainerMetrics:
         self.is_connected = gauge("aggregator_connected", "Whether the aggregator answers: 1 or 0.")
         self._latest = _Latest()
         registry.register(self._latest)
+        self.certificates = CertificateMetrics(registry)
         for kind in WORK:
             self.task_seconds.labels(kind.value)
             for outcome in OUTCOMES:

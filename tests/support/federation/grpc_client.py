@@ -207,6 +207,12 @@ class RunControl:
             run: types_pb2.Run = self.stub.QuarantineClient(request, timeout=DEADLINE_S).run
         return run
 
+    def release(self, run_id: str, client_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
+        with translated():
+            run: types_pb2.Run = self.stub.ReleaseClient(request, timeout=DEADLINE_S).run
+        return run
+
     def clients(self) -> list[types_pb2.Client]:
         with translated():
             return list(self.stub.ListClients(run_pb2.ListClientsRequest(), timeout=DEADLINE_S).clients)

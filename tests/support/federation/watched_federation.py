@@ -2,38 +2,50 @@
 
 Three runs: `digits` of three numpy clients whose accuracy rises as told, `strict` of two of them, which fails without a
 quorum, and `stripes` of a real torch trainer. Everything that moves bytes is a deployed service's own. `python -m
-tests.support.federation.watched_federation ADDRESS CLIENT` is one of the numpy clients as a process.
+tests.support.federation.watched_federation ADDRESS CLIENT IDENTITY` is one of the numpy clients as a process.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from aggregator.identity.admissions import CERTIFICATE_S
+from aggregator.store.base import Certificate
 from aggregator.store.blobs.files import BlobFiles
 from aggregator.store.blobs.garbage_lock import no_collection
+from aggregator.store.database.sql_store import SqlStore
+from fedplcc.remote.admin_calls import admin_calls
+from shared.errors import InvitationUsed
+from shared.identity.certificates import new_key, public_key_sha256
+from shared.identity.names import Role
 from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
 from shared.types import GLOBAL_MODEL, BlobRef, Evaluation, EvaluationCounts, Task, TaskKind, Update
+from shared.wire.enrolment import join
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
 from tests.support.federation.processes import Federation, Process, eventually, free_port
+from tests.support.federation.wedged_runs import store_a_number_of_an_earlier_version
+from tests.support.identity.issued import identity_tls
 
 HEARTBEAT_S, LEASE_HEARTBEATS = 0.25, 12
 LEASE_S = HEARTBEAT_S * LEASE_HEARTBEATS
@@ -48,6 +60,11 @@ ROUNDS = 600
 """More than there is time for."""
 CEILINGS = {"zurich": 0.97, "geneva": 0.91, "lugano": 0.78}
 KILLED = "lugano"
+FORGOTTEN = "forgotten"
+"""Monitor that renews nothing."""
+NUM_TRIES = 60
+OFF_LOOPBACK = ("--metrics-host", "0.0.0.0")
+"""Flags with which /metrics is TLS for monitors."""
 TORCH_CLIENT = tiny_federation.CLIENTS[0]
 
 
@@ -94,7 +111,7 @@ class WatchedFederation:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.federation = Federation(folder, tls=False)
+        self.federation = Federation(folder)
         self.members = {name: member(name) for name in CEILINGS if name != KILLED}
         self.trainer_metrics_port = free_port()
         self.has_own_disk = False
@@ -115,18 +132,20 @@ class WatchedFederation:
 
     def _start(self, around: ExitStack) -> None:
         often = ("--heartbeat-interval-s", str(HEARTBEAT_S), "--lease-heartbeats", str(LEASE_HEARTBEATS))
-        self.federation.start_aggregator(*often)
+        self.federation.start_aggregator(*often, *OFF_LOOPBACK)
         tiny_federation.write_data(self.folder, num_per_class=4)
         data, port = f"npz:{self.folder / TORCH_CLIENT}.npz", str(self.trainer_metrics_port)
-        self.federation.start_trainer(TORCH_CLIENT, data, "--metrics-port", port)
+        self.federation.start_trainer(TORCH_CLIENT, data, "--metrics-port", port, *OFF_LOOPBACK)
         address = self.federation.address
-        other = Process(KILLED, self.folder, ("tests.support.federation.watched_federation", address, KILLED))
+        identity = str(self.federation.identity_file(Role.CLIENT, KILLED, self.folder / KILLED))
+        other = Process(KILLED, self.folder, ("tests.support.federation.watched_federation", address, KILLED, identity))
         self.federation.processes[KILLED] = other
         other.start()
         for each in self.members.values():
-            around.enter_context(NumpyTrainer(address, each, runner=_runner(each)))
+            tls = self.federation.client_tls(each.client_id)
+            around.enter_context(NumpyTrainer(address, each, runner=_runner(each), tls=tls))
         self.federation.start_gateway()
-        self.control = RunControl(address)
+        self.control = RunControl(address, tls=self.federation.operator_tls)
         around.callback(self.control.close)
 
     def begin(self) -> None:
@@ -175,6 +194,13 @@ class WatchedFederation:
         goal = self.control.get(self.runs["digits"]).round + rounds
         eventually(lambda: self.control.get(self.runs["digits"]).round >= goal, "the run goes on")
 
+    def admit_prometheus(self, folder: Path) -> None:
+        """Put a monitor's identity and a key for metrics where the shipped configuration looks for them."""
+        self.federation.identity_file(Role.MONITOR, "prometheus", folder / "fedplcc")
+        with admin_calls(self.federation.state) as calls:
+            _key, text = calls.create_key("prometheus", ["metrics"], 86_400.0)
+        (folder / "fedplcc" / "key").write_text(text)
+
     # Faults, and what mends them
 
     def harm_a_domain(self, *, is_harmed: bool = True) -> None:
@@ -203,12 +229,11 @@ class WatchedFederation:
 
     def lose_a_blob(self) -> int:
         """The file of a stored model vanishes from the disk; returns the status with which its download is answered."""
-        run = f"{self.federation.gateway_url}/v1/runs/{self.runs['digits']}"
-        with urllib.request.urlopen(f"{run}/rounds?page_size=1", timeout=20) as answer:
-            first = json.load(answer)["rounds"][0]
+        run = f"/v1/runs/{self.runs['digits']}"
+        first = self.federation.ask(f"{run}/rounds?page_size=1")["rounds"][0]
         BlobFiles(self.folder / "aggregator").stored_path(first["model"]["sha256"]).unlink()
         try:
-            with urllib.request.urlopen(f"{run}/model?round={first['round']}", timeout=20) as answer:
+            with self.federation.open(f"{run}/model?round={first['round']}") as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
@@ -237,6 +262,62 @@ class WatchedFederation:
         """SIGKILL."""
         self.federation.processes["aggregator"].kill()
 
+    def ask_without_a_key(self) -> None:
+        """Somebody tries the gateway, more often than an alert lets pass."""
+        for _ in range(NUM_TRIES):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(f"{self.federation.gateway_url}/v1/runs", timeout=20)
+
+    def use_an_invitation_twice(self) -> None:
+        """Two hosts join with one line."""
+        where = f"127.0.0.1:{self.federation.enrol_port}"
+        with admin_calls(self.federation.state) as calls:
+            code, _end = calls.invite("monitor", "twice", address=where, valid_s=3600.0)
+        join(code, new_key())
+        with pytest.raises(InvitationUsed):
+            join(code, new_key())
+
+    def age_a_certificate(self) -> None:
+        """A member of the aggregator that is not running has not renewed its certificate, of which an hour is left."""
+        held = self.federation.credentials(Role.MONITOR, FORGOTTEN)
+        key = held.certificate.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        now = time.time()
+        old = Certificate(
+            serial=held.serial,
+            role=Role.MONITOR,
+            name=FORGOTTEN,
+            public_key_sha256=public_key_sha256(key),
+            issued_at=now - CERTIFICATE_S,
+            not_after=now + 3600,
+            pem=held.chain_pem.decode(),
+        )
+        with closing(SqlStore.in_folder(self.federation.state)) as store, store.transaction() as transaction:
+            transaction.save_certificate(old)
+
+    def revoke_the_aged(self) -> None:
+        """Nobody needs it any more."""
+        with admin_calls(self.federation.state) as calls:
+            calls.revoke("monitor", FORGOTTEN)
+
+    def leave_a_number_of_an_earlier_version(self) -> None:
+        """The open round of the numpy clients' run holds a loss that an earlier version let in; no aggregator runs."""
+        run_id = self.runs["digits"]
+        with closing(SqlStore.in_folder(self.federation.state)) as store:
+            run = store.find_run(run_id)
+            assert run is not None
+            assert run.current_round is not None
+            number, updates = run.current_round.number, run.current_round.updates
+        store_a_number_of_an_earlier_version(self.federation.state, run_id, number, min(updates))
+        self._spoiled = min(updates)
+
+    def mend_the_parked_run(self) -> None:
+        """What the alert's text says: quarantine whose number it is, and resume; then take the client back."""
+        run_id = self.runs["digits"]
+        self.control.quarantine(run_id, self._spoiled)
+        self.control.release(run_id, self._spoiled)
+        self.control.resume(run_id)
+
     def start_the_aggregator_again(self) -> None:
         """On the state that it left; returns at once."""
         self.federation.processes["aggregator"].start()
@@ -264,9 +345,9 @@ def _small_disk(folder: Path) -> Iterator[bool]:
 
 def main(arguments: list[str]) -> None:
     """Act for one client until the process is killed."""
-    address, client_id = arguments
+    address, client_id, identity = arguments
     client = member(client_id)
-    with NumpyTrainer(address, client, runner=_runner(client)):
+    with NumpyTrainer(address, client, runner=_runner(client), tls=identity_tls(Path(identity))):
         signal.sigwait({signal.SIGTERM})
 
 

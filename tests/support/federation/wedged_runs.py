@@ -23,13 +23,13 @@ def until(federation: LocalFederation, run: Run, phase: RoundPhase) -> None:
     raise AssertionError(f"round 1 never was {phase}")
 
 
-def store_a_number_of_an_earlier_version(folder: Path, run: Run, client_id: str = "bob") -> None:
+def store_a_number_of_an_earlier_version(folder: Path, run_id: str, number: int = 1, client_id: str = "bob") -> None:
     """Write into the database what the last version let in: a loss that overflows in the weighted mean."""
     store = SqlStore.in_folder(folder)
-    current = store.find_round(run.run_id, 1)
+    current = store.find_round(run_id, number)
     assert current is not None
     known = current.updates[client_id]
     with store.transaction() as transaction:
-        transaction.remove_update(run.run_id, 1, known)
-        transaction.add_update(run.run_id, 1, replace(known, losses={"ce": OVERFLOWS}))
+        transaction.remove_update(run_id, number, known)
+        transaction.add_update(run_id, number, replace(known, losses={"ce": OVERFLOWS}))
     store.close()

@@ -72,8 +72,10 @@ def faster_configuration(
     document["rule_files"] = [str(rule_file)]
     assert targets.keys() == {job["job_name"] for job in document["scrape_configs"]}
     for job in document["scrape_configs"]:
-        (static,) = job["static_configs"]
-        static["targets"] = list(targets[job["job_name"]])
+        (static,) = job.get("static_configs", [{"labels": {"client": "north"}}])
+        for found_by in ("dns_sd_configs", "relabel_configs"):
+            job.pop(found_by, None)
+        job["static_configs"] = [{**static, "targets": list(targets[job["job_name"]])}]
     return document
 
 

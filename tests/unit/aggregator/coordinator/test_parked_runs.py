@@ -52,7 +52,7 @@ def wedged(folder: Path) -> Iterator[tuple[LocalFederation, Run, Run]]:
         until(federation, hit, RoundPhase.EVALUATING)
         honest = named(federation, "honest")
         federation.store.close()
-        store_a_number_of_an_earlier_version(folder, hit)
+        store_a_number_of_an_earlier_version(folder, hit.run_id)
         federation.restart()
         yield federation, hit, honest
 
@@ -127,7 +127,7 @@ class TestANumberOfAnEarlierVersion:
             with store.transaction() as transaction:
                 transaction.add_evaluation(hit.run_id, 1, replace(current.evaluations["ann"], client_id="bob"))
             store.close()
-            store_a_number_of_an_earlier_version(folder, hit)
+            store_a_number_of_an_earlier_version(folder, hit.run_id)
             federation.restart()
             assert reason_of(federation, hit).clients == ("bob",)
             goes_on(federation, named(federation, "honest"))

@@ -1,4 +1,4 @@
-"""A process has fewer than 1,000 series, and the aggregator ten more for each client at most: a Prometheus stays small."""
+"""A process has fewer than 1,100 series, the aggregator twelve more for each client at most: a Prometheus stays small."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS
 from aggregator.presence.sessions import Sessions
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
-from shared.process.metrics import new_registry
+from shared.identity.names import Role
+from shared.process.certificate_metrics import CertificateSpan
+from shared.process.metrics import OTHER, new_registry
 from shared.readings import READINGS
 from shared.types import Client, Heartbeat, PrototypeCounts, RoundPhase, Run
 from tests.support.federation.in_process import Clock
 from tests.support.records.builders import a_round, a_run
 
-SERIES, SERIES_OF_CLIENT = 1000, 10
+SERIES, SERIES_OF_CLIENT = 1100, 12
 KINDS = {
     (False, False): "unary",
     (True, False): "client_stream",
@@ -66,6 +68,12 @@ def a_busy_aggregator(
     for run in open_runs:
         metrics.runs.waits(run.run_id, moved_at=clock.now, patience_s=900.0)
     metrics.clients.follow(sessions, open_runs)
+    assert metrics.clients.shown() == set(names)
+    holders = [(Role.AGGREGATOR, ""), (Role.GATEWAY, ""), (Role.MONITOR, ""), (Role.CLIENT, OTHER)]
+    spans = [
+        CertificateSpan(role, client, 1.0, 1.0) for role, client in [*holders, *((Role.CLIENT, name) for name in names)]
+    ]
+    metrics.members.certificates.follow(lambda: spans)
     return registry
 
 

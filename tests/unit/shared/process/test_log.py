@@ -2,6 +2,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 from _io import StringIO
 from collections.abc import Iterator
 from typing import Any, Never
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from shared.process import log
+from tests.support import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -172,3 +174,12 @@ def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else(
     here, in_thread = asyncio.run(main())
     assert here == in_thread == {"run_id": "r", "round": 2}
     assert log.bound() == {}
+
+
+def test_every_logger_of_the_source_has_a_root_that_is_ours() -> None:
+    """Lines at level info of any other logger are not written."""
+    packages = ("aggregator", "gateway", "trainer", "fedplcc", "shared")
+    files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    names = {name for path in files for name in re.findall(r'get_logger\("([^"]+)"\)', path.read_text())}
+    assert len(names) > 20
+    assert {name.partition(".")[0] for name in names} <= set(log.OUR_LOGGERS)
