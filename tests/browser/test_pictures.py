@@ -36,7 +36,7 @@ pytestmark = [
 
 
 def test_the_pictures_of_the_readme(
-    federation: Federation, browser: Browser, open_tab: Callable[[str, str], Tab]
+    federation: Federation, browser: Browser, open_tab: Callable[..., Tab]
 ) -> None:
     demo = read_federation(demo_file())
     federation.start_aggregator()

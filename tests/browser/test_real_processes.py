@@ -18,7 +18,7 @@ TRAIN_MS = 8 * WAIT_MS
 
 
 def test_a_run_is_started_paused_resumed_and_watched_to_its_end(
-    federation: Federation, open_tab: Callable[[str, str], Tab], tmp_path: Path
+    federation: Federation, open_tab: Callable[..., Tab], tmp_path: Path
 ) -> None:
     tiny_federation.write_data(tmp_path)
     federation.start_aggregator()
