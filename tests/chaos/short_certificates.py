@@ -3,7 +3,7 @@
     python -m tests.chaos.short_certificates          # certificates of 60 s
 
 A real aggregator, two real trainers and a gateway, each a process of its own that has joined by an invitation. Each member
-dials through a link (fault_proxy.py) that is so slow that every transfer of a model takes longer than a certificate lives.
+dials through a link (fault_proxy.py) that is so slow that a certificate is renewed in the middle of each model's transfer.
 One who follows the run's events at the gateway all the time, and asks for nothing else, must not notice a renewal. The run
 must end in the simulation's bytes, and each model must have passed each link once.
 
@@ -41,8 +41,8 @@ from tests.support.identity.joined_federation import admit, new_key
 
 FEWEST_RENEWALS = 3
 TRANSFER_LIVES, LONGEST_TRANSFER_S = 1.1, 45.0
-"""Length of a model's transfer, in lives of a certificate, and at most: longer than half a life, after which a certificate is
-renewed. In a minute without an answer a connection counts as dead, and on so slow a link answers wait behind the bytes."""
+"""Length of a model's transfer, in lives of a certificate, and at most: longer than half a life, after which it is renewed.
+A minute without an answer counts as standing still, and on so slow a link answers wait behind the bytes."""
 MODEL_BYTES = 1_036_692
 """The tiny federation's model."""
 AWAY_LIVES = 2.0
@@ -121,6 +121,8 @@ class ShortLived:
                     str(valid_s),
                     "--heartbeat-interval-s",
                     "0.5",
+                    "--max-chunk-bytes",
+                    "65536",
                     "--max-inline-bytes",
                     "65536",
                 ),
