@@ -160,10 +160,15 @@ class Sweep:
         """Do what people do, with an aggregator that is new to everything: so it passes the same failpoints each time."""
         federation = self._federation
         federation.renew_aggregator(is_new=scenario.is_new)
-        if victim is not federation.aggregator:
-            federation.aggregator.start()
-        killing = federation.killing(victim or federation.aggregator, orders)
-        with killing as self._deaths, closing(self._operator()) as operator:
+        with ExitStack() as stack:
+            if victim is not None and victim is not federation.aggregator:
+                federation.aggregator.start()
+                # A trainer whose first renewal finds nobody tries again after minutes.
+                operator = stack.enter_context(closing(self._operator()))
+                self._deaths = stack.enter_context(federation.killing(victim, orders))
+            else:
+                self._deaths = stack.enter_context(federation.killing(federation.aggregator, orders))
+                operator = stack.enter_context(closing(self._operator()))
             return scenario.perform(operator, federation.folder)
 
     def _operator(self) -> Operator:
