@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from aggregator.identity.refusals import Refusals
 from aggregator.store.base import Store, Transaction
@@ -65,9 +66,12 @@ class Audit:
         with self._store.transaction() as transaction:
             self.change(method, target)(transaction)
 
-    def refused(self, caller: Principal, method: str, target: str, reason: str, request_id: str = "") -> None:
-        """Count a refusal; quick, and callable on the event loop."""
-        self._refusals.add(self._record(caller, method, target, request_id, outcome=REFUSED, reason=reason))
+    def refused(
+        self, caller: Principal, method: str, target: str, reason: str, request_id: str = "", count: int = 1
+    ) -> None:
+        """Count a refusal, or several of one kind; quick, and callable on the event loop."""
+        record = self._record(caller, method, target, request_id, outcome=REFUSED, reason=reason)
+        self._refusals.add(replace(record, count=count))
 
     def refused_here(self, method: str, target: str, reason: str) -> None:
         """Count a refusal that the present caller met or reports."""
