@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import (
+    connections,
     finch,
     fleet,
     fold,
@@ -21,6 +22,7 @@ for benchmark in (
     finch,
     transfer,
     memory,
+    connections,
     recovery,
     rounds,
     round_profile,

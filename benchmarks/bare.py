@@ -17,7 +17,8 @@ from typing import Any
 import grpc
 import numpy as np
 
-from shared.wire.channels import CHANNEL_OPTIONS, SERVER_OPTIONS
+from benchmarks.members import Members
+from shared.wire.channels import SERVER_OPTIONS
 
 CHUNK_BYTES = (1 << 20) - 64
 """As trainer and aggregator cut blobs."""
@@ -27,13 +28,14 @@ THREADS = 16
 MODEL = "model"
 
 
-def serve(control: Connection, folder: Path, model: bytes, keeps: bool = True) -> None:
+def serve(control: Connection, folder: Path, model: bytes, members: Members, keeps: bool = True) -> None:
     """Say the port, serve, and take the mean of uploads whose names are asked for; ends when `control` does.
 
     Args:
         control: To whoever started this process.
         folder: Where uploads are kept, all of them, as a store keeps them.
         model: What is downloaded.
+        members: Whose certificates are spoken, if any.
         keeps: Whether bytes rest: hashed, in files, fsynced. Else they only move: out of memory, and into nothing.
     """
     (folder / MODEL).write_bytes(model)
@@ -51,7 +53,9 @@ def serve(control: Connection, folder: Path, model: bytes, keeps: bool = True) -
         "Upload": grpc.stream_unary_rpc_method_handler(upload),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare.Bare", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    where, tls = "127.0.0.1:0", members.server_tls()
+    credentials = None if tls is None else tls.credentials()
+    port = server.add_insecure_port(where) if credentials is None else server.add_secure_port(where, credentials)
     server.start()
     control.send(port)
     try:
@@ -66,9 +70,9 @@ def serve(control: Connection, folder: Path, model: bytes, keeps: bool = True) -
 class BareClient:
     """One connection to the bare server."""
 
-    def __init__(self, port: int, *, hashes: bool = True) -> None:
+    def __init__(self, port: int, members: Members, *, hashes: bool = True) -> None:
         self._hashes, self._count = hashes, 0
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=CHANNEL_OPTIONS)
+        self._channel = members.open_bare_channel(f"127.0.0.1:{port}", "bare")
         self._download = self._channel.unary_stream("/bare.Bare/Download", None, None)
         self._upload = self._channel.stream_unary("/bare.Bare/Upload", None, None)
 

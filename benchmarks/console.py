@@ -72,7 +72,7 @@ def _measured(browser: Browser, num_clients: int, num_rounds: int, *, repeats: i
         state = folder / "state"
         state.mkdir()
         run_id = with_long_history(state, num_clients=num_clients, num_rounds=num_rounds, now=time.time())
-        with aggregator(folder) as (address, _pid), gateway(folder, address) as url:
+        with aggregator(folder, plain=True) as (served, _pid), gateway(folder, served) as url:
             pages = {"overview": (f"{url}/", OVERVIEW), "run": (f"{url}/#/runs/{run_id}", CURVE)}
             return [
                 {

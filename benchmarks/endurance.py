@@ -23,12 +23,12 @@ from typing import Any
 
 from aggregator.app import ENDPOINT_FILE
 from aggregator.coordinator.collection import MOST_WAITING
+from benchmarks.members import Served
 from benchmarks.models import Updates
 from benchmarks.processes import aggregator, peer
 from benchmarks.report import Row, cpu_seconds, finish, options, table
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.wire.channels import open_channel
 
 ROUNDS, QUICK_ROUNDS = 20_000, 40
 LINES = 20
@@ -64,21 +64,21 @@ def main() -> None:
 
     arguments = options(__doc__, more)
     num_rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
-    looks = measure(num_rounds, max(1, num_rounds // LINES))
+    looks = measure(num_rounds, max(1, num_rounds // LINES), plain=arguments.plain)
     rows = [_row(before, after) for before, after in itertools.pairwise(looks)]
     most = max(look.waiting for look in looks)
     finish("endurance", rows, arguments, most_waiting=most, goal=f"<= {MOST_WAITING} blobs wait", rounds=num_rounds)
     print(f"at most {most} blobs waited for their removal; the goal is {MOST_WAITING}")
 
 
-def measure(num_rounds: int, every: int) -> list[Look]:
+def measure(num_rounds: int, every: int, *, plain: bool = False) -> list[Look]:
     """Run so many rounds; returns a look at the aggregator before the first one and after every few."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-endurance-")))
-        address, pid = stack.enter_context(aggregator(folder, "--metrics-port", "0"))
+        served, pid = stack.enter_context(aggregator(folder, plain=plain))
         gauge = stack.enter_context(_Waiting(folder / "state"))
-        stack.enter_context(peer(train, address)).receive()
-        control = run_service_pb2_grpc.RunServiceStub(stack.enter_context(open_channel(address)))
+        stack.enter_context(peer(train, served)).receive()
+        control = run_service_pb2_grpc.RunServiceStub(stack.enter_context(served.open_channel()))
         run_id, begin = create_run(control, num_rounds, NAMES), time.perf_counter()
         looks = []
         watch = control.WatchRun(run_service_pb2.WatchRunRequest(run_id=run_id, follow=True), timeout=ANSWER_S)
@@ -160,7 +160,7 @@ def _row(before: Look, after: Look) -> Row:
     }
 
 
-def train(control: Connection, address: str) -> None:
+def train(control: Connection, served: Served) -> None:
     """The process of the clients: each does its tasks as they come."""
 
     def make(index: int) -> Any:
@@ -169,7 +169,7 @@ def train(control: Connection, address: str) -> None:
 
     with ExitStack() as stack:
         for index, name in enumerate(NAMES):
-            stack.enter_context(following(address, name, make(index)))
+            stack.enter_context(following(served, name, make(index)))
         control.send(None)
         control.poll(None)  # until the benchmark lets go
 

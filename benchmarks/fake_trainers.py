@@ -21,6 +21,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from benchmarks.members import Served
 from benchmarks.models import Updates
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
@@ -70,8 +71,8 @@ class Seen:
 class Clients:
     """The clients of one process."""
 
-    def __init__(self, address: str, names: Sequence[str], num_parameters: int, index: int) -> None:
-        self.names, self._address = names, address
+    def __init__(self, served: Served, names: Sequence[str], num_parameters: int, index: int) -> None:
+        self.names, self._served = names, served
         self._updates = Updates(num_parameters, index)
         size_bytes = len(self._updates.another())
         self.turns = asyncio.Semaphore(max(1, min(len(names), IN_FLIGHT_BYTES // size_bytes)))
@@ -84,7 +85,7 @@ class Clients:
 
     async def join(self) -> None:
         """Have every client join, and then follow its tasks."""
-        clients = [_Client(self, self._address, name) for name in self.names]
+        clients = [_Client(self, self._served, name) for name in self.names]
         await asyncio.gather(*(client.join() for client in clients))
         self._tasks = [asyncio.create_task(step) for client in clients for step in (client.follow(), client.beat())]
 
@@ -102,9 +103,9 @@ class Clients:
 class _Client:
     """One client."""
 
-    def __init__(self, clients: Clients, address: str, name: str) -> None:
+    def __init__(self, clients: Clients, served: Served, name: str) -> None:
         self._clients, self._name, self._token = clients, name, uuid.uuid4().hex
-        self._stub: Any = round_grpc.RoundServiceStub(open_aio_channel(address))
+        self._stub: Any = round_grpc.RoundServiceStub(open_aio_channel(served.address, tls=served.members.tls(name)))
         self._interval_s, self._max_inline_bytes = 2.0, 0
         self._busy: tuple[str, int] | None = None
         self._committed: tuple[str, int] | None = None
@@ -255,14 +256,14 @@ async def _parts(header: round_pb2.BlobHeader, data: bytes, offset: int) -> Asyn
         yield round_pb2.UploadModelRequest(chunk=chunk)
 
 
-def act(control: Connection, address: str, names: Sequence[str], num_parameters: int, index: int) -> None:
+def act(control: Connection, served: Served, names: Sequence[str], num_parameters: int, index: int) -> None:
     """Act for clients, in a process of its own, until `control` closes.
 
     Answers None when all have joined. Then each message is answered by what was seen since the one before; a message with
     names holds these clients in their training, an empty one lets them go.
     """
     keep_freed_memory()
-    asyncio.run(_act(control, Clients(address, names, num_parameters, index)))
+    asyncio.run(_act(control, Clients(served, names, num_parameters, index)))
 
 
 async def _act(control: Connection, clients: Clients) -> None:

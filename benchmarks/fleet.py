@@ -27,11 +27,11 @@ from urllib.parse import urlsplit
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks.fake_trainers import act
+from benchmarks.members import Served
 from benchmarks.processes import ANSWER_S, Peer, aggregator, gateway, peer
 from benchmarks.report import Row, cpu_seconds, finish, options
 from benchmarks.trainers import create_run
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.wire.channels import open_channel
 
 PROCESSES = 4
 """Processes of trainers."""
@@ -51,7 +51,7 @@ def main() -> None:
     sizes = arguments.clients or ([4] if arguments.quick else CLIENTS)
     rounds = arguments.rounds or (1 if arguments.quick else ROUNDS)
     models = arguments.model or (["tiny"] if arguments.quick else list(MODELS))
-    rows = [measured(model, num_clients, rounds) for model in models for num_clients in sizes]
+    rows = [measured(model, num_clients, rounds, plain=arguments.plain) for model in models for num_clients in sizes]
     finish("fleet", rows, arguments)
 
 
@@ -61,25 +61,25 @@ def _flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", nargs="+", choices=list(MODELS), help="models; all if not given")
 
 
-def measured(model: str, num_clients: int, rounds: int) -> Row:
+def measured(model: str, num_clients: int, rounds: int, *, plain: bool = False) -> Row:
     """Measure one model and number of clients; returns the row of the table."""
     names = [f"client-{index:04}" for index in range(num_clients)]
     with tempfile.TemporaryDirectory(prefix="fedplcc-fleet-") as name, ExitStack() as stack:
         folder, port = Path(name), str(_free_port())
-        with aggregator(folder, "--port", port) as (address, pid):
+        with aggregator(folder, "--port", port, plain=plain) as (served, pid):
             begin = time.perf_counter()
-            fleet = stack.enter_context(_fleet(address, names, MODELS[model]))
+            fleet = stack.enter_context(_fleet(served, names, MODELS[model]))
             joined_s = time.perf_counter() - begin
-            url = stack.enter_context(gateway(folder, address))
-            with open_channel(address) as channel:
+            url = stack.enter_context(gateway(folder, served))
+            with served.open_channel() as channel:
                 control = run_service_pb2_grpc.RunServiceStub(channel)
-                row = _rounds(control, fleet, url, pid, names, rounds)
+                row = _rounds(control, fleet, (url, served.new_headers()), pid, names, rounds)
                 row |= {"lost leases": _num_lost(control)}
                 half = _half_a_round(control, fleet, names)
             row["memory (MiB)"] = _peak_mib(pid)
             os.kill(pid, signal.SIGKILL)
         begin = time.perf_counter()
-        with aggregator(folder, "--port", port) as (address, _pid), open_channel(address) as channel:
+        with aggregator(folder, "--port", port, plain=plain) as (served, _pid), served.open_channel() as channel:
             request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=ANSWER_S)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -100,14 +100,14 @@ def measured(model: str, num_clients: int, rounds: int) -> Row:
 
 
 def _rounds(
-    control: Any, fleet: Sequence[Peer], url: str, pid: int, names: Sequence[str], rounds: int
+    control: Any, fleet: Sequence[Peer], door: tuple[str, dict[str, str]], pid: int, names: Sequence[str], rounds: int
 ) -> dict[str, Any]:
     """Rounds of a run, all but the first two: round 0 makes the model, and round 1 brings it to everybody."""
     run_id = create_run(control, rounds + 1, names)
     events = _events(control, run_id)
     _until(events, "round_committed", number=1)
     _ask(fleet)  # what came before is not measured
-    with _steering(url, run_id) as control_s:
+    with _steering(*door, run_id) as control_s:
         begin, cpu = time.perf_counter(), cpu_seconds([pid])
         _until(events, "run_completed")
         wall, cpu = time.perf_counter() - begin, cpu_seconds([pid]) - cpu
@@ -140,10 +140,10 @@ def _half_a_round(control: Any, fleet: Sequence[Peer], names: Sequence[str]) -> 
 
 
 @contextmanager
-def _fleet(address: str, names: Sequence[str], num_parameters: int) -> Iterator[list[Peer]]:
+def _fleet(served: Served, names: Sequence[str], num_parameters: int) -> Iterator[list[Peer]]:
     with ExitStack() as stack:
         fleet = [
-            stack.enter_context(peer(act, address, names[index::PROCESSES], num_parameters, index))
+            stack.enter_context(peer(act, served, names[index::PROCESSES], num_parameters, index))
             for index in range(PROCESSES)
         ]
         for process in fleet:
@@ -159,7 +159,7 @@ def _ask(fleet: Sequence[Peer], held: Sequence[str] | None = None) -> list[Any]:
 
 
 @contextmanager
-def _steering(url: str, run_id: str) -> Iterator[list[float]]:
+def _steering(url: str, headers: dict[str, str], run_id: str) -> Iterator[list[float]]:
     """Call the control API again and again within the block; yields the seconds of each call."""
     calls = (("GET", ""), ("POST", "/pause"), ("POST", "/resume"), ("GET", None))
     seconds: list[float] = []
@@ -170,7 +170,8 @@ def _steering(url: str, run_id: str) -> Iterator[list[float]]:
             while not is_over.is_set():
                 for method, path in calls:
                     begin = time.perf_counter()
-                    connection.request(method, "/v1/runs" if path is None else f"/v1/runs/{run_id}{path}")
+                    target = "/v1/runs" if path is None else f"/v1/runs/{run_id}{path}"
+                    connection.request(method, target, headers=headers)
                     answer = connection.getresponse()
                     answer.read()
                     seconds.append(time.perf_counter() - begin)

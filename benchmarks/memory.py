@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry
 
+from benchmarks.members import Served
 from benchmarks.models import Updates
 from benchmarks.peak import PeakMemory
 from benchmarks.processes import ANSWER_S, aggregator, peer
 from benchmarks.report import Row, finish, options
-from benchmarks.trainers import CLASSES, NUM_EXAMPLES, a_client
+from benchmarks.trainers import CLASSES, NUM_EXAMPLES, a_client, connection_to
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 from shared.tensors import blob_ref, prototypes_to_bytes
 from shared.types import (
@@ -40,10 +40,8 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
-from trainer.readings.metrics import TrainerMetrics
 
 COUNTS = (2, 10, 100, 1000)
 """Clients, each with one update a round."""
@@ -64,18 +62,20 @@ def main() -> None:
     arguments = options(__doc__)
     cases = [(method, num_clients) for method in ("fedavg", "fedplcc") for num_clients in COUNTS]
     num_parameters = 10_000 if arguments.quick else NUM_PARAMETERS
-    rows = [_by_updates(*case, num_parameters) for case in ([("fedplcc", 2)] if arguments.quick else cases)]
-    limited = _within_a_limit(factor=0.01 if arguments.quick else 3.0)
+    rows = [
+        _by_updates(*case, num_parameters, arguments.plain) for case in ([("fedplcc", 2)] if arguments.quick else cases)
+    ]
+    limited = _within_a_limit(0.01 if arguments.quick else 3.0, arguments.plain)
     finish("memory", rows, arguments, within_a_limit=limited)
     print(f"a model {limited['times larger']} times larger than the limit of {limited['limit (MiB)']} MiB: ", end="")
     print("the same bytes as without one" if limited["same bytes"] else "OTHER BYTES than without one")
 
 
-def _by_updates(method: str, num_clients: int, num_parameters: int) -> Row:
+def _by_updates(method: str, num_clients: int, num_parameters: int, plain: bool) -> Row:
     with tempfile.TemporaryDirectory(prefix="fedplcc-memory-") as name:
         folder = Path(name)
-        with aggregator(folder, *LEASE) as (address, pid), PeakMemory(pid) as memory:
-            _rounds(address, method, num_clients, num_parameters)
+        with aggregator(folder, *LEASE, plain=plain) as (served, pid), PeakMemory(pid) as memory:
+            _rounds(served, method, num_clients, num_parameters)
         return {
             "method": method,
             "updates": num_clients,
@@ -85,19 +85,19 @@ def _by_updates(method: str, num_clients: int, num_parameters: int) -> Row:
         }
 
 
-def _within_a_limit(factor: float) -> dict[str, Any]:
+def _within_a_limit(factor: float, plain: bool) -> dict[str, Any]:
     made = []
     for is_limited in (True, False):
         with (
             tempfile.TemporaryDirectory(prefix="fedplcc-memory-") as name,
             _small_stacks(),
-            aggregator(Path(name), *LEASE) as (address, pid),
+            aggregator(Path(name), *LEASE, plain=plain) as (served, pid),
         ):
             if is_limited:
                 limit = _data_bytes(pid) + (HEADROOM_MIB << 20)
                 resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
                 num_parameters = int(factor * limit) // 4
-            made.append(_rounds(address, "fedavg", 2, num_parameters))
+            made.append(_rounds(served, "fedavg", 2, num_parameters))
     return {
         "limit (MiB)": limit >> 20,
         "model (MiB)": 4 * num_parameters >> 20,
@@ -117,12 +117,12 @@ def _small_stacks() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_STACK, before)
 
 
-def _rounds(address: str, method: str, num_clients: int, num_parameters: int) -> str:
+def _rounds(served: Served, method: str, num_clients: int, num_parameters: int) -> str:
     """Train a run of so many clients to its end; returns the last model's SHA-256."""
     names = [f"client-{index:04}" for index in range(num_clients)]
-    with peer(act, address, names, num_parameters) as clients:
+    with peer(act, served, names, num_parameters) as clients:
         clients.receive()
-        with open_channel(address) as channel:
+        with served.open_channel() as channel:
             control = run_service_pb2_grpc.RunServiceStub(channel)
             run_id = _create(control, method, names)
             clients.control.send(None)
@@ -145,16 +145,14 @@ def _create(control: Any, method: str, names: list[str]) -> str:
     return str(control.CreateRun(request, timeout=ANSWER_S).run.run_id)
 
 
-def act(control: Connection, address: str, names: list[str], num_parameters: int) -> None:
+def act(control: Connection, served: Served, names: list[str], num_parameters: int) -> None:
     """The process of all clients: they join, and then do their tasks one after the other, a message for each."""
     tokens = {name: uuid.uuid4().hex for name in names}
     updates = Updates(num_parameters, 0)
 
     @contextmanager
     def connected(name: str) -> Any:
-        client = AggregatorConnection(
-            address, name, tokens[name], TrainerMetrics(CollectorRegistry()), poll_hold_s=0.05
-        )
+        client = connection_to(served, name, tokens[name], poll_hold_s=0.05)
         with closing(client):
             client.join(a_client(name))
             yield client

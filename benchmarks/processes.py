@@ -21,8 +21,11 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.app import ENDPOINT_FILE
+from benchmarks.members import Members, Served
 from fedplcc.local import die_with_parent
 from shared.config.settings import environment_without_settings
+from shared.identity.credentials import IDENTITY_FILE
+from shared.identity.names import Role
 
 ROOT = Path(__file__).parent.parent
 START_S = 60.0
@@ -84,22 +87,40 @@ def peer(target: Callable[..., None], *arguments: Any) -> Iterator[Peer]:
             process.join()
 
 
+STATE = "state"
+"""Folder of an aggregator's state below a benchmark's."""
+
+
 @contextmanager
-def aggregator(folder: Path, *flags: str) -> Iterator[tuple[str, int]]:
-    """A real aggregator on a folder where an earlier one may have left its state; gives its address and process id."""
-    state = folder / "state"
+def aggregator(folder: Path, *flags: str, plain: bool = False) -> Iterator[tuple[Served, int]]:
+    """A real aggregator on a folder where an earlier one may have left its state; gives it and its process id.
+
+    Args:
+        folder: Folder of the benchmark.
+        flags: More flags of the aggregator.
+        plain: Whether plain text is spoken, where no key is asked for.
+    """
+    state = folder / STATE
+    members = Members.of(state, plain=plain)
     (state / ENDPOINT_FILE).unlink(missing_ok=True)  # of one that was killed
-    arguments = ["aggregator", "--insecure", "--state-dir", str(state), "--port", "0", "--metrics-port", "0", *flags]
+    transport = ("--insecure",) if plain else ("--enrol-port", "0")
+    arguments = ["aggregator", *transport, "--state-dir", str(state), "--port", "0", "--metrics-port", "0", *flags]
     log = folder / "aggregator.log"
     with _process(arguments, log) as process:
-        yield f"127.0.0.1:{_port(process, state / ENDPOINT_FILE, log)}", process.pid
+        endpoint = _endpoint(process, state / ENDPOINT_FILE, log)
+        yield Served(f"127.0.0.1:{endpoint['port']}", members, endpoint["admin_socket"]), process.pid
 
 
 @contextmanager
-def gateway(folder: Path, aggregator: str) -> Iterator[str]:
-    """A real gateway in front of an aggregator; gives its URL."""
-    log = folder / "gateway.log"
-    with _process(["gateway", "--insecure", "--aggregator", aggregator, "--port", "0"], log) as process:
+def gateway(folder: Path, served: Served) -> Iterator[str]:
+    """A real gateway in front of an aggregator; gives its URL. Requests to it need headers of `served`."""
+    log, state = folder / "gateway.log", folder / "gateway"
+    transport = ("--insecure",)
+    if served.members.state is not None:
+        state.mkdir(mode=0o700, exist_ok=True)
+        served.members.credentials(Role.GATEWAY, "gateway").save(state / IDENTITY_FILE)
+        transport = ("--state-dir", str(state))
+    with _process(["gateway", *transport, "--aggregator", served.address, "--port", "0"], log) as process:
         yield _url(process, log)
 
 
@@ -136,12 +157,13 @@ def _url(process: subprocess.Popen[bytes], log: Path) -> str:
     raise RuntimeError(f"the gateway did not start:\n{log.read_text()}")
 
 
-def _port(process: subprocess.Popen[bytes], endpoint: Path, log: Path) -> int:
+def _endpoint(process: subprocess.Popen[bytes], endpoint: Path, log: Path) -> dict[str, Any]:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             break
         if endpoint.exists():
-            return int(json.loads(endpoint.read_text())["port"])
+            found: dict[str, Any] = json.loads(endpoint.read_text())
+            return found
         time.sleep(0.02)
     raise RuntimeError(f"the aggregator did not start:\n{log.read_text()}")

@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from prometheus_client import CollectorRegistry
 
+from benchmarks.members import Served
 from benchmarks.models import Updates
 from benchmarks.processes import ANSWER_S, aggregator
 from benchmarks.report import Row, Sample, cpu_seconds, finish, median, options
-from benchmarks.trainers import Trainer, a_client, create_run
+from benchmarks.trainers import Trainer, a_client, connection_to, create_run
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
+from shared.identity.names import Role
 from shared.types import Task, TaskKind
 from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
-from trainer.readings.metrics import TrainerMetrics
 
 CASES = ((0, 4_900_000), (100, 4_900_000))
 """Committed updates of the open round, and the parameters of the model."""
@@ -48,20 +48,20 @@ def main() -> None:
     """Measure every case."""
     arguments = options(__doc__)
     cases = ((0, 10_000), (3, 10_000)) if arguments.quick else CASES
-    rows = [_measured(*case, repeats=2 if arguments.quick else REPEATS) for case in cases]
+    rows = [_measured(*case, repeats=2 if arguments.quick else REPEATS, plain=arguments.plain) for case in cases]
     finish("recovery", rows, arguments)
 
 
-def _measured(num_updates: int, num_parameters: int, *, repeats: int) -> Row:
+def _measured(num_updates: int, num_parameters: int, *, repeats: int, plain: bool) -> Row:
     with tempfile.TemporaryDirectory(prefix="fedplcc-recovery-") as name:
         folder = Path(name)
         clients = [f"client-{index:03}" for index in range(num_updates + 1)]
-        with aggregator(folder) as (address, pid):
+        with aggregator(folder, plain=plain) as (served, pid):
             if num_updates:
-                _collect(address, clients, num_parameters)
+                _collect(served, clients, num_parameters)
             os.kill(pid, signal.SIGKILL)
         expected = TaskKind.TRAIN if num_updates else TaskKind.WAIT
-        found = [_recovered(folder, clients[-1], expected) for _ in range(repeats)]
+        found = [_recovered(folder, clients[-1], expected, plain=plain) for _ in range(repeats)]
         stored_bytes = sum(path.stat().st_size for path in folder.joinpath("state").rglob("*") if path.is_file())
     serving = [recovery.serving for recovery in found]
     return {
@@ -77,30 +77,31 @@ def _measured(num_updates: int, num_parameters: int, *, repeats: int) -> Row:
     }
 
 
-def _collect(address: str, clients: list[str], num_parameters: int) -> None:
+def _collect(served: Served, clients: list[str], num_parameters: int) -> None:
     """Have a run's first round collect the updates of all clients but the last one."""
-    with open_channel(address) as channel:
+    with served.open_channel() as channel:
         for client_id in clients:
-            with closing(_connection(address, client_id)) as client:
+            with closing(_connection(served, client_id)) as client:
                 client.join(a_client(client_id))
         create_run(run_service_pb2_grpc.RunServiceStub(channel), 1, clients)
         for index, client_id in enumerate([clients[0], *clients[:-1]]):  # the first one makes the model, then trains
-            with closing(_connection(address, client_id)) as client:
+            with closing(_connection(served, client_id)) as client:
                 client.join(a_client(client_id))
                 task = _task(client)
                 assert task.kind is (TaskKind.TRAIN if index else TaskKind.INIT), task.kind
                 Trainer(client, Updates(num_parameters, index)).perform(task)
 
 
-def _recovered(folder: Path, client_id: str, expected: TaskKind) -> Recovery:
+def _recovered(folder: Path, client_id: str, expected: TaskKind, *, plain: bool) -> Recovery:
     begin = time.perf_counter()
-    with aggregator(folder) as (address, pid):
-        with open_channel(address) as channel:
+    with aggregator(folder, plain=plain) as (served, pid):
+        tls = served.members.tls("watch", Role.MONITOR)
+        with open_channel(served.address, tls=tls) as channel:
             request = health_pb2.HealthCheckRequest(service="fedplcc.v1.RoundService")
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=ANSWER_S)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         serving = Sample(time.perf_counter() - begin, cpu_seconds([pid]))
-        with closing(_connection(address, client_id)) as client:
+        with closing(_connection(served, client_id)) as client:
             client.join(a_client(client_id))
             task = _task(client)
         task_s = time.perf_counter() - begin
@@ -109,10 +110,8 @@ def _recovered(folder: Path, client_id: str, expected: TaskKind) -> Recovery:
     return Recovery(serving, task_s)
 
 
-def _connection(address: str, client_id: str) -> AggregatorConnection:
-    return AggregatorConnection(
-        address, client_id, f"{client_id}-instance-token-0123456789", TrainerMetrics(CollectorRegistry())
-    )
+def _connection(served: Served, client_id: str) -> AggregatorConnection:
+    return connection_to(served, client_id, f"{client_id}-instance-token-0123456789")
 
 
 def _task(client: AggregatorConnection) -> Task:

@@ -107,6 +107,7 @@ def options(
     parser.add_argument(
         "--results", type=Path, help="folder for the JSON file; benchmarks/results if not given, none with --quick"
     )
+    parser.add_argument("--plain", action="store_true", help="plain text and no keys; else mutual TLS")
     more(parser)
     return parser.parse_args()
 
@@ -117,7 +118,14 @@ def finish(name: str, rows: Sequence[Row], arguments: argparse.Namespace, **deta
     folder = arguments.results or (None if arguments.quick else RESULTS)
     if folder is None:
         return
-    document = {"benchmark": name, "quick": arguments.quick, **environment(), "rows": rows, **details}
+    document = {
+        "benchmark": name,
+        "quick": arguments.quick,
+        "plain": arguments.plain,
+        **environment(),
+        "rows": rows,
+        **details,
+    }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
 

@@ -23,12 +23,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks.members import Members, Served
 from benchmarks.models import Updates
-from benchmarks.processes import ANSWER_S, calls_of_trainers, peer
+from benchmarks.processes import ANSWER_S, STATE, calls_of_trainers, peer
 from benchmarks.report import Row, finish, options
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc, types_pb2
-from shared.wire.channels import open_channel
 
 NUM_PARAMETERS, ROUNDS, QUICK_ROUNDS = 10_000, 100, 3
 
@@ -73,7 +73,7 @@ def main() -> None:
     clients = CLIENTS[:2] if arguments.quick else CLIENTS
     with tempfile.TemporaryDirectory(prefix="fedplcc-profile-") as name:
         file = Path(name) / "profile"
-        calls = profile(Path(name), file, rounds, clients)
+        calls = profile(Path(name), file, rounds, clients, plain=arguments.plain)
         stats: Any = pstats.Stats(str(file))
     seconds = parts_of(stats.stats)
     total = sum(seconds.values())
@@ -90,30 +90,31 @@ def main() -> None:
     finish("round_profile", rows, arguments, rounds=rounds, clients=len(clients))
 
 
-def profile(folder: Path, file: Path, rounds: int, clients: Sequence[str]) -> Counter[str]:
+def profile(folder: Path, file: Path, rounds: int, clients: Sequence[str], *, plain: bool = False) -> Counter[str]:
     """Let a profiled aggregator run, and keep its profile; returns the calls to it by method."""
     with ExitStack() as stack:
-        served = stack.enter_context(peer(serve, folder / "state", file))
-        port, metrics_port = served.receive()
-        address = f"127.0.0.1:{port}"
+        members = Members.of(folder / STATE, plain=plain)
+        profiled = stack.enter_context(peer(serve, folder / STATE, file, plain))
+        endpoint = profiled.receive()
+        served = Served(f"127.0.0.1:{endpoint['port']}", members, endpoint["admin_socket"])
         with ExitStack() as trained:
-            trainers = [trained.enter_context(peer(train, index, address)) for index in range(len(clients))]
+            trainers = [trained.enter_context(peer(train, index, served)) for index in range(len(clients))]
             for trainer in trainers:
                 trainer.receive()
-            control = run_service_pb2_grpc.RunServiceStub(open_channel(address))
+            control = run_service_pb2_grpc.RunServiceStub(stack.enter_context(served.open_channel()))
             run_id = create_run(control, rounds, clients)
             status = types_pb2.RUN_STATUS_PENDING
             while status != types_pb2.RUN_STATUS_COMPLETED:
                 time.sleep(0.5)
                 answer = control.GetRun(run_service_pb2.GetRunRequest(run_id=run_id), timeout=ANSWER_S)
                 status = answer.run.status
-        calls = calls_of_trainers(metrics_port)
-        served.control.send("end")
-        served.receive()
+        calls = calls_of_trainers(endpoint["metrics_port"])
+        profiled.control.send("end")
+        profiled.receive()
         return calls
 
 
-def serve(control: Connection, state: Path, file: Path) -> None:
+def serve(control: Connection, state: Path, file: Path, plain: bool) -> None:
     """The aggregator's process: serves with a profiler in each thread until it is told to end."""
     from aggregator.__main__ import main as aggregator
 
@@ -129,8 +130,7 @@ def serve(control: Connection, state: Path, file: Path) -> None:
         endpoint = state / "endpoint.json"
         while not endpoint.exists():
             time.sleep(0.02)
-        ports = json.loads(endpoint.read_text())
-        control.send((ports["port"], ports["metrics_port"]))
+        control.send(json.loads(endpoint.read_text()))
         control.recv()
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -140,7 +140,8 @@ def serve(control: Connection, state: Path, file: Path) -> None:
     threading.Thread(target=follow, daemon=True).start()
     threading.Thread.run = profiled  # type: ignore[method-assign, assignment]
     profiles.append(cProfile.Profile(time.thread_time))
-    profiles[0].runcall(aggregator, ["--insecure", "--state-dir", str(state), "--port", "0", "--metrics-port", "0"])
+    transport = ("--insecure",) if plain else ("--enrol-port", "0")
+    profiles[0].runcall(aggregator, [*transport, "--state-dir", str(state), "--port", "0", "--metrics-port", "0"])
     threading.Thread.run = run  # type: ignore[method-assign]
     stats = pstats.Stats(profiles[0])
     for profiler in profiles[1:]:
@@ -150,10 +151,10 @@ def serve(control: Connection, state: Path, file: Path) -> None:
     control.send(None)
 
 
-def train(control: Connection, index: int, address: str) -> None:
+def train(control: Connection, index: int, served: Served) -> None:
     """A trainer's process: does the aggregator's tasks as they come."""
     updates = Updates(NUM_PARAMETERS, index)
-    with following(address, CLIENTS[index], lambda client: Trainer(client, updates).perform):
+    with following(served, CLIENTS[index], lambda client: Trainer(client, updates).perform):
         control.send(None)
         with suppress(EOFError):
             control.recv()

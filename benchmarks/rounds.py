@@ -19,12 +19,12 @@ from typing import Any
 
 from aggregator.app import ENDPOINT_FILE
 from benchmarks.bare import BareClient, serve
+from benchmarks.members import Members, Served
 from benchmarks.models import Updates, model_bytes
-from benchmarks.processes import ANSWER_S, Peer, aggregator, calls_of_trainers, peer
+from benchmarks.processes import ANSWER_S, STATE, Peer, aggregator, calls_of_trainers, peer
 from benchmarks.report import Sample, alternate, cpu_seconds, finish, median, options, ratio
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.wire.channels import open_channel
 
 SIZES = {"0.01 M": 10_000, "4.9 M": 4_900_000, "25 M": 25_000_000}
 ROUNDS = {"0.01 M": (20, 7), "4.9 M": (4, 5), "25 M": (3, 4)}
@@ -40,32 +40,39 @@ def main() -> None:
     for name, num_parameters in sizes.items():
         rounds, repeats = (2, 1) if arguments.quick else ROUNDS[name]
         clients = CLIENTS[:2] if arguments.quick else CLIENTS
-        row, phase = measure(name, num_parameters, rounds, repeats, clients)
+        row, phase = measure(name, num_parameters, rounds, repeats, clients, plain=arguments.plain)
         rows.append(row)
         phases.append(phase)
     finish("rounds", rows, arguments, phases=phases)
 
 
 def measure(
-    name: str, num_parameters: int, rounds: int, repeats: int, clients: Sequence[str] = CLIENTS
+    name: str,
+    num_parameters: int,
+    rounds: int,
+    repeats: int,
+    clients: Sequence[str] = CLIENTS,
+    *,
+    plain: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """One size: seconds a round of this project and of both yardsticks, and where this project's round goes."""
     model = model_bytes(num_parameters)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-rounds-")))
         (folder / "bare").mkdir()
-        bare = stack.enter_context(peer(serve, folder / "bare", model))
+        members = Members.of(folder / STATE, plain=plain)
+        bare = stack.enter_context(peer(serve, folder / "bare", model, members))
         port = bare.receive()
-        address, pid = stack.enter_context(aggregator(folder))
+        served, pid = stack.enter_context(aggregator(folder, plain=plain))
         trainers = [
-            stack.enter_context(peer(train, index, num_parameters, address, port)) for index in range(len(clients))
+            stack.enter_context(peer(train, index, num_parameters, served, port)) for index in range(len(clients))
         ]
         for trainer in trainers:
             trainer.receive()
-        control = run_service_pb2_grpc.RunServiceStub(open_channel(address))
+        control = run_service_pb2_grpc.RunServiceStub(stack.enter_context(served.open_channel()))
         seconds: list[dict[str, float]] = []
         trainer_pids = [trainer.pid for trainer in trainers]
-        metrics_port = json.loads((folder / "state" / ENDPOINT_FILE).read_text())["metrics_port"]
+        metrics_port = json.loads((folder / STATE / ENDPOINT_FILE).read_text())["metrics_port"]
         spent: list[dict[str, float]] = []
 
         def bare_rounds(with_mean: bool) -> Sample:
@@ -146,11 +153,11 @@ def _timed_run(
     return Sample(wall / rounds, cpu / rounds)
 
 
-def train(control: Connection, index: int, num_parameters: int, address: str, port: int) -> None:
+def train(control: Connection, index: int, num_parameters: int, served: Served, port: int) -> None:
     """A trainer's process: does the aggregator's tasks as they come, and a round of the bare loop when asked."""
     updates = Updates(num_parameters, index)
-    bare = BareClient(port)
-    with following(address, CLIENTS[index], lambda client: Trainer(client, updates).perform):
+    bare = BareClient(port, served.members)
+    with following(served, CLIENTS[index], lambda client: Trainer(client, updates).perform):
         control.send(None)
         try:
             while control.recv():

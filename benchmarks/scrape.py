@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry
 
 from aggregator.app import ENDPOINT_FILE
+from benchmarks.members import Served
 from benchmarks.models import model_bytes
 from benchmarks.processes import ANSWER_S, aggregator, peer
 from benchmarks.report import Row, cpu_seconds, finish, options
+from benchmarks.trainers import connection_to
 from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 from shared.readings import READINGS
 from shared.tensors import blob_ref, prototypes_to_bytes
@@ -49,10 +50,8 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
-from trainer.readings.metrics import TrainerMetrics
 
 NUM_CLIENTS, NUM_RUNS, NUM_DOMAINS = 100, 4, 10
 CLASSES = tuple(f"class-{index}" for index in range(10))
@@ -91,22 +90,23 @@ def main() -> None:
     arguments = options(__doc__)
     effort = QUICK if arguments.quick else FULL
     rows = [
-        _measured(effort, has_clients=has_clients) for has_clients in ((True,) if arguments.quick else (True, False))
+        _measured(effort, has_clients=has_clients, plain=arguments.plain)
+        for has_clients in ((True,) if arguments.quick else (True, False))
     ]
     finish("scrape", rows, arguments)
 
 
-def _measured(effort: Effort, *, has_clients: bool) -> Row:
+def _measured(effort: Effort, *, has_clients: bool, plain: bool) -> Row:
     heartbeats = ("--heartbeat-interval-s", str(HEARTBEAT_S), "--lease-heartbeats", str(LEASE_HEARTBEATS))
     flags = (*heartbeats, *(() if has_clients else ("--client-metrics", "0")))
     names = [f"client-{index:03}" for index in range(effort.clients)]
     with tempfile.TemporaryDirectory(prefix="fedplcc-scrape-") as name, ExitStack() as stack:
         folder = Path(name)
-        address, pid = stack.enter_context(aggregator(folder, *flags))
+        served, pid = stack.enter_context(aggregator(folder, *flags, plain=plain))
         rosters = [names[first::NUM_RUNS] for first in range(NUM_RUNS)]
-        clients = stack.enter_context(peer(act, address, rosters))
+        clients = stack.enter_context(peer(act, served, rosters))
         clients.receive()
-        with open_channel(address) as channel:
+        with served.open_channel() as channel:
             control = run_service_pb2_grpc.RunServiceStub(channel)
             for roster in rosters:
                 clients.control.send(_create(control, roster))
@@ -184,10 +184,10 @@ def _create(control: Any, roster: Sequence[str]) -> str:
     return str(control.CreateRun(request, timeout=ANSWER_S).run.run_id)
 
 
-def act(control: Connection, address: str, rosters: Sequence[Sequence[str]]) -> None:
+def act(control: Connection, served: Served, rosters: Sequence[Sequence[str]]) -> None:
     """The process of all clients: for each run that it is told they do a round, and they give signs of life."""
     with ExitStack() as stack:
-        clients = {name: stack.enter_context(_joined(address, name)) for roster in rosters for name in roster}
+        clients = {name: stack.enter_context(_joined(served, name)) for roster in rosters for name in roster}
         is_over = threading.Event()
         beating = threading.Thread(target=_beat, args=(list(clients.values()), is_over))
         beating.start()
@@ -206,9 +206,8 @@ def act(control: Connection, address: str, rosters: Sequence[Sequence[str]]) -> 
 
 
 @contextmanager
-def _joined(address: str, name: str) -> Iterator[AggregatorConnection]:
-    token = uuid.uuid4().hex
-    client = AggregatorConnection(address, name, token, TrainerMetrics(CollectorRegistry()), poll_hold_s=0.05)
+def _joined(served: Served, name: str) -> Iterator[AggregatorConnection]:
+    client = connection_to(served, name, uuid.uuid4().hex, poll_hold_s=0.05)
     with closing(client):
         client.join(
             Client(

@@ -11,6 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from benchmarks.members import Served
 from benchmarks.models import Updates
 from benchmarks.processes import ANSWER_S
 from shared.gen.fedplcc.v1 import run_service_pb2
@@ -61,13 +62,22 @@ def a_client(client_id: str) -> Client:
     )
 
 
+def connection_to(
+    served: Served, client_id: str, instance_token: str, *, poll_hold_s: float | None = None
+) -> AggregatorConnection:
+    """Return a client's connection, as a trainer has it."""
+    metrics = TrainerMetrics(CollectorRegistry())
+    tls = served.members.tls(client_id)
+    return AggregatorConnection(served.address, client_id, instance_token, metrics, tls=tls, poll_hold_s=poll_hold_s)
+
+
 @contextmanager
 def following(
-    address: str, client_id: str, make: Callable[[AggregatorConnection], Callable[[Task], None]]
+    served: Served, client_id: str, make: Callable[[AggregatorConnection], Callable[[Task], None]]
 ) -> Iterator[None]:
     """Within the block, act for a client: join, give signs of life, and have each task done by what `make` returns."""
     keep_freed_memory()  # as a trainer's process does
-    client = AggregatorConnection(address, client_id, uuid.uuid4().hex, TrainerMetrics(CollectorRegistry()))
+    client = connection_to(served, client_id, uuid.uuid4().hex)
     interval_s = client.join(a_client(client_id)).heartbeat_interval_s
     perform = make(client)
     is_over = threading.Event()

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bare import BareClient, serve
+from benchmarks.members import Members, Served
 from benchmarks.models import Updates, model_bytes
-from benchmarks.processes import Peer, aggregator, peer
+from benchmarks.processes import STATE, Peer, aggregator, peer
 from benchmarks.report import Row, Sample, alternate, cpu_seconds, finish, median, options, ratio
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc
 from shared.tensors import blob_ref, sha256_hex
 from shared.types import MODEL, Task, TaskKind
-from shared.wire.channels import open_channel
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.cancellation import never
 
@@ -38,29 +38,32 @@ def main() -> None:
     arguments = options(__doc__)
     sizes = {"0.4 MB": 100_000} if arguments.quick else SIZES
     rows: list[Row] = []
+    clients = CLIENTS[:2] if arguments.quick else CLIENTS
     for name, num_parameters in sizes.items():
         repeats = 1 if arguments.quick else 9 if num_parameters < 1e7 else 5
-        rows += measure(name, num_parameters, repeats, CLIENTS[:2] if arguments.quick else CLIENTS)
+        rows += measure(name, num_parameters, repeats, clients, plain=arguments.plain)
     finish("transfer", rows, arguments)
 
 
-def measure(name: str, num_parameters: int, repeats: int, names: Sequence[str] = CLIENTS) -> list[Row]:
+def measure(
+    name: str, num_parameters: int, repeats: int, names: Sequence[str] = CLIENTS, *, plain: bool = False
+) -> list[Row]:
     """One size: seconds of either direction, one and five at once."""
     model = model_bytes(num_parameters)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-transfer-")))
         (folder / "bare").mkdir()
-        keeping = stack.enter_context(peer(serve, folder / "bare", model))
-        moving = stack.enter_context(peer(serve, folder / "bare", model, False))
+        members = Members.of(folder / STATE, plain=plain)
+        keeping = stack.enter_context(peer(serve, folder / "bare", model, members))
+        moving = stack.enter_context(peer(serve, folder / "bare", model, members, False))
         ports = (keeping.receive(), moving.receive())
-        address, pid = stack.enter_context(aggregator(folder))
+        served, pid = stack.enter_context(aggregator(folder, plain=plain))
         clients = [
-            stack.enter_context(peer(transfer, index, num_parameters, address, *ports)) for index in range(len(names))
+            stack.enter_context(peer(transfer, index, num_parameters, served, *ports)) for index in range(len(names))
         ]
         for client in clients:
             client.receive()
-        channel = stack.enter_context(open_channel(address))
-        control = run_service_pb2_grpc.RunServiceStub(channel)
+        control = run_service_pb2_grpc.RunServiceStub(stack.enter_context(served.open_channel()))
         create_run(control, 1, names)
         for client in clients:
             client.receive()  # it has the task that names the model
@@ -75,12 +78,13 @@ def measure(name: str, num_parameters: int, repeats: int, names: Sequence[str] =
     return rows
 
 
-def transfer(control: Connection, index: int, num_parameters: int, address: str, kept: int, moved: int) -> None:
+def transfer(control: Connection, index: int, num_parameters: int, served: Served, kept: int, moved: int) -> None:
     """A client's process: moves one blob each time it is told to, and says when it has."""
     updates = Updates(num_parameters, index)
-    bare = {"kept": BareClient(kept), "moved": BareClient(moved, hashes=False)}
+    members = served.members
+    bare = {"kept": BareClient(kept, members), "moved": BareClient(moved, members, hashes=False)}
     holding = Holding(updates)
-    with following(address, CLIENTS[index], holding.follow):
+    with following(served, CLIENTS[index], holding.follow):
         control.send(None)
         holding.has_task.wait()
         control.send(None)

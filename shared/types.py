@@ -84,6 +84,13 @@ GLOBAL_MODEL = "global"
 """Name of the round's global model in a report."""
 LOCAL_MODEL = "local"
 """Name of the client's own model, of its last committed update, in a report."""
+TEST_SET = "test"
+"""Name of a client's test set in a report."""
+
+
+def attacked_set(attack: str) -> str:
+    """Return the name of a client's test set under an attack: "test/fgsm"."""
+    return f"{TEST_SET}/{attack}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -517,6 +517,7 @@ class Ledger:
             num_global_prototypes=num_global,
             evaluated=evaluated,
             is_evaluated=config.evaluation.covers(current.number, run.total_rounds),
+            attacks=config.evaluation.attacks,
         )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))
         timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())

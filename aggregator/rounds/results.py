@@ -14,19 +14,30 @@ from importlib import metadata
 from typing import Any
 
 from shared.methods import METHODS
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, Client, Evaluation, Event, Round, RoundPhase, Run, Update
+from shared.types import (
+    GLOBAL_MODEL,
+    LOCAL_MODEL,
+    TEST_SET,
+    Client,
+    Evaluation,
+    Event,
+    Round,
+    RoundPhase,
+    Run,
+    Update,
+    attacked_set,
+)
 from shared.version import VERSION
 
-TEST_SET = "test"
 SUMMARIES = ("mean", "worst")
 """Keys of an accuracy besides the domains' names; no domain may have such a name."""
 PACKAGES = ("numpy", "scipy", "grpcio", "protobuf", "safetensors", "SQLAlchemy")
 
 
 def accuracy_by_domain(
-    evaluations: Sequence[Evaluation], domains: Sequence[str], model: str = GLOBAL_MODEL
+    evaluations: Sequence[Evaluation], domains: Sequence[str], model: str = GLOBAL_MODEL, set_name: str = TEST_SET
 ) -> dict[str, float | None]:
-    """Accuracy on the test set of each domain, "mean" over domains and "worst" domain; fractions.
+    """Accuracy on the test set, or another set, of each domain, "mean" over domains and "worst" domain; fractions.
 
     The accuracy is that of the global model or of the clients' own models, each on its client's test set. Correct and total
     predictions of a domain are summed over its clients. A domain without a report or without test samples is None and does
@@ -36,7 +47,7 @@ def accuracy_by_domain(
     total = dict.fromkeys(correct, 0)
     for evaluation in evaluations:
         for counts in evaluation.counts:
-            if (counts.set_name, counts.model) == (TEST_SET, model):
+            if (counts.set_name, counts.model) == (set_name, model):
                 correct[evaluation.domain] = correct.get(evaluation.domain, 0) + sum(counts.correct)
                 total[evaluation.domain] = total.get(evaluation.domain, 0) + sum(counts.total)
     values: dict[str, float | None] = {
@@ -70,6 +81,7 @@ def metrics_line(
     num_global_prototypes: int,
     evaluated: Sequence[str] = (GLOBAL_MODEL,),
     is_evaluated: bool = True,
+    attacks: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The round's line of metrics.jsonl.
 
@@ -83,6 +95,7 @@ def metrics_line(
             that is not the global model (a run may train none), `accuracy_of` names it. `accuracy_local` is the accuracy
             of the clients' own models.
         is_evaluated: Whether clients were asked for reports; if not, each accuracy is None as a whole.
+        attacks: Attacks under which clients evaluate too. `accuracy_attacked` has, by attack, what `accuracy` has without.
     """
     updates = _in_order(current.updates)
     assert current.model is not None
@@ -92,11 +105,14 @@ def metrics_line(
     accuracy = {model: accuracy_by_domain(reports, names, model) if is_evaluated else None for model in evaluated}
     other = {} if evaluated[0] == GLOBAL_MODEL else {"accuracy_of": evaluated[0]}
     local = {"accuracy_local": accuracy[LOCAL_MODEL]} if LOCAL_MODEL in accuracy else {}
+    under = {attack: accuracy_by_domain(reports, names, evaluated[0], attacked_set(attack)) for attack in attacks}
+    attacked = {"accuracy_attacked": under if is_evaluated else None} if attacks else {}
     return {
         "round": current.number,
         "accuracy": accuracy[evaluated[0]],
         **other,
         **local,
+        **attacked,
         "loss": mean_losses(updates),
         "prototypes": {"local": sum(update.num_prototypes for update in updates), "global": num_global_prototypes},
         "num_examples": sum(update.num_examples for update in updates),

@@ -18,6 +18,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from fedplcc.runs.configuration_text import SECTIONS, range_of
+from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
 from shared.config.partition import RULES, Pool
 from shared.config.run import ClientSection, RunConfig, TimmOptions
@@ -141,6 +142,9 @@ def _run_sections() -> Iterator[str]:
         if name == "model":
             about = "Options of models `timm:NAME`. A model `package.module:factory` has the options that its factory takes."
             yield _section("### `[model.options]`", about, _keys(TimmOptions))
+        if name == "training":
+            about = "Local training on images that an attack has changed; an empty table takes the defaults."
+            yield _section("### `[training.adversarial]`", about, _keys(AdversarialSettings))
     about = "The clients that `demo` and `simulate` make. A deployed trainer has the same as settings."
     yield _section("### `[clients.NAME]`", about, _keys(ClientSection))
     about = (

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
@@ -19,9 +19,9 @@ from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.plots import SUMMARIES
 from fedplcc.runs.run_folder import FEDERATION, RunFolder
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL
+from shared.config.evaluation import Attack
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL, TEST_SET
 
-TEST_SET = "test"
 PICTURES = "pictures"
 """Folder of a cell's pictures: the report shows its PNG and SVG files, NAME.png with the caption of NAME-facts.json."""
 MAX_NAMED_KEYS = 3
@@ -32,6 +32,15 @@ DO_WITHOUT = "restore or remove the file; the report does without it"
 """Advice on another damaged file."""
 
 ARCHIVE_SUFFIX = ".zip"
+
+
+def under(model: str, attack: str) -> str:
+    """Return the name under which the accuracies of a model under an attack stand beside those of the models."""
+    return f"{model}/{attack}"
+
+
+ATTACKED_MODELS = tuple(under(model, attack) for attack in get_args(Attack) for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the attacked models, in the order of a report's tables."""
 Files = Path | zipfile.Path
 """A file or a folder, on the disk or in an archive."""
 Counts = tuple[int, int]
@@ -44,8 +53,9 @@ class RoundValues:
 
     Attributes:
         number: Its number, from 1.
-        accuracy: By model (GLOBAL_MODEL, and LOCAL_MODEL where clients have one), then domain: fraction of correct
-            predictions on the domain's test samples; None where nobody reported. Empty if the round was not evaluated.
+        accuracy: By model (GLOBAL_MODEL, LOCAL_MODEL where clients have one, and `under` an attack), then domain: fraction
+            of correct predictions on the domain's test samples; None where nobody reported. Empty if the round was not
+            evaluated.
         counts: The numbers of predictions behind them, where they are known.
         computed: Losses, numbers of prototypes and the like, by name; equal on every run.
         measured: Seconds and bytes, by name.
@@ -364,8 +374,14 @@ def _round(
     accuracy = {line.get("accuracy_of", GLOBAL_MODEL): line["accuracy"]}
     if "accuracy_local" in line:
         accuracy[LOCAL_MODEL] = line["accuracy_local"]
+    for attack, values in (line.get("accuracy_attacked") or {}).items():
+        accuracy[under(line.get("accuracy_of", GLOBAL_MODEL), attack)] = values
     if line["accuracy"] is None:
         accuracy = {}  # the round was not evaluated
+    for (domain, model), (correct, total) in counts.items():
+        # A line has the attacked accuracies of one model; reports have those of the other too.
+        if model in ATTACKED_MODELS and total:
+            accuracy.setdefault(model, {}).setdefault(domain, correct / total)
     return RoundValues(
         number=line["round"],
         accuracy={
@@ -415,8 +431,9 @@ def _counts(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, s
     for report in reports:
         of_round = pooled.setdefault(report["round"], {})
         for counts in report["counts"]:
-            if counts["set_name"] == TEST_SET:
-                key = (report["domain"], counts["model"])
+            of_what, _, attack = counts["set_name"].partition("/")
+            if of_what == TEST_SET:
+                key = (report["domain"], under(counts["model"], attack) if attack else counts["model"])
                 correct, total = of_round.get(key, (0, 0))
                 of_round[key] = (correct + sum(counts["correct"]), total + sum(counts["total"]))
     return pooled

@@ -14,7 +14,7 @@ from fedplcc.comparison.drawings import cell_pictures, curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
-from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
+from fedplcc.comparison.reading import ATTACKED_MODELS, Absence, Findings, MissingCell, seeds_by_reason
 from fedplcc.comparison.tables import (
     NOTHING,
     counted,
@@ -79,6 +79,8 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
             yield Paragraph(f"No global model, so only in the tables of local models: {names}.")
         yield from _absent(findings, dataset, rows)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
+        for model in ATTACKED_MODELS:
+            yield from tables_of_views(findings, dataset, having, domains, model)
         yield from published_comparison(findings, dataset, group, having)
         yield from curve_drawings(findings, dataset, group, having)
     yield from cell_pictures(findings, dataset)

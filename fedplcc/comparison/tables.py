@@ -134,7 +134,9 @@ def _table_of_view(
             values.append(Value(gain_text(spread([*gains(cells, others, view, column).values()]))))
         values.append(Value(_rounds(cells, model) if view == "best" else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
-    which = "global model" if model == GLOBAL_MODEL else "local models, each on its own domain"
+    whose, _, attack = model.partition("/")
+    which = "global model" if whose == GLOBAL_MODEL else "local models, each on its own domain"
+    which += f", under {attack.upper()}" if attack else ""
     title = _title_of(view, max(len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)))
     caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))

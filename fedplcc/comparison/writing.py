@@ -26,7 +26,7 @@ from fedplcc.comparison.document import Drawing, markdown, page
 from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spread
-from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
+from fedplcc.comparison.reading import ATTACKED_MODELS, Absence, CellResult, Findings, MissingCell
 from fedplcc.comparison.report import report
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
@@ -161,7 +161,7 @@ def _summary(findings: Findings) -> Iterator[tuple[Value, ...]]:
         for row in comparison.rows_of(dataset):
             cells = findings.cells(dataset, row)
             for view in VIEWS:
-                for model in (GLOBAL_MODEL, LOCAL_MODEL):
+                for model in (GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS):
                     for column, found in over_seeds(cells, view, model).items():
                         method = comparison.rows[row].method
                         yield dataset, row, method, view, model, column, found.mean, found.std, found.count

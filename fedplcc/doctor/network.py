@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.doctor.findings import Finding, Subject, ok, problem, warning
-from shared.errors import FedplccError
-from shared.identity.credentials import IDENTITY_FILE
+from fedplcc.remote.own_identity import identity_below
+from shared.errors import FedplccError, TlsFailed
 from shared.version import VERSION
 from shared.wire.addresses import split_address
 
@@ -30,14 +30,22 @@ def aggregator(subject: Subject) -> Iterator[Finding]:
         return
     from fedplcc.remote.health import first_serving
 
-    address = subject.aggregator
+    address, identity = subject.aggregator, _identity(subject)
     try:
         host, port = split_address(address, "--aggregator")
         yield from _reached(subject, "aggregator", host, port)
-        identity = _identity(subject)
         first_serving([address], timeout_s=TIMEOUT_S, insecure=subject.insecure, identity=identity)
     except _Unreached as unreached:
         yield unreached.finding
+    except TlsFailed as error:
+        if identity is None:
+            yield problem(
+                "aggregator",
+                f"{address} speaks TLS: join the federation with 'fedplcc join', or give the folder of a member's "
+                "identity.pem as --state-dir",
+            )
+        else:
+            yield problem("aggregator", error.detail)
     except FedplccError as error:
         yield problem("aggregator", error.detail)
     else:
@@ -106,9 +114,8 @@ def _reached(subject: Subject, what: str, host: str, port: int) -> Iterator[Find
 
 
 def _identity(subject: Subject) -> Path | None:
-    """Return the file of the certificate in the state directory; None if there is none."""
-    file = subject.state / IDENTITY_FILE
-    return file if file.is_file() and not subject.insecure else None
+    """Return the file of the certificate in the state directory, or in a member's below it; None if there is none."""
+    return None if subject.insecure else identity_below(subject.state)
 
 
 def _version_of(address: str, identity: Path | None) -> str | None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedplcc.remote.own_identity import STATE, identity_below
 from shared.errors import FailedPrecondition, FedplccError, InvalidConfig, TlsFailed, Unavailable
 from shared.wire.addresses import is_loopback, require_secure, split_address
 
@@ -75,7 +76,9 @@ def _ask_grpc(address: str, service: str, *, timeout_s: float, insecure: bool, i
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 cause = None if held is None else cause_of_failure(address, held)
                 if held is None and speaks_tls(address):
-                    cause = f"{address} speaks TLS: give --identity FILE, or ask its health port"
+                    own = identity_below(STATE)
+                    file = "FILE, the identity.pem of a member" if own is None else str(own)
+                    cause = f"{address} speaks TLS: give --identity {file}, or ask its health port"
                 if cause is not None:
                     raise TlsFailed(cause) from error
             raise _grpc_refusal(address, service, error.code(), timeout_s) from error

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
 from shared.config.partition import RULES
 from shared.config.run import ClientSection, FederationFile, TimmOptions
@@ -34,6 +35,8 @@ EXAMPLES: Mapping[str, Any] = {
     "run.initial_model": "run:scans-97f12353",
     "training.local_epochs": 1,
     "training.clip_norm": 40.0,
+    "training.adversarial": {"epsilon": 0.3, "step_size": 0.075, "steps": 7},
+    "evaluation.epsilon": 0.3,
     "admission.max_update_norm": 100.0,
     "admission.max_prototype_norm": 1000.0,
     "admission.max_prototypes_per_class": 100,
@@ -84,6 +87,11 @@ def template(federation: FederationFile) -> str:
             lines += ["", "# For timm:NAME, instead of options above:", "# [model.options]"]
             for key, field in TimmOptions.model_fields.items():
                 lines += _explained(f"model.options.{key}", TimmOptions, key, field.default, is_used=False)
+        if name == "training":
+            lines += ["", "# For images that an attack has changed:", "# [training.adversarial]"]
+            for key, field in AdversarialSettings.model_fields.items():
+                place = f"training.adversarial.{key}"
+                lines += _explained(place, AdversarialSettings, key, field.default, is_used=False)
     lines += [
         "",
         "# The clients, for demo and simulate; a deployed trainer says the same on its command line.",

@@ -1,10 +1,15 @@
-"""`[evaluation]`: the rounds in which clients evaluate. Pure."""
+"""`[evaluation]`: the rounds in which clients evaluate, and the attacks under which they do. Pure."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, field_validator
 
 from shared.config.sections import Section
+
+Attack = Literal["fgsm", "pgd20"]
+"""An attack on test images."""
 
 
 class EvaluationSection(Section):
@@ -15,6 +20,16 @@ class EvaluationSection(Section):
     metrics.jsonl."""
     last: int = Field(10, ge=1, le=100_000)
     """Number of last rounds of the run that are evaluated in any case."""
+    attacks: tuple[Attack, ...] = Field((), strict=False, fail_fast=True)
+    """Attacks under which clients evaluate too: fgsm is one step of epsilon, pgd20 twenty steps of an eighth of it. They
+    cost about 4 and 60 times as much as the evaluation itself."""
+    epsilon: float | None = Field(None, gt=0, le=1)
+    """Largest change of a value in [0, 1] by `attacks`; training.adversarial.epsilon if not set, and 8/255 without that."""
+
+    @field_validator("attacks")
+    @classmethod
+    def _sorted_and_unique(cls, attacks: tuple[Attack, ...]) -> tuple[Attack, ...]:
+        return tuple(sorted(set(attacks)))
 
     def covers(self, number: int, total_rounds: int) -> bool:
         """Whether a round is evaluated.

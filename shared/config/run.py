@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from shared.bounds import NAME_PATTERN
+from shared.config.adversarial import EPSILON, AdversarialSettings
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.partition import expand
@@ -244,6 +245,30 @@ class TrainingSection(Section):
     """Processor threads of local training; another number changes the last bits of results."""
     evaluation_batch_size: int = Field(256, ge=1, le=65_536)
     """Batch size without gradients; another size changes the last bits of features."""
+    adversarial: Mapping[str, JsonValue] | None = None
+    """Train on images that an attack has changed: a table of epsilon, step_size and steps. On the images as they are if not
+    set. What leaves a client for prototypes stays that of unchanged images."""
+
+    @property
+    def attack(self) -> AdversarialSettings | None:
+        """The attack on training images; None where they stay as they are."""
+        return None if self.adversarial is None else AdversarialSettings.model_validate(self.adversarial)
+
+    @field_validator("adversarial")
+    @classmethod
+    def _an_attack(cls, values: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
+        if values is None:
+            return None
+        check_keys(values, AdversarialSettings, "training.adversarial.")
+        return validate(AdversarialSettings, values, "training.adversarial.").model_dump()
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key was added after the first release; runs without it keep their hashes.
+        values: dict[str, Any] = plain(self)
+        if values["adversarial"] is None:
+            del values["adversarial"]
+        return values
 
     @model_validator(mode="before")
     @classmethod
@@ -419,6 +444,25 @@ class RunConfig(BaseModel):
                 f"more than {MAX_PAIRS} pairs of prototypes; at most {most} can be allowed",
             )
         return self
+
+    @model_validator(mode="after")
+    def _prototypes_of_clean_images(self) -> Self:
+        of_training = isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch"
+        if of_training and self.training.adversarial is not None:
+            raise InvalidKey(
+                "training.adversarial",
+                'method.proto_pass = "last_epoch" makes prototypes of the features of training, and those of '
+                "training.adversarial are of attacked images; leave one of the two out",
+            )
+        return self
+
+    @property
+    def attack_epsilon(self) -> float:
+        """Largest change of a value in [0, 1] by the attacks under which clients evaluate."""
+        if self.evaluation.epsilon is not None:
+            return self.evaluation.epsilon
+        attack = self.training.attack
+        return EPSILON if attack is None else attack.epsilon
 
     @property
     def num_pooled_clients(self) -> int:

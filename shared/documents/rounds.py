@@ -64,6 +64,9 @@ class RoundMetrics(Document):
     accuracy_local: dict[str, float | None] | None = None
     """As `accuracy`, of the clients' own models, each on its client's test set; null without own models, and if the round is
     not evaluated."""
+    accuracy_attacked: dict[str, dict[str, float | None]] | None = None
+    """As `accuracy`, under each attack of the run's configuration, by attack; null without attacks, and if the round is not
+    evaluated."""
     loss: dict[str, float]
     """Mean training loss by term."""
     prototypes: PrototypeCounts

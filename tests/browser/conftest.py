@@ -71,17 +71,17 @@ def console(browser: Browser, served: ServedGateway, look: Look, request: pytest
 
 
 @pytest.fixture
-def open_tab(browser: Browser, look: Look, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Tab]]:
-    """Opens a tab on a gateway that the test has started, by its URL; as strict as `console`."""
+def open_tab(browser: Browser, look: Look, request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], Tab]]:
+    """Opens a tab on a gateway that the test has started, by its URL and a view; as strict as `console`."""
     with ExitStack() as closing:
 
-        def opened(origin: str) -> Tab:
+        def opened(origin: str, view: str) -> Tab:
             context = browser.new_context(**look.context)
             closing.callback(context.close)
             tab = Tab(context.new_page(), origin)
             kept = kept_if_failed(context, tab, _name(request), lambda: request.node.stash.get(FAILED, False))
             closing.enter_context(kept)
-            return tab.open()
+            return tab.open(view)
 
         yield opened
 

@@ -35,14 +35,16 @@ pytestmark = [
 ]
 
 
-def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, open_tab: Callable[[str], Tab]) -> None:
+def test_the_pictures_of_the_readme(
+    federation: Federation, browser: Browser, open_tab: Callable[[str, str], Tab]
+) -> None:
     demo = read_federation(demo_file())
     federation.start_aggregator()
     federation.start_gateway()
     clients = local_clients(demo)
     for name, client in clients.items():
         federation.start_trainer(name, client.data, "--samples-per-class", str(client.samples_per_class))
-    tab = open_tab(federation.gateway_url)
+    tab = open_tab(federation.gateway_url, f"#code={federation.console_code()}")
     page = tab.page
     tab.open("#/start")
     form = page.get_by_role("form", name="Start a run")
@@ -65,6 +67,8 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
     picture(tab, "overview", 800)
     for name, look, height in (("run-dark", DARK, 1300), ("phone", PHONE, 1500)):
         other = Tab(browser.new_context(**look.context).new_page(), tab.origin)
+        other.open(f"#code={federation.console_code()}")
+        other.page.wait_for_url(f"{tab.origin}/#/")
         other.open(f"#/runs/{run_id}")
         expect_everything(other)
         picture(other, name, height)
@@ -78,7 +82,7 @@ def started(federation: Federation, config: RunConfig) -> str:
     document["run"]["clients"] = sorted(
         name.removeprefix("trainer-") for name in federation.processes if "trainer" in name
     )
-    answer = httpx.post(f"{federation.gateway_url}/v1/runs", json=document)
+    answer = httpx.post(f"{federation.gateway_url}/v1/runs", json=document, headers=federation.headers)
     assert answer.status_code == 202, answer.text
     return str(answer.json()["run_id"])
 

@@ -18,15 +18,16 @@ TRAIN_MS = 8 * WAIT_MS
 
 
 def test_a_run_is_started_paused_resumed_and_watched_to_its_end(
-    federation: Federation, open_tab: Callable[[str], Tab], tmp_path: Path
+    federation: Federation, open_tab: Callable[[str, str], Tab], tmp_path: Path
 ) -> None:
     tiny_federation.write_data(tmp_path)
     federation.start_aggregator()
     federation.start_gateway()
     for name in tiny_federation.CLIENTS:
         federation.start_trainer(name, f"npz:{tmp_path / name}.npz")
-    tab = open_tab(federation.gateway_url)
+    tab = open_tab(federation.gateway_url, f"#code={federation.console_code()}")
     page = tab.page
+    page.wait_for_url(f"{federation.gateway_url}/#/")
     tab.open("#/start")
     form = page.get_by_role("form", name="Start a run")
     for name in tiny_federation.CLIENTS:

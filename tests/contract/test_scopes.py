@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
 from shared.identity.api_keys import OPEN_CALLS, ROLES_OF_SERVICE, SCOPE_OF_CALL, roles_of
-
-MODULES = (admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2)
-SERVICES = [service for module in MODULES for service in module.DESCRIPTOR.services_by_name.values()]
+from tests.support.identity.every_call import SERVICES
 
 
 def calls(*names: str) -> set[str]:

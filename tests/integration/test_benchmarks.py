@@ -22,6 +22,7 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
     documents = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
     names = {
+        "connections",
         "finch",
         "fleet",
         "fold",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.config.toml_text import toml_tables
+from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, Process, eventually, free_port
 
@@ -21,6 +24,8 @@ class Stranger:
 
     def __init__(self, federation: Federation, folder: Path) -> None:
         self.federation, self.folder = federation, folder
+        self.typed: list[tuple[str, ...]] = []
+        """Commands in order, without their options."""
         self.environment = {**os.environ, "XDG_CONFIG_HOME": str(folder / "user"), "PYTHONUNBUFFERED": "1"}
 
     def host(self, name: str) -> Path:
@@ -29,6 +34,7 @@ class Stranger:
         return folder
 
     def type(self, host: str, *arguments: str, given: str = "") -> str:
+        self.typed.append(command_of(arguments))
         done = subprocess.run(
             [sys.executable, "-m", "fedplcc", *arguments],
             cwd=self.host(host),
@@ -42,10 +48,21 @@ class Stranger:
         return done.stdout
 
     def start(self, host: str, *arguments: str) -> Process:
+        self.typed.append(command_of(arguments))
         process = Process(f"{host}-{arguments[0]}", self.host(host), ["fedplcc", *arguments])
         self.federation.processes[process.name] = process
         process.start()
         return process
+
+
+def command_of(arguments: Sequence[str]) -> tuple[str, ...]:
+    return tuple(arguments[:2] if arguments[0] in ("run", "config") else arguments[:1])
+
+
+def lines_of_the_readme() -> list[tuple[str, ...]]:
+    """The commands below "Deploy it" that begin with fedplcc, without their options."""
+    block = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Deploy it")[2].split("```")[1]
+    return [command_of(found.split()) for found in re.findall(r"\bfedplcc ((?:run |config )?[a-z]+)", block)]
 
 
 def endpoint(state: Path) -> dict[str, Any] | None:
@@ -73,16 +90,22 @@ def test_a_stranger_goes_from_nothing_to_results_over_tls(tmp_path: Path) -> Non
         stranger.start("hub", "gateway", *gateway)
         eventually(lambda: not (state / "gateway.join").exists() or None, "the gateway has joined")
         stranger.type("hub", "login", "--gateway", url)
+        stranger.type("hub", "console", "--no-browser", "--gateway", url)
         for name in tiny_federation.CLIENTS:
             line = stranger.type("hub", "invite", name, "--domain", name)
             stranger.type(name, "join", given=line)
             stranger.start(name, "trainer", "--data", f"npz:{data}/{name}.npz", "--device", "cpu")
+        stranger.type("hub", "config", "init", "run.toml")
         (tmp_path / "hub" / "run.toml").write_text(toml_tables(tiny_federation.run_document(values)))
+        stranger.type("hub", "config", "check", "run.toml")
         stranger.type("hub", "run", "start", "--config", "run.toml", "--gateway", url)
         stranger.type("hub", "run", "watch", "--gateway", url)
         stranger.type("hub", "run", "fetch", "--gateway", url, "--out", "results")
         lines = (tmp_path / "hub" / "results" / "metrics.jsonl").read_text().splitlines()
         assert json.loads(lines[-1])["model_sha256"] == expected[-1]["model_sha256"]
+        told = lines_of_the_readme()
+        assert [line for line in told if line not in stranger.typed] == [], "every command of the README was typed"
+        assert len(told) >= 11
         held = stranger.type("hub", "client", "list")
         assert [line.split()[:2] for line in held.splitlines()] == [
             ["client", "left"],

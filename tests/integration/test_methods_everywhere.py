@@ -197,6 +197,38 @@ def test_rounds_that_are_not_evaluated_train_the_same_simulated_and_as_processes
     assert tuple(line for line in processes.metrics_lines(run_id) if line) == outcome.lines
 
 
+def attacked(values: dict[str, Any]) -> dict[str, Any]:
+    """The same run with adversarial training, evaluated under attacks too."""
+    training = {**values["training"], "adversarial": {"epsilon": 0.1, "step_size": 0.05, "steps": 2}}
+    return {**values, "training": training, "evaluation": {"attacks": ["fgsm", "pgd20"]}}
+
+
+@of_methods()
+def test_every_method_trains_on_attacked_images_and_reports_under_attacks(
+    method: Any, data: Path, folder: Path, undisturbed: Undisturbed
+) -> None:
+    outcome = simulated(attacked(document(data, method.name, {})), folder)
+    plain = undisturbed(method.name, {})
+    assert outcome.models[0] != plain.models[0]
+    for line, clean in zip(outcome.rounds, plain.rounds, strict=True):
+        assert list(line["loss"]) == list(clean["loss"])
+        assert line["accuracy_attacked"].keys() == {"fgsm", "pgd20"}
+        for accuracy in line["accuracy_attacked"].values():
+            assert accuracy.keys() == line["accuracy"].keys()
+            assert 0 <= accuracy["worst"] <= accuracy["mean"] <= 1
+
+
+def test_attacked_images_give_the_same_bytes_in_a_simulation_and_as_processes(
+    data: Path, folder: Path, processes: RunControl
+) -> None:
+    """FedCCL, whose clients report on a model of their own too."""
+    values = attacked(document(data, "fedccl", {}))
+    outcome = simulated(values, folder)
+    run_id = processes.create(tiny_federation.run_document(values)).run_id
+    eventually(lambda: processes.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    assert tuple(line for line in processes.metrics_lines(run_id) if line) == outcome.lines
+
+
 @every_method_with_a_neutral_setting
 def test_the_neutral_setting_gives_fedavgs_models(method: Any, undisturbed: Undisturbed) -> None:
     neutral = undisturbed(method.name, method.neutral)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from aggregator.identity.authority import Authority
+from fedplcc.command.all_commands import app
 from fedplcc.remote.health import first_serving
 from shared import errors
 from shared.gen.fedplcc.v1 import (
@@ -51,7 +53,15 @@ def test_a_run_over_mutual_tls_ends_in_the_simulations_bytes(federation: Federat
     assert last["model_sha256"] == expected[-1]["model_sha256"]
 
 
-def test_without_a_certificate_only_admission_is_open_and_health_on_loopback(federation: Federation) -> None:
+def doctor(federation: Federation) -> str:
+    """What `fedplcc doctor --aggregator` says of the aggregator."""
+    checked = CliRunner().invoke(app, ["doctor", "--aggregator", federation.address])
+    return "\n".join(line for line in checked.stdout.splitlines() if federation.address in line)
+
+
+def test_without_a_certificate_only_admission_is_open_and_health_on_loopback(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served, authority = federation, federation.authority
     (served.folder / "other").mkdir(mode=0o700)
     served.start_aggregator("--health-port", "0")
@@ -72,8 +82,14 @@ def test_without_a_certificate_only_admission_is_open_and_health_on_loopback(fed
             strange.Join(round_service_pb2.JoinRequest(client_id="ann"), timeout=20)
         assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert first_serving([f"127.0.0.1:{found['health_port']}"])
-    with pytest.raises(errors.TlsFailed, match="speaks TLS: give --identity"):
+    monkeypatch.chdir(served.folder)
+    with pytest.raises(errors.TlsFailed, match="speaks TLS: give --identity FILE"):
         first_serving([served.address])
+    assert "speaks TLS: join the federation with 'fedplcc join'" in doctor(served)
+    own = served.identity_file(Role.CLIENT, "ann", Path("fedplcc-state") / "trainer")
+    with pytest.raises(errors.TlsFailed, match=f"give --identity {own}"):
+        first_serving([served.address])
+    assert f"{served.address} serves with fedplcc" in doctor(served)
     member = served.folder / IDENTITY_FILE
     issued(authority, Role.CLIENT, "ann").save(member)
     assert first_serving([served.address], identity=member)

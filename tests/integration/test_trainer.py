@@ -299,7 +299,8 @@ def test_a_process_ends_cleanly_on_a_signal_and_shares_its_state_directory_with_
     process = aggregator.start_trainer("ann", data)
     control.create(a_document(steps=100_000))
     eventually(lambda: "task_begun" in process.log() and the_client(control).progress > 0, "training begins")
-    twin = aggregator.start_trainer("twin", data, "--state-dir", str(aggregator.folder / "trainer-ann"))
+    twin = aggregator.trainer("twin", "ann", data, state_dir=aggregator.folder / "trainer-ann")
+    twin.start()
     eventually(lambda: not twin.is_running, "the twin ends")
     assert twin.end() == 2
     assert "another trainer uses the state directory" in twin.log()

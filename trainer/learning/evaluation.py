@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from shared.config.run import RunConfig
 from shared.types import GLOBAL_MODEL, EvaluationCounts, FloatArray, IntArray
 from trainer.cancellation import ShouldStop, check, never
+from trainer.learning.attacks import ImageAttack
 from trainer.learning.device_images import DeviceImages
 from trainer.models import FeatureModel
 from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
@@ -57,6 +58,7 @@ def evaluate(
     set_name: str = "test",
     model_name: str = GLOBAL_MODEL,
     score: Score | None = None,
+    attack: ImageAttack | None = None,
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> EvaluationCounts:
@@ -71,13 +73,16 @@ def evaluate(
         set_name: Name of the evaluation set.
         model_name: GLOBAL_MODEL or LOCAL_MODEL.
         score: Scores by which it predicts classes; its logits if None.
+        attack: Changes the images first; it follows the model's logits, also where `score` names classes.
         should_stop: Asked before every batch.
         on_share: See `OnShare`.
 
     Raises:
         Cancelled: `should_stop()` held.
     """
-    predicted_N = predicted_classes(model, data, config, score=score, should_stop=should_stop, on_share=on_share)
+    predicted_N = predicted_classes(
+        model, data, config, score=score, attack=attack, should_stop=should_stop, on_share=on_share
+    )
     labels_N = data.labels_N.cpu().numpy()
     correct, total = (
         tuple(np.bincount(labels, minlength=data.num_classes).tolist())
@@ -92,6 +97,7 @@ def predicted_classes(
     config: RunConfig,
     *,
     score: Score | None = None,
+    attack: ImageAttack | None = None,
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> IntArray:
@@ -116,7 +122,8 @@ def predicted_classes(
         named_B: Tensor = logits_BM.argmax(-1).masked_fill(~is_sound_B, -1)
         return named_B
 
-    predicted_N: IntArray = _over_batches(model, prediction, data, config, should_stop, on_share).cpu().numpy()
+    results = _over_batches(model, prediction, data, config, should_stop, on_share, attack)
+    predicted_N: IntArray = results.cpu().numpy()
     return predicted_N
 
 
@@ -135,6 +142,7 @@ def _over_batches(
     config: RunConfig,
     should_stop: ShouldStop,
     on_share: OnShare | None,
+    attack: ImageAttack | None = None,
 ) -> Tensor:
     """Return the function's results for all images in order, on the device.
 
@@ -144,9 +152,13 @@ def _over_batches(
     prepare_torch(config.training.threads, data.device)
     model.eval()
     results, num_done = [], 0
-    with torch.inference_mode(), nondeterminism_explained(config.model.name):
-        for x_B3SS, _ in data.in_order(config.training.evaluation_batch_size):
+    # An attack follows gradients, which tensors of inference mode cannot have.
+    mode = torch.inference_mode() if attack is None else torch.no_grad()
+    with mode, nondeterminism_explained(config.model.name):
+        for x_B3SS, labels_B in data.in_order(config.training.evaluation_batch_size):
             check(should_stop)
+            if attack is not None:
+                x_B3SS = attack.changed(model, x_B3SS, labels_B)
             results.append(function(x_B3SS))
             num_done += len(x_B3SS)
             if on_share is not None:

@@ -22,6 +22,7 @@ from shared.errors import InvalidModel
 from shared.methods.base import ClientEnd, ClientState, Method, ModelArrays
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.cancellation import ShouldStop, check, never
+from trainer.learning.attacks import ImageAttack
 from trainer.learning.batches import batches, batches_per_pass, num_steps
 from trainer.learning.device_images import Augmentation, DeviceImages
 from trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
@@ -143,6 +144,7 @@ def local_train(
     )
     augmentation = Augmentation(training.augment, inputs.seed("augment"))
     plan = batches(len(data), training.batch_size, seed=config.run.seed, client_id=inputs.client_id, round=inputs.round)
+    attack = None if training.attack is None else ImageAttack.of(training.attack, data)
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
     totals = _Totals(first_seen)
     model.train()
@@ -152,6 +154,8 @@ def local_train(
             check(observer.should_stop)
             x_B3SS, labels_B = data.batch(numbers_B, augmentation)
             observer.on_batch(len(numbers_B))
+            if attack is not None:
+                x_B3SS = attack.changed(model, x_B3SS, labels_B)
             terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
             totals.saw(step, numbers_B, features_BD)
             loss = total_loss(terms)

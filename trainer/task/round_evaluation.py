@@ -5,13 +5,14 @@ Shape legend: B batch, D feature size, M classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from torch import nn
 
 from shared.methods.base import ClientState, ModelArrays
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, ClientActivity, Evaluation, EvaluationCounts
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, ClientActivity, Evaluation, EvaluationCounts, attacked_set
 from trainer.cancellation import check
+from trainer.learning.attacks import ImageAttack
 from trainer.learning.evaluation import Score, evaluate
 from trainer.learning.losses import prototype_constants
 from trainer.learning.ops import TorchOps
@@ -37,8 +38,9 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
     """
     models = _models(job, inputs, client_state)
     counts = [
-        _counted(job, name, arrays, begin=number / len(models), share=1 / len(models))
+        each
         for number, (name, arrays) in enumerate(models.items())
+        for each in _counted(job, name, arrays, begin=number / len(models), share=1 / len(models))
     ]
     return Evaluation(
         client_id=job.site.client_id, domain=job.site.domain, counts=tuple(counts), timings=dict(job.timings)
@@ -61,22 +63,36 @@ def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState
     return models
 
 
-def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: float) -> EvaluationCounts:
-    """Return the counts of one model, whose part of the whole evaluation is `share`, from the fraction `begin` on."""
-    model = model_with(job, arrays)
+def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: float) -> Iterator[EvaluationCounts]:
+    """Yield the counts of one model, whose part of the whole evaluation is `share`, from the fraction `begin` on.
+
+    First those of the test set, then those of the test set under each attack of the run.
+    """
+    model, test, config = model_with(job, arrays), job.loaded.test, job.config
     score = _score(job, model) if name == LOCAL_MODEL else None
-    check(job.should_stop)
-    job.on_activity(ClientActivity.EVALUATING, begin)
-    with job.timed("evaluate_seconds"):
-        return evaluate(
-            model,
-            job.loaded.test,
-            job.config,
-            model_name=name,
-            score=score,
-            should_stop=job.should_stop,
-            on_share=lambda done: job.on_activity(ClientActivity.EVALUATING, begin + share * done),
-        )
+    attacks = {attack: ImageAttack.named(attack, config.attack_epsilon, test) for attack in config.evaluation.attacks}
+    sets = {TEST_SET: None} | {attacked_set(attack): made for attack, made in attacks.items()}
+    for number, (set_name, attack) in enumerate(sets.items()):
+        check(job.should_stop)
+        begin_of_set = begin + share * number / len(sets)
+
+        def on_share(done: float, begin_of_set: float = begin_of_set) -> None:
+            job.on_activity(ClientActivity.EVALUATING, begin_of_set + share * done / len(sets))
+
+        on_share(0.0)
+        with job.timed("evaluate_seconds"):
+            counts = evaluate(
+                model,
+                test,
+                config,
+                set_name=set_name,
+                model_name=name,
+                score=score,
+                attack=attack,
+                should_stop=job.should_stop,
+                on_share=on_share,
+            )
+        yield counts
 
 
 def _score(job: Job, model: nn.Module) -> Score | None:

@@ -189,6 +189,11 @@ class Federation:
             _key, text = calls.create_key("tests", ["admin", "metrics"], 86_400.0)
         return text
 
+    def console_code(self) -> str:
+        """A code that opens the console once."""
+        with admin_calls(self.state) as calls:
+            return calls.console_code()
+
     @property
     def headers(self) -> dict[str, str]:
         """Headers of a request that the gateway lets through."""

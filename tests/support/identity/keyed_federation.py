@@ -13,8 +13,8 @@ from tests.support.identity.issued import issued as issued
 class Keyed(Federation):
     """An aggregator, a gateway, and their owner's commands."""
 
-    def begin(self) -> None:
-        self.start_aggregator()
+    def begin(self, *flags: str) -> None:
+        self.start_aggregator(*flags)
         self.start_gateway()
 
     def command(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:

@@ -63,6 +63,35 @@ def test_only_the_global_model_on_the_test_set_counts() -> None:
     assert results.accuracy_by_domain(reports, ["city"])["city"] == 0.5
 
 
+def test_a_line_has_the_accuracies_under_attack_beside_those_without() -> None:
+    reports = {
+        name: replace(
+            an_evaluation(name, domain=name),
+            counts=tuple(
+                EvaluationCounts(set_name, model, (correct, 0), (4, 0))
+                for model in ("global", "local")
+                for set_name, correct in (("test", 4), ("test/fgsm", 2), ("test/pgd20", own))
+            ),
+        )
+        for name, own in (("ann", 1), ("bob", 0))
+    }
+    current = replace(a_round(1, RoundPhase.EVALUATING), evaluations=reports, model=a_blob("m"), prototypes=a_blob("p"))
+    line = results.metrics_line(
+        current, domains={"ann": "ann", "bob": "bob"}, num_global_prototypes=0, attacks=("fgsm", "pgd20")
+    )
+    assert line["accuracy"] == {"ann": 1.0, "bob": 1.0, "mean": 1.0, "worst": 1.0}
+    assert line["accuracy_attacked"] == {
+        "fgsm": {"ann": 0.5, "bob": 0.5, "mean": 0.5, "worst": 0.5},
+        "pgd20": {"ann": 0.25, "bob": 0.0, "mean": 0.125, "worst": 0.0},
+    }
+    domains = {"ann": "ann"}
+    assert "accuracy_attacked" not in results.metrics_line(current, domains=domains, num_global_prototypes=0)
+    skipped = results.metrics_line(
+        current, domains=domains, num_global_prototypes=0, attacks=("fgsm",), is_evaluated=False
+    )
+    assert skipped["accuracy"] is skipped["accuracy_attacked"] is None
+
+
 def test_domains_come_in_order_with_the_summaries_last() -> None:
     reports = [report("zoe", "sea", 1, 1), report("ann", "city", 1, 1)]
     assert list(results.accuracy_by_domain(reports, ["sea", "city"])) == ["city", "sea", "mean", "worst"]

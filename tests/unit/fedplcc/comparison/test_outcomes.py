@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedplcc.comparison.document import markdown
 from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, spread, total_of
 from fedplcc.comparison.reading import CellResult, RoundValues, read_cell
-from fedplcc.runs.artifacts import METRICS
-from tests.support.records.comparisons import RUN, a_result, cells_of, write_cell, write_comparison
+from fedplcc.comparison.report import report as report_of
+from fedplcc.runs.artifacts import EVALUATIONS, METRICS
+from tests.support.records.comparisons import RUN, a_result, cells_of, findings_of, write_cell, write_comparison
 
 DOMAINS = ("mnist", "svhn")
 
@@ -74,6 +76,27 @@ def test_a_round_that_was_not_evaluated_is_read_and_in_no_view(tmp_path: Path) -
     best = outcome(result.rounds, "best")
     assert best is not None
     assert (best.rounds, best.accuracy["mean"]) == ((3,), 0.5)
+
+
+def test_accuracies_under_an_attack_are_read_as_of_a_model_of_their_own(tmp_path: Path) -> None:
+    path, out = write_comparison(tmp_path), tmp_path / "out"
+    cell = a_result(path, out, {"mnist": 1.0}, {"mnist": 1.0}, {"mnist": 1.0}).cell
+    lines = [json.loads(line) for line in (cell.folder / METRICS).read_text().splitlines()]
+    for line in lines:
+        line["accuracy_attacked"] = {"fgsm": {"mnist": 0.5, "mean": 0.5, "worst": 0.5}}
+    (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    local = {"set_name": "test/fgsm", "model": "local", "correct": [1, 0], "total": [2, 2]}
+    report = {"round": 3, "client_id": "mnist", "domain": "mnist", "counts": [local]}
+    (cell.folder / EVALUATIONS).write_text(json.dumps(report) + "\n")
+    result = read_cell(cell)
+    assert isinstance(result, CellResult)
+    assert over_seeds([result], "last", "global/fgsm")["mean"].mean == 0.5
+    assert over_seeds([result], "last", "local/fgsm")["mnist"].mean == 0.25, "of the reports"
+    assert over_seeds([result], "last")["mean"].mean == 1.0
+    text = markdown(report_of(findings_of(path, [cell])))
+    assert "Last round, global model, under FGSM" in text
+    assert "Last round, local models, each on its own domain, under FGSM" in text
+    assert "PGD20" not in text
 
 
 def test_a_short_run_is_seen_by_all_its_rounds() -> None:

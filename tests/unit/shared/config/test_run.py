@@ -301,6 +301,48 @@ def test_no_run_is_without_an_evaluation(key: str) -> None:
         parse_run_config(a_document(evaluation={key: 0}))
 
 
+def test_a_run_that_trains_on_images_as_they_are_keeps_its_hash() -> None:
+    plain = parse_run_config(a_document())
+    assert "adversarial" not in plain.canonical_json
+    assert plain.training.attack is None
+    attacked = parse_run_config(a_document(training={"adversarial": {}}))
+    assert attacked.hash != plain.hash
+    assert parse_run_config(json.loads(attacked.canonical_json)) == attacked
+    attack = attacked.training.attack
+    assert attack is not None
+    assert (attack.epsilon, attack.step_size, attack.steps) == (8 / 255, 2 / 255, 7)
+
+
+def test_attacks_on_test_images_are_as_large_as_those_of_training_unless_it_is_said() -> None:
+    grey = {"adversarial": {"epsilon": 0.3, "step_size": 0.075}}
+    assert parse_run_config(a_document(evaluation={"attacks": ["pgd20", "fgsm"]})).attack_epsilon == 8 / 255
+    assert parse_run_config(a_document(training=grey)).attack_epsilon == 0.3
+    chosen = parse_run_config(a_document(training=grey, evaluation={"attacks": ["pgd20", "fgsm"], "epsilon": 0.1}))
+    assert (chosen.attack_epsilon, chosen.evaluation.attacks) == (0.1, ("fgsm", "pgd20"))
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"training": {"adversarial": {"epsilom": 0.1}}}, "did you mean 'training.adversarial.epsilon'"),
+        ({"training": {"adversarial": {"epsilon": 0.0}}}, "training.adversarial.epsilon = 0.0"),
+        ({"training": {"adversarial": {"steps": 0}}}, "training.adversarial.steps = 0"),
+        ({"evaluation": {"attacks": ["pgd"]}}, "evaluation.attacks"),
+        ({"evaluation": {"epsilon": 2.0}}, "evaluation.epsilon = 2.0"),
+    ],
+)
+def test_an_attack_that_cannot_be_is_refused_by_its_key(sections: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=sentence):
+        parse_run_config(a_document(**sections))
+
+
+def test_prototypes_of_attacked_images_are_refused() -> None:
+    document = a_document(training={"adversarial": {}}) | {"method": {"proto_pass": "last_epoch"}}
+    document["run"] = {**document["run"], "method": "fedplcc"}
+    with pytest.raises(InvalidConfig, match="of attacked images; leave one of the two out"):
+        parse_run_config(document)
+
+
 NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round waits for its whole cohort"
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,7 +16,9 @@ import pytest
 from cryptography import x509
 from google.protobuf.message_factory import GetMessageClass
 
+from aggregator.identity.keys import Keys as KeptKeys
 from aggregator.servicer.round_service import RoundServicer
+from aggregator.store.database.sql_store import SqlStore
 from shared import errors
 from shared.gen.fedplcc.v1 import (
     admin_service_pb2,
@@ -23,7 +28,7 @@ from shared.gen.fedplcc.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
-from shared.identity.api_keys import SCOPE_OF_CALL, Scope, includes, roles_of
+from shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, Scope, includes, roles_of
 from shared.identity.certificates import serial_of
 from shared.identity.names import Role
 from shared.identity.principals import Principal, current_principal
@@ -95,14 +100,16 @@ class Keys:
 class Served:
     """A server with mutual TLS and every service that clients and gateways call."""
 
-    def __init__(self, authority: TestAuthority, calls_per_s: float = MOST_CALLS_PER_S) -> None:
+    def __init__(
+        self, authority: TestAuthority, kept: KeptKeys | None = None, calls_per_s: float = MOST_CALLS_PER_S
+    ) -> None:
         self.authority, self.keys = authority, Keys()
         self.entered: list[tuple[str, Principal]] = []
         self.refused: list[tuple[Principal, str, str]] = []
         self.now = 0.0
         self.callers = Callers(
             authority.certificates,
-            self.keys,
+            kept or self.keys,
             calls_per_s=calls_per_s,
             refused=lambda principal, call, error: self.refused.append((principal, call.method, error.reason)),
             steady=lambda: asyncio.get_running_loop().time() + self.now,
@@ -137,8 +144,10 @@ async def drain(channel: grpc.aio.Channel, path: str, *, key: str = "", request:
 
 
 @contextlib.asynccontextmanager
-async def serving(authority: TestAuthority, calls_per_s: float = MOST_CALLS_PER_S) -> AsyncIterator[Served]:
-    served = Served(authority, calls_per_s)
+async def serving(
+    authority: TestAuthority, kept: KeptKeys | None = None, calls_per_s: float = MOST_CALLS_PER_S
+) -> AsyncIterator[Served]:
+    served = Served(authority, kept, calls_per_s)
     for service, register in SERVICES.items():
         served.server.add(register, served.recorders[service.name], service)
     served.port = await served.server.start()
@@ -286,6 +295,31 @@ def test_a_gateway_can_do_what_the_key_that_it_passes_on_can(authority: TestAuth
                 assert reason == expected, path
 
     asyncio.run(call_all())
+
+
+@pytest.mark.parametrize("fate", ["expired", "revoked"])
+def test_a_key_that_has_ended_opens_no_rpc(authority: TestAuthority, folder: Path, fate: str) -> None:
+    async def call_all() -> None:
+        now = time.time()
+        with closing(SqlStore.in_folder(folder)) as store:
+            keys = KeptKeys(store, clock=lambda: now)
+            key, text = keys.create("all", [Scope.ADMIN, Scope.METRICS], 3600.0)
+            async with serving(authority, keys) as served:
+                gateway = authority.issue(Role.GATEWAY, "gate")
+                assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"OK"}
+                served.entered.clear()
+                if fate == "revoked":
+                    await asyncio.to_thread(keys.revoke, key.key_id)
+                else:
+                    now += 3601.0
+                assert set((await reasons(served, RUN + ADMIN, gateway, key=text)).values()) == {"KEY_INVALID"}
+                assert served.entered == []
+
+    asyncio.run(call_all())
+
+
+def test_the_services_here_are_all_that_demand_certificates() -> None:
+    assert {service.full_name for service in SERVICES} == set(ROLES_OF_SERVICE)
 
 
 def test_every_rpc_of_a_client_compares_the_client_that_it_names(authority: TestAuthority) -> None:
