@@ -59,7 +59,11 @@ OF_NOW: Mapping[str, tuple[str, ...]] = {
     "RevokeHolder": ("revoked",),
 }
 """Fields of answers that are of the moment or made anew, by method; everything else is answered as the first time."""
-ANSWERED_ONCE = {"RedeemConsoleCode": "KEY_INVALID", "RotateAuthority": "FAILED_PRECONDITION"}
+ANSWERED_ONCE = {
+    "RedeemConsoleCode": "KEY_INVALID",
+    "RevokeOwnKey": "KEY_INVALID",
+    "RotateAuthority": "FAILED_PRECONDITION",
+}
 """Reason by method of the calls that are refused the second time, also from their owner."""
 WORK = (TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE)
 CLIENTS = [NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))]
@@ -137,6 +141,10 @@ class Replays:
             }
             if name == "RedeemConsoleCode":
                 others["gate"] = ((), "KEY_INVALID")
+            if name == "RevokeOwnKey":  # the key has ended, whoever shows it
+                others = {other: (metadata, "KEY_INVALID") for other in others}
+            if name == "ReportRefusals":  # a gateway's word about itself
+                others["other-gate"] = ((), "OK")
         for other, (shown, expected) in others.items():
             if other in self._members.held:
                 assert refusal(call, self._members.channel(other), shown) == expected, (call.method, other)
@@ -269,7 +277,11 @@ def _administration(members: Members, replays: Replays, admin: Any) -> None:
     del members.held["watch"]
     made = admin.CreateKey(admin_pb2.CreateKeyRequest(label="spare", scopes=["read"], valid_s=3600.0))
     admin.ListKeys(admin_pb2.ListKeysRequest())
+    spare: Any = admin_grpc.AdminServiceStub(replays.of("gate", key=made.text))
+    spare.RevokeOwnKey(admin_pb2.RevokeOwnKeyRequest())
     admin.RevokeKey(admin_pb2.RevokeKeyRequest(key_id=made.key.key_id))
+    refused = admin_pb2.RefusedRequests(reason="TOO_MANY_REQUESTS", limit="key", address="192.0.2.7", count=3)
+    admin.ReportRefusals(admin_pb2.ReportRefusalsRequest(refusals=[refused]))
     code = admin.CreateConsoleCode(admin_pb2.CreateConsoleCodeRequest()).code
     admin.RedeemConsoleCode(admin_pb2.RedeemConsoleCodeRequest(code=code))
     admin.ListAudit(admin_pb2.ListAuditRequest(after=0, page_size=3))
