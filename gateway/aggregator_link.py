@@ -22,6 +22,10 @@ from shared.wire.tls_trouble import LOOK_AGAIN_S, cause_of_failure, speaks_tls
 
 DRAIN_S = 3600.0
 """Longest time for which calls in progress go on over the connection of an older certificate."""
+REPORT_S = 2.0
+"""Time between two reports of what was refused here."""
+LAST_REPORT_S = 1.0
+"""Longest time for which the end waits for the last report."""
 LOOK_S = 1.0
 """Time between two looks at the identity in the state directory."""
 REFUSED_S = 10.0
@@ -57,6 +61,7 @@ class AggregatorLink:
         self._following: asyncio.Task[None] | None = None
         self._said = ""
         services.metrics.certificates.follow(self._spans)
+        self._reporting = self._loop.create_task(self._report())
         if settings.insecure:
             self._open()
             return
@@ -68,7 +73,10 @@ class AggregatorLink:
         """End every call and close the connections."""
         if self._renewal is not None:
             self._renewal.close()
-        for task in (*self._draining, self._following, self._explaining):
+        with contextlib.suppress(FedplccError, TimeoutError):
+            async with asyncio.timeout(LAST_REPORT_S):
+                await self._report_once()
+        for task in (*self._draining, self._following, self._explaining, self._reporting):
             if task is not None:
                 task.cancel()
         if self._channel is not None:
@@ -85,6 +93,26 @@ class AggregatorLink:
                 self._explaining = self._loop.create_task(self._look_for_cause())
             await asyncio.wait({self._explaining}, timeout=EXPLAIN_S)
         return error if self._cause is None else TlsFailed(self._cause, part="aggregator")
+
+    async def _report(self) -> None:
+        """Tell the aggregator's audit what was refused here."""
+        while True:
+            await asyncio.sleep(REPORT_S)
+            try:
+                await self._report_once()
+            except FedplccError as error:
+                log.debug("not_reported", reason=error.reason, detail=error.detail)
+
+    async def _report_once(self) -> None:
+        refused, aggregator = self._services.refused_requests, self._services.aggregator
+        taken = refused.take() if aggregator is not None else []
+        if aggregator is None or not taken:
+            return
+        try:
+            await aggregator.report_refusals(taken)
+        except FedplccError:
+            refused.put_back(taken)
+            raise
 
     async def _look_for_cause(self) -> str | None:
         try:

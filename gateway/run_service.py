@@ -17,6 +17,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.caller_key import call_metadata
+from gateway.refused_requests import Refused
 from shared.convert.audit import audit_entry_from_proto
 from shared.convert.clients import client_from_proto
 from shared.convert.evaluations import evaluation_from_proto
@@ -260,6 +261,14 @@ class RunServiceClient:
         """Return whose key the request has. Raises KeyInvalid."""
         found = await self._call(self._admin.GetCaller, admin_pb2.GetCallerRequest())
         return Caller(found.caller, found.label, tuple(found.scopes), found.expires_at, found.federation)
+
+    async def report_refusals(self, refusals: Sequence[Refused]) -> None:
+        """Report requests that this gateway refused by itself, for the audit."""
+        reported = [
+            admin_pb2.RefusedRequests(reason=each.reason, limit=each.limit, address=each.address, count=each.count)
+            for each in refusals
+        ]
+        await self._call(self._admin.ReportRefusals, admin_pb2.ReportRefusalsRequest(refusals=reported))
 
     async def revoke_own_key(self) -> None:
         """Revoke the key of the request. Raises KeyInvalid."""

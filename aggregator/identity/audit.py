@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from aggregator.identity.refusals import Refusals
 from aggregator.store.base import Store, Transaction
@@ -33,7 +34,7 @@ class Audit:
         self,
         store: Store,
         *,
-        counted: Callable[[str], None] = lambda _reason: None,
+        counted: Callable[[str, int], None] = lambda _reason, _count: None,
         clock: Callable[[], float] = time.time,
         steady_clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -41,7 +42,7 @@ class Audit:
 
         Args:
             store: Where the chain is.
-            counted: Called with the reason of each refusal, from any thread; quick.
+            counted: Called with the reason and the number of refusals, from any thread; quick.
             clock: The wall clock, in seconds since the epoch.
             steady_clock: The steady clock, in seconds.
         """
@@ -68,10 +69,13 @@ class Audit:
         with self._store.transaction() as transaction:
             self.change(method, target)(transaction)
 
-    def refused(self, caller: Principal, method: str, target: str, reason: str, request_id: str = "") -> None:
-        """Count a refusal; quick, and callable on the event loop."""
-        self._counted(reason)
-        self._refusals.add(self._record(caller, method, target, request_id, outcome=REFUSED, reason=reason))
+    def refused(
+        self, caller: Principal, method: str, target: str, reason: str, request_id: str = "", count: int = 1
+    ) -> None:
+        """Count a refusal, or several of one kind; quick, and callable on the event loop."""
+        self._counted(reason, count)
+        record = self._record(caller, method, target, request_id, outcome=REFUSED, reason=reason)
+        self._refusals.add(replace(record, count=count))
 
     def refused_here(self, method: str, target: str, reason: str) -> None:
         """Count a refusal that the present caller met or reports."""

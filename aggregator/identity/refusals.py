@@ -44,16 +44,21 @@ class Refusals:
             key = (record.caller, record.reason)
             if key not in self._counted and len(self._counted) >= MOST_CALLERS:
                 record = AuditRecord(
-                    time=record.time, caller=OTHERS, method="", outcome=record.outcome, reason=record.reason
+                    time=record.time,
+                    caller=OTHERS,
+                    method="",
+                    outcome=record.outcome,
+                    reason=record.reason,
+                    count=record.count,
                 )
                 key = (OTHERS, record.reason)
             known = self._counted.get(key)
             if known is None:
-                self._counted[key] = _Counted(record, 1, self._clock())
+                self._counted[key] = _Counted(record, record.count, self._clock())
             elif known.count:
-                known.count += 1
+                known.count += record.count
             else:
-                known.first, known.count = record, 1
+                known.first, known.count = record, record.count
 
     def take_due(self, *, all_of_them: bool = False) -> Sequence[AuditRecord]:
         """Return the records to write now, in the order of their first refusals, or all at the end of the process."""

@@ -39,10 +39,10 @@ class MemberMetrics:
         for reason in (*sorted(self._reasons), OTHER):
             self._refusals.labels(reason)
 
-    def refused(self, reason: str) -> None:
-        """Count a refusal; any thread may call this."""
+    def refused(self, reason: str, count: int = 1) -> None:
+        """Count refusals of one kind; any thread may call this."""
         known = reason.lower()
-        self._refusals.labels(known if known in self._reasons else OTHER).inc()
+        self._refusals.labels(known if known in self._reasons else OTHER).inc(count)
 
     def invited(self, count: int) -> None:
         """Set the number of open invitations."""

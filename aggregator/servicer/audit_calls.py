@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from aggregator.identity.audit import Audit
 from aggregator.servicer.calls import Context
 from aggregator.servicer.calls import control_call as call
 from aggregator.servicer.pages import MAX_PAGE, page_size
 from shared.convert.audit import audit_entry_to_proto
-from shared.errors import FedplccError, MalformedRequest
+from shared.convert.fields import limited
+from shared.errors import BY_REASON, FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.principals import Principal
+from shared.identity.principals import Principal, current_principal
 from shared.wire.call_logs import Call
+
+MAX_REPORTED, MAX_COUNT = 256, 1_000_000_000
+"""Most kinds of refusals in a report, and most of one kind."""
+REQUESTS = "requests"
+"""Method, in the audit, of requests that a gateway refused before it made a call."""
 
 
 class AuditCalls(admin_grpc.AdminServiceServicer):
@@ -28,6 +35,18 @@ class AuditCalls(admin_grpc.AdminServiceServicer):
         limit = page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
         entries = await call(self._audit.entries, after=request.after, limit=limit)
         return admin_pb2.ListAuditResponse(entries=[audit_entry_to_proto(entry) for entry in entries])
+
+    async def ReportRefusals(
+        self, request: admin_pb2.ReportRefusalsRequest, context: Context
+    ) -> admin_pb2.ReportRefusalsResponse:
+        """See AdminService.ReportRefusals."""
+        gateway = current_principal.get()
+        for refused in limited("refusals", request.refusals, MAX_REPORTED):
+            if refused.reason not in BY_REASON or not 1 <= refused.count <= MAX_COUNT:
+                raise MalformedRequest("refusals: an unknown reason, or a count that is not 1 to 1,000,000,000")
+            caller = replace(gateway, address=refused.address)
+            self._audit.refused(caller, REQUESTS, refused.limit, refused.reason, count=refused.count)
+        return admin_pb2.ReportRefusalsResponse()
 
 
 class AuditServicer(AuditCalls):

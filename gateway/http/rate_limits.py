@@ -13,10 +13,12 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.caller_key import caller_key
+from gateway.http.cross_site_guard import SAFE_METHODS
 from gateway.http.forwarded import caller_address
 from gateway.http.key_guard import SESSIONS_PATH
 from gateway.http.metrics import BY_ADDRESS, BY_FAILED_KEYS, BY_KEY, GatewayMetrics
 from gateway.http.problem import respond
+from gateway.refused_requests import RefusedRequests
 from shared.errors import ScopeMissing, TooManyRequests
 from shared.wire.token_buckets import MAX_BUCKETS, TokenBuckets
 
@@ -123,6 +125,9 @@ def _judge(limits: RateLimits, address: str, key: bytes, status: int, scope: Sco
 async def _refuse(limit: str, sentence: str, wait_s: float, scope: Scope, receive: Receive, send: Send) -> None:
     metrics: GatewayMetrics = scope["app"].state.services.metrics
     metrics.rate_limited.labels(limit).inc()
+    if limit == BY_FAILED_KEYS or scope["method"] not in SAFE_METHODS:
+        waiting: RefusedRequests = scope["app"].state.services.refused_requests
+        waiting.add(TooManyRequests.reason, limit, caller_address(scope))
     seconds = max(1, math.ceil(wait_s))
     error = TooManyRequests(f"{sentence}; try again in {seconds} s", retry_after_s=seconds, limit=limit)
     await respond(error, scope)(scope, receive, send)

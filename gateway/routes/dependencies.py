@@ -12,6 +12,7 @@ from gateway.http.forwarded import Network
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.rate_limits import RateLimits
 from gateway.http.slots import Slots, Turns
+from gateway.refused_requests import RefusedRequests
 from gateway.run_service import RunServiceClient
 from shared.errors import AggregatorUnavailable, ScopeMissing
 from shared.identity.api_keys import Scope, includes
@@ -51,6 +52,8 @@ class Services:
     """Networks of the proxies whose word on a request's client is believed."""
     rate_limits: RateLimits = field(default_factory=lambda: RateLimits(200.0, 100.0, 20.0))
     """What every address and key may still do."""
+    refused_requests: RefusedRequests = field(default_factory=RefusedRequests)
+    """What the aggregator's audit is to be told."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway stops; event streams end then."""
     stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))

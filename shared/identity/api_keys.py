@@ -66,7 +66,7 @@ SCOPE_OF_CALL: Mapping[str, Scope] = {
 """Scope that a key must have, by the method's full name."""
 OPEN_CALLS: frozenset[str] = frozenset(
     f"/fedplcc.v1.AdminService/{name}"
-    for name in ("RenewCertificate", "GetCaller", "RevokeOwnKey", "RedeemConsoleCode")
+    for name in ("RenewCertificate", "GetCaller", "RevokeOwnKey", "ReportRefusals", "RedeemConsoleCode")
 )
 """Calls of AdminService that need no key: they are about the caller itself, or give a session for a code."""
 ROLES_OF_SERVICE: Mapping[str, frozenset[Role]] = {

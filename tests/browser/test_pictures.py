@@ -35,9 +35,7 @@ pytestmark = [
 ]
 
 
-def test_the_pictures_of_the_readme(
-    federation: Federation, browser: Browser, open_tab: Callable[..., Tab]
-) -> None:
+def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, open_tab: Callable[..., Tab]) -> None:
     demo = read_federation(demo_file())
     federation.start_aggregator()
     federation.start_gateway()

@@ -144,6 +144,10 @@ class Replays:
                 others["cat"] = ((), "ROLE_FORBIDDEN")
             if name == "RedeemConsoleCode":
                 others["gate"] = ((), "KEY_INVALID")
+            if name == "RevokeOwnKey":  # the key has ended, whoever shows it
+                others = {other: (metadata, "KEY_INVALID") for other in others}
+            if name == "ReportRefusals":  # a gateway's word about itself
+                others["other-gate"] = ((), "OK")
         for other, (shown, expected) in others.items():
             if other in self._members.held:
                 assert refusal(call, self._members.channel(other), shown) == expected, (call.method, other)
@@ -278,7 +282,11 @@ def _administration(members: Members, replays: Replays, admin: Any) -> None:
     del members.held["watch"]
     made = admin.CreateKey(admin_pb2.CreateKeyRequest(label="spare", scopes=["read"], valid_s=3600.0))
     admin.ListKeys(admin_pb2.ListKeysRequest())
+    spare: Any = admin_grpc.AdminServiceStub(replays.of("gate", key=made.text))
+    spare.RevokeOwnKey(admin_pb2.RevokeOwnKeyRequest())
     admin.RevokeKey(admin_pb2.RevokeKeyRequest(key_id=made.key.key_id))
+    refused = admin_pb2.RefusedRequests(reason="TOO_MANY_REQUESTS", limit="key", address="192.0.2.7", count=3)
+    admin.ReportRefusals(admin_pb2.ReportRefusalsRequest(refusals=[refused]))
     code = admin.CreateConsoleCode(admin_pb2.CreateConsoleCodeRequest()).code
     admin.RedeemConsoleCode(admin_pb2.RedeemConsoleCodeRequest(code=code))
     own = admin.CreateKey(admin_pb2.CreateKeyRequest(label="own", scopes=["read"], valid_s=3600.0)).text

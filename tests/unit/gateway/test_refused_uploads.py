@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc.aio
 import pytest
 
 from gateway.run_service import RunServiceClient
@@ -40,7 +39,7 @@ async def refusal(*, waits_for_it: bool) -> None:
         calls = list[grpc.aio.StreamStreamCall[Any, Any]]()
         make = client._runs.UploadInitialModel
 
-        def made(**named: Any) -> grpc.aio.StreamStreamCall[Any, Any]:
+        def made(**named: Any) -> Any:
             calls.append(make(**named))
             return calls[-1]
 

@@ -244,3 +244,25 @@ class RotateAuthorityResponse(_message.Message):
     ROOTS_SHA256_FIELD_NUMBER: _ClassVar[int]
     roots_sha256: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, roots_sha256: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RefusedRequests(_message.Message):
+    __slots__ = ("reason", "limit", "address", "count")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    limit: str
+    address: str
+    count: int
+    def __init__(self, reason: _Optional[str] = ..., limit: _Optional[str] = ..., address: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class ReportRefusalsRequest(_message.Message):
+    __slots__ = ("refusals",)
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    refusals: _containers.RepeatedCompositeFieldContainer[RefusedRequests]
+    def __init__(self, refusals: _Optional[_Iterable[_Union[RefusedRequests, _Mapping]]] = ...) -> None: ...
+
+class ReportRefusalsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

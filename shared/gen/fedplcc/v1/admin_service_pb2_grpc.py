@@ -96,6 +96,11 @@ class AdminServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.ListAuditRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.ListAuditResponse.FromString,
                 _registered_method=True)
+        self.ReportRefusals = channel.unary_unary(
+                '/fedplcc.v1.AdminService/ReportRefusals',
+                request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.ReportRefusalsRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.ReportRefusalsResponse.FromString,
+                _registered_method=True)
         self.RotateAuthority = channel.unary_unary(
                 '/fedplcc.v1.AdminService/RotateAuthority',
                 request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.RotateAuthorityRequest.SerializeToString,
@@ -193,6 +198,13 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportRefusals(self, request, context):
+        """Counts requests that a gateway has refused by itself, for the audit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RotateAuthority(self, request, context):
         """Adds a second root to the authority, or drops the older one. Fails with FAILED_PRECONDITION where certificates of the
         older root still hold; the metadata's "holders" names them.
@@ -263,6 +275,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListAudit,
                     request_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.ListAuditRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_admin__service__pb2.ListAuditResponse.SerializeToString,
+            ),
+            'ReportRefusals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportRefusals,
+                    request_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.ReportRefusalsRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_admin__service__pb2.ReportRefusalsResponse.SerializeToString,
             ),
             'RotateAuthority': grpc.unary_unary_rpc_method_handler(
                     servicer.RotateAuthority,
@@ -596,6 +613,33 @@ class AdminService(object):
             '/fedplcc.v1.AdminService/ListAudit',
             fedplcc_dot_v1_dot_admin__service__pb2.ListAuditRequest.SerializeToString,
             fedplcc_dot_v1_dot_admin__service__pb2.ListAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportRefusals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.AdminService/ReportRefusals',
+            fedplcc_dot_v1_dot_admin__service__pb2.ReportRefusalsRequest.SerializeToString,
+            fedplcc_dot_v1_dot_admin__service__pb2.ReportRefusalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,48 @@
+"""Requests that the gateway refuses by itself and that the audit is to name: changes, and keys that are tried out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+MOST_KINDS = 256
+"""Most pairs of limit and address that are told apart between two reports."""
+OTHERS = "others"
+"""Address of the refusals beyond that."""
+MAX_COUNT = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Refusals of one kind."""
+
+    reason: str
+    limit: str
+    address: str
+    count: int
+
+
+class RefusedRequests:
+    """Refusals that wait to be reported, counted by reason, limit and address; memory is bounded."""
+
+    def __init__(self) -> None:
+        """Begin without one."""
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def add(self, reason: str, limit: str, address: str, count: int = 1) -> None:
+        """Count a refusal."""
+        kind = (reason, limit, address)
+        if kind not in self._counts and len(self._counts) >= MOST_KINDS - 3:  # room for the others of each limit
+            kind = (reason, limit, OTHERS)
+        self._counts[kind] = min(MAX_COUNT, self._counts[kind] + count)
+
+    def take(self) -> list[Refused]:
+        """Return what waits; it waits no more."""
+        taken = [Refused(*kind, count) for kind, count in self._counts.items()]
+        self._counts.clear()
+        return taken
+
+    def put_back(self, refusals: list[Refused]) -> None:
+        """Let refusals wait that could not be reported."""
+        for each in refusals:
+            self.add(each.reason, each.limit, each.address, each.count)
