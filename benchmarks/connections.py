@@ -92,7 +92,7 @@ async def _hold(control: Connection, served: Served, names: list[str]) -> None:
     control.send(None)
     await asyncio.to_thread(control.poll, None)  # until the benchmark lets go
     for channel in channels:
-        await channel.close()
+        await channel.close(None)
 
 
 def _anonymous_kib(pid: int) -> int:

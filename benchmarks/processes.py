@@ -115,7 +115,7 @@ def aggregator(folder: Path, *flags: str, plain: bool = False) -> Iterator[tuple
 def gateway(folder: Path, served: Served) -> Iterator[str]:
     """A real gateway in front of an aggregator; gives its URL. Requests to it need headers of `served`."""
     log, state = folder / "gateway.log", folder / "gateway"
-    transport = ("--insecure",)
+    transport: tuple[str, ...] = ("--insecure",)
     if served.members.state is not None:
         state.mkdir(mode=0o700, exist_ok=True)
         served.members.credentials(Role.GATEWAY, "gateway").save(state / IDENTITY_FILE)

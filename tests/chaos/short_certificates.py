@@ -41,8 +41,8 @@ from tests.support.identity.joined_federation import admit, new_key
 
 FEWEST_RENEWALS = 3
 TRANSFER_LIVES, LONGEST_TRANSFER_S = 1.1, 45.0
-"""Length of a model's transfer, in lives of a certificate, and at most: longer than half a life, after which a certificate is
-renewed. In a minute without an answer a connection counts as dead, and on so slow a link answers wait behind the bytes."""
+"""Length of a model's transfer, in lives of a certificate, and at most: longer than half a life, after which a certificate
+is renewed. In a minute without an answer a connection counts as dead; on so slow a link answers wait behind the bytes."""
 MODEL_BYTES = 1_036_692
 """The tiny federation's model."""
 AWAY_LIVES = 2.0

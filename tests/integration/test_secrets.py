@@ -199,12 +199,12 @@ def _renew(session: Session) -> None:
     """The first site's certificate is renewed, and recovered."""
     path = session.folder / tiny_federation.CLIENTS[0] / "fedplcc-state" / "trainer" / IDENTITY_FILE
     held = Credentials.load(path)
-    for name, call in (
-        ("renewed", lambda key: renew(held, key, held.address)),
-        ("recovered", lambda key: recover(held, key)),
-    ):
+    for name in ("renewed", "recovered"):
         key = new_key()
-        call(key)
+        if name == "renewed":
+            renew(held, key, held.address)
+        else:
+            recover(held, key)
         session.secrets[f"a {name} key"] = forms_of_private_key(key_to_pem(key))
 
 

@@ -36,7 +36,8 @@ async def refusal(*, waits_for_it: bool) -> None:
     server.add(pb2_grpc.add_RunServiceServicer_to_server, Refusing(), pb2.DESCRIPTOR.services_by_name["RunService"])
     address = f"127.0.0.1:{await server.start()}"
     async with open_aio_channel(address) as channel:
-        client, calls = RunServiceClient(channel, address), []
+        client = RunServiceClient(channel, address)
+        calls = list[grpc.aio.StreamStreamCall[Any, Any]]()
         make = client._runs.UploadInitialModel
 
         def made(**named: Any) -> grpc.aio.StreamStreamCall[Any, Any]:
