@@ -21,9 +21,14 @@ REFUSALS = (
     errors.CodeNotAllowed,
     errors.FileNotAllowed,
     errors.DownloadNotAllowed,
+    errors.ResourceExhausted,
     errors.TooManyCalls,
+    errors.TooManyOpenRuns,
+    errors.BlobTooLarge,
+    errors.ChunkTooLarge,
+    errors.Overloaded,
 )
-"""Refusals that concern who calls and what it may; others share the label `other`."""
+"""Refusals that concern who calls, what it may and what it has used up; others share the label `other`."""
 
 
 class MemberMetrics:
@@ -31,7 +36,7 @@ class MemberMetrics:
 
     def __init__(self, families: Families) -> None:
         self._refusals = families.counter(
-            "refusals_total", "Calls and requests refused for what their caller is or may, by reason.", "reason"
+            "refusals_total", "Calls refused for what their caller is, may or has used up, by reason.", "reason"
         )
         self._invitations = families.gauge("invitations_open", "Invitations that admit somebody.")
         self.certificates = CertificateMetrics(families.registry)
