@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from gateway.run_service import RunServiceClient
