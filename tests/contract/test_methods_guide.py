@@ -97,7 +97,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (methods / f"{name}.py").write_text(code)
     before = (methods / "__init__.py").read_text()
     imported = re.sub(r"^(from shared\.methods import .*)$", rf"\1, {name}", before, count=1, flags=re.MULTILINE)
-    named = re.sub(r"(for module in \(.*)\)\}", rf"\1, {name})}}", imported, count=1)
+    named = re.sub(r"(for module in \([^)]*)\)", rf"\1, {name})", imported, count=1)
     assert before != imported != named
     (methods / "__init__.py").write_text(named)
     return Project(folder, name)
