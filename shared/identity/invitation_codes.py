@@ -79,7 +79,7 @@ def require_address(address: str) -> None:
     Raises:
         InvalidConfig: It is none, or a longer one than the line has room for.
     """
-    if ADDRESS.fullmatch(address) is None:
+    if ADDRESS.fullmatch(address) is None or not 0 < int(address.rpartition(":")[2]) < 65_536:
         raise InvalidConfig(f"{address[:100]!r} cannot be the address of an invitation: write HOST:PORT")
 
 

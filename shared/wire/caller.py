@@ -174,13 +174,17 @@ class Callers:
             given = call.metadata.get(KEY_METADATA)
             if given is not None:
                 key = given if isinstance(given, str) else ""
-                held = self._held(key)
+                try:
+                    held = self._held(key)
+                except KeyInvalid:
+                    self._count(principal)
+                    raise
                 principal = replace(principal, key_id=held.key_id, scopes=held.scopes)
         current_principal.set(principal)
+        if certificate is not None and call.method not in UNCOUNTED:
+            self._count(principal)  # before it is refused for what it may not
         if not is_open:
             _require_allowed(principal, call.method)
-        if certificate is not None and call.method not in UNCOUNTED:
-            self._count(principal)
         if not (call.is_request_stream or call.is_response_stream) or (certificate is None and not key):
             return None
         task = asyncio.current_task()

@@ -39,8 +39,10 @@ KINDS: dict[str, type[Settings]] = {
     "trainer": TrainerSettings,
 }
 DOCKERFILES = {"fedplcc-aggregator": "Dockerfile.aggregator", "fedplcc-trainer": "Dockerfile.trainer"}
-ONE_SHOT = ("command", "invitations")
+ONE_SHOT = ("command", "invitations", "monitor-invitation")
 """Services of compose.yaml that end by themselves."""
+MONITOR = "monitor"
+"""Service of compose.yaml that keeps Prometheus' certificate."""
 JOIN_FOLDER = "/var/lib/fedplcc-join"
 """Folder of invitations in both images."""
 KNOWN_FROM_IDENTITY = {"trainer": ("--client", "south")}
@@ -75,7 +77,7 @@ def lasting() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def ours() -> list[tuple[str, str, dict[str, Any]]]:
-    return [each for each in lasting() if each[2]["image"] in DOCKERFILES]
+    return [each for each in lasting() if each[2]["image"] in DOCKERFILES and each[1] != MONITOR]
 
 
 @cache
@@ -194,16 +196,18 @@ def test_invitations_reach_the_gateway_and_the_trainers_and_nobody_else_sees_the
     seen = {
         name: {volume for volume in mounts(service) if volume.startswith("join-")} for name, service in found.items()
     }
-    gateway, trainers = {"join-gateway"}, {"join-trainers"}
+    gateway, trainers, monitor = {"join-gateway"}, {"join-trainers"}, {"join-monitor"}
     assert {name: volumes for name, volumes in seen.items() if volumes} == {
         "aggregator": gateway,
         "gateway": gateway,
         "invitations": trainers,
+        "monitor": monitor,
+        "monitor-invitation": monitor,
         "trainer-north": trainers,
         "trainer-south": trainers,
     }
     read_only = {name for name, service in found.items() if (JOIN_FOLDER, "ro") in mounts(service).values()}
-    assert read_only == {"gateway", "trainer-north", "trainer-south"}
+    assert read_only == {"gateway", "monitor", "trainer-north", "trainer-south"}
     written = settings_of(found["aggregator"], monkeypatch).gateway_join_file
     assert written == settings_of(found["gateway"], monkeypatch).join_file
     assert str(written.parent) == JOIN_FOLDER
@@ -220,6 +224,20 @@ def test_the_federation_s_keys_are_seen_by_the_aggregator_and_its_administration
     assert {name for name, service in found.items() if "aggregator" in mounts(service)} == {"aggregator", *ONE_SHOT}
     for name in ONE_SHOT:
         assert mounts(found[name])["aggregator"] == mounts(found["aggregator"])["aggregator"], "the socket's path"
+
+
+def test_prometheus_reads_the_identity_that_its_monitor_keeps() -> None:
+    found = compose("compose.yaml")["services"]
+    monitor, prometheus = found[MONITOR], found["prometheus"]
+    assert monitor["user"] == prometheus["user"], "files of one are readable by the other"
+    assert mounts(monitor)["monitor"] == ("/var/lib/fedplcc-monitor", "rw")
+    assert mounts(prometheus)["monitor"] == ("/etc/prometheus/fedplcc", "ro")
+    named = re.findall(r"\bfedplcc/[\w.]+", (DEPLOY / "prometheus/prometheus.yml").read_text())
+    (script,) = monitor["command"]
+    assert {name.removeprefix("fedplcc/") for name in named} == {"identity.pem", "key"}
+    assert monitor["working_dir"] == "/var/lib/fedplcc-monitor"
+    assert "--state-dir ." in script
+    assert "fedplcc-join/key key" in script
 
 
 def test_everything_is_published_on_loopback_unless_somebody_names_an_address() -> None:

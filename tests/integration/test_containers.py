@@ -132,6 +132,8 @@ class Federation:
             environment={name: str(value) for name, value in found.get("environment", {}).items()} | environment,
             volumes=[f"{project}_{each}" for each in mounts if isinstance(each, str)],
             entrypoint=found.get("entrypoint"),
+            user=found.get("user", ""),
+            workdir=found.get("working_dir", ""),
         )
 
     def type(self, *arguments: str, given: str = "") -> str:
@@ -145,6 +147,18 @@ class Federation:
         """What `docker compose up` does when the aggregator is healthy."""
         done = self._service("compose.yaml", "invitations", AGGREGATOR).run()
         assert done.returncode == 0, done.stderr
+
+    def start_monitor(self) -> Container:
+        """What `docker compose up prometheus` starts first."""
+        for _again in range(2):
+            done = self._service("compose.yaml", "monitor-invitation", AGGREGATOR).run()
+            assert done.returncode == 0, done.stderr
+        monitor = self._service("compose.yaml", "monitor", GATEWAY)
+        self.containers.append(monitor)
+        monitor.start()
+        check = compose("compose.yaml")["services"]["monitor"]["healthcheck"]["test"][1:]
+        eventually(lambda: monitor.is_running and monitor.execute(check).returncode == 0, "the monitor joins", WAIT_S)
+        return monitor
 
     def join(self, client: str, invitation: str) -> None:
         """What the owner of a site types: `docker compose -f deploy/compose.trainer.yaml run --rm trainer join`."""
@@ -176,6 +190,24 @@ def python(container: Container, program: str) -> str:
     return done.stdout.strip()
 
 
+SCRAPE = """
+import socket, ssl
+
+def first_line_and_metric(connection, head):
+    connection.sendall(f"GET /metrics HTTP/1.0\\r\\nHost: gateway\\r\\n{head}\\r\\n".encode())
+    answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    return answer.partition(b"\\r\\n")[0], b"fedplcc_build_info" in answer
+
+context = ssl.create_default_context(cafile="identity.pem")
+context.load_cert_chain("identity.pem")
+aggregator = socket.create_connection(("aggregator", 9464))
+gateway = socket.create_connection(("127.0.0.1", 8080))
+print(
+    *first_line_and_metric(context.wrap_socket(aggregator, server_hostname="aggregator.fedplcc"), ""),
+    *first_line_and_metric(gateway, f"Authorization: Bearer {open('key').read().strip()}\\r\\n"),
+)
+"""
+"""Reads the metrics of aggregator and gateway with the monitor's files, as prometheus.yml says."""
 OWN_FOLDERS = {
     True: {"var/lib/fedplcc": 0o750, "var/lib/fedplcc-join": 0o700, "home/fedplcc": 0o700},
     False: {"var/lib/fedplcc": 0o750, "var/lib/fedplcc-join": 0o700},
@@ -257,6 +289,7 @@ def test_a_federation_of_containers_survives_restarts_and_ends_in_the_bytes_of_t
         assert kernel["Groups"].split() == [UID]
         assert kernel["NSpid"].split()[-1] == "1", "signals reach the service itself"
     assert python(federation.aggregator, "from importlib.util import find_spec; print(find_spec('torch'))") == "None"
+    assert python(federation.start_monitor(), SCRAPE) == "b'HTTP/1.0 200 OK' True b'HTTP/1.1 200 OK' True"
 
     config = write_config(folder / "run.toml", values).read_text()
     run_id = json.loads(federation.type("run", "start", "--config", "/dev/stdin", "--json", given=config))["run_id"]

@@ -440,6 +440,8 @@ class Container:
         environment: Mapping[str, str] | None = None,
         volumes: Sequence[str] = (),
         entrypoint: Sequence[str] | None = None,
+        user: str = "",
+        workdir: str = "",
     ) -> None:
         """Prepare a container.
 
@@ -454,10 +456,13 @@ class Container:
             volumes: Named volumes as Compose writes them, VOLUME:PATH or VOLUME:PATH:ro; every container that names one sees
                 the same. A volume of the image that is not among them is this container's own.
             entrypoint: In the place of the image's ENTRYPOINT.
+            user: In the place of the image's USER.
+            workdir: In the place of the image's WORKDIR.
         """
         self.name, self.host, self.log_file = name, host, logs / f"{name}.log"
         self._built, self._data, self._arguments = built, dict(data or {}), tuple(arguments)
-        standard = {"HOME": home(built.root, built.image.user), "HOSTNAME": name}
+        self._user, self._workdir = user or built.image.user, workdir or built.image.workdir
+        standard = {"HOME": home(built.root, self._user), "HOSTNAME": name}
         self._environment = {**standard, **built.image.environment, **(environment or {})}
         self._entrypoint = entrypoint
         every_volume = built.disk.path / "volumes"
@@ -494,7 +499,7 @@ class Container:
         for bind in binds:
             _make_mount_point(root, bind)
         argv = image.argv(*self._arguments) if self._entrypoint is None else (*self._entrypoint, *self._arguments)
-        within = Inside(root, argv, image.user, image.workdir, self._environment, binds, is_read_only=True)
+        within = Inside(root, argv, self._user, self._workdir, self._environment, binds, is_read_only=True)
         return [*self.host.command_prefix, *self._built.disk.command_prefix, *within.command]
 
     @property
@@ -532,9 +537,9 @@ class Container:
 
     def execute(self, argv: Sequence[str], timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run a command inside beside process 1, as `docker exec` does."""
-        root, image = self._built.root, self._built.image
+        root = self._built.root
         entering = ["nsenter", f"--target={self.pid}", "--mount", "--uts", "--ipc", "--net", "--pid"]
-        command = in_root(root, argv, image.user, image.workdir, self._environment)
+        command = in_root(root, argv, self._user, self._workdir, self._environment)
         return subprocess.run([*entering, *command], capture_output=True, text=True, timeout=timeout_s, cwd="/")
 
     def check_health(self) -> int:

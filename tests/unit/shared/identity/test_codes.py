@@ -14,7 +14,7 @@ from shared.identity.principals import ANYONE, NOBODY, OWNER, Principal
 
 codes = st.builds(
     InvitationCode,
-    address=st.from_regex(r"[a-z0-9.-]{1,200}:[0-9]{1,5}", fullmatch=True),
+    address=st.from_regex(r"[a-z0-9.-]{1,200}:[1-9][0-9]{0,3}", fullmatch=True),
     certificate_sha256=st.binary(min_size=32, max_size=32),
     invitation_id=st.from_regex(r"[0-9a-f]{16}", fullmatch=True),
     secret=st.binary(min_size=32, max_size=32),
@@ -64,6 +64,8 @@ def test_what_is_no_invitation_is_told(text: str, said: str) -> None:
         "fl.example.org",
         ":50053",
         "fl:",
+        "fl:0",
+        "fl:65536",
         "fl:x",
         "a b:1",
         "fl:1\n",

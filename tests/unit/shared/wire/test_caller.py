@@ -250,6 +250,11 @@ def test_a_certificate_and_a_key_have_their_own_rates_of_calls(authority: TestAu
                 ("client:loud", "TOO_MANY_CALLS"),
                 ("key:k1", "TOO_MANY_CALLS"),
             }
+            foreign = authority.issue(Role.CLIENT, "foreign")
+            with pytest.raises(errors.RoleForbidden):
+                await served.call(look, foreign)
+            with pytest.raises(errors.TooManyCalls):  # what is refused is counted, too
+                await served.call(look, foreign)
             served.now += 60.0
             await served.call(join, loud)
 
