@@ -31,5 +31,14 @@ def interpolated(text: str, given: Mapping[str, str]) -> str:
 @cache
 def compose(name: str) -> dict[str, Any]:
     """A file, with no variable set."""
-    document: dict[str, Any] = yaml.safe_load(interpolated((DEPLOY / name).read_text(), {}))
+    document: dict[str, Any] = _filled_in(yaml.safe_load((DEPLOY / name).read_text()))
     return document
+
+
+def _filled_in(value: Any) -> Any:
+    """A document with its texts interpolated after it was parsed: what is left empty is an empty text, and no null."""
+    if isinstance(value, dict):
+        return {key: _filled_in(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled_in(each) for each in value]
+    return interpolated(value, {}) if isinstance(value, str) else value
