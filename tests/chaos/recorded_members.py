@@ -46,7 +46,7 @@ class Members:
         with closing(SqlStore.in_folder(state)) as store:
             admissions = Admissions(store, authority)
             sha256 = authority.enrolment_sha256
-            GatewayInvitation(state, admissions, lambda: HERE, lambda: sha256, time.time).look()
+            GatewayInvitation(state / GATEWAY_FILE, admissions, lambda: HERE, lambda: sha256, time.time).look()
             if self._paper is None:
                 invitation, secret = admissions.invite(Role.CLIENT, "north", replaces=True)
                 self._paper = (invitation.invitation_id, secret)
