@@ -483,9 +483,17 @@ class Container:
 
     def run(self, given: str = "", timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run to its own end, as `docker run --rm --interactive` does; it reads what is given."""
-        return subprocess.run(
-            self._command(), cwd="/", input=given, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        reading, writing = os.pipe()
+        try:
+            os.write(writing, given.encode())  # shorter than a pipe holds
+            # As runc does: the user inside may open /dev/stdin, which on Linux is a right of the pipe's owner.
+            os.fchown(reading, *ids(self._built.root, self._user))
+            os.close(writing)
+            return subprocess.run(
+                self._command(), cwd="/", stdin=reading, capture_output=True, text=True, timeout=timeout_s, check=False
+            )
+        finally:
+            os.close(reading)
 
     def _command(self) -> list[str]:
         root, image = self._built.root, self._built.image
