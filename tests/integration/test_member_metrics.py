@@ -45,7 +45,7 @@ def test_metrics_of_members_follow_what_happens(federation: Keyed) -> None:
     assert of_aggregator('certificate_life_seconds{client="",role="aggregator"}') == pytest.approx(30 * DAY_S, abs=2)
 
     # The gateway's own certificate, and a request that it refuses itself.
-    held = Credentials.load(federation.folder / "fedplcc-state" / "gateway" / IDENTITY_FILE)
+    held = Credentials.load(federation.folder / "gateway" / IDENTITY_FILE)
     with pytest.raises(urllib.error.HTTPError, match="401"):
         scraped(federation.gateway_url)
     found = scraped(federation.gateway_url, metrics_key)
