@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr
 
 from docs.site.configuration import SERVICES, kind_of, page
 from shared.config.run import RunConfig
+from shared.config.settings import is_hidden
 from shared.methods import METHODS
 
 ROWS = [
@@ -24,10 +25,11 @@ def row(key: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", SERVICES)
 def test_every_setting_is_there_with_its_flag_and_its_variable(kind: type[Any]) -> None:
-    for name in kind.model_fields:
-        assert any(
+    for name, field in kind.model_fields.items():
+        is_there = any(
             cells[0] == f"`{name}`<br>`--{name.replace('_', '-')}`<br>`FEDPLCC_{name.upper()}`" for cells in ROWS
-        ), name
+        )
+        assert is_there is not is_hidden(field), name
 
 
 def test_every_key_of_a_run_is_there_and_has_a_meaning() -> None:
