@@ -13,8 +13,7 @@ from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 
 EXAMPLES = examples(
     "fedplcc join",
-    "fedplcc join --code-file invitation.txt",
-    "fedplcc join --state-dir north",
+    "fedplcc join --code-file invitation.txt --state-dir north",
     "fedplcc join --renew --state-dir /var/lib/prometheus/fedplcc",
 )
 MAX_CODE = 4096

@@ -115,7 +115,7 @@ def test_no_word_of_the_help_is_lost_and_no_line_is_too_long(path: tuple[str, ..
     command = COMMANDS[path]
     texts = [command.help or "", *examples_of(command.epilog or "")]
     for param in command.params:
-        texts.append(getattr(param, "help", None) or "")
+        texts.append("" if getattr(param, "hidden", False) else getattr(param, "help", None) or "")
     text = " ".join(texts)
     # A long word may be broken, so it is looked for in what is left without spaces.
     packed = re.sub(r"[\s│]", "", result.stdout)
