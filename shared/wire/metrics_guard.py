@@ -15,7 +15,7 @@ from shared.identity.names import Role
 from shared.identity.principals import Principal
 from shared.process.log import get_logger
 
-log = get_logger("metrics")
+log = get_logger("shared.wire.metrics_guard")
 
 
 def _not_revoked(_serial: str) -> bool:
