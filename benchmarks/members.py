@@ -19,7 +19,7 @@ from shared.identity.credentials import Credentials
 from shared.identity.names import Role
 from shared.wire.channels import CHANNEL_OPTIONS, open_channel
 from shared.wire.tls import ClientTls, ServerTls
-from tests.support.identity.issued import OperatorTls, issued
+from tests.support.identity.issued import OperatorTls, channel_of, issued
 
 KEY_S = 86_400.0
 CALL_S = 60.0
@@ -87,7 +87,7 @@ class Served:
     def open_channel(self) -> grpc.Channel:
         """Return a channel of who steers runs: a gateway's, with a new key."""
         tls = self.members.tls("steering", Role.GATEWAY)
-        return open_channel(self.address, tls=None if tls is None else OperatorTls(tls.held, self._new_key()))
+        return channel_of(self.address, None if tls is None else OperatorTls(tls.held, self._new_key()))
 
     def new_headers(self) -> dict[str, str]:
         """Return headers of requests to a gateway: a new key."""

@@ -23,13 +23,13 @@ from shared.gen.fedplcc.v1.run_service_pb2 import (
 from shared.gen.fedplcc.v1.run_service_pb2_grpc import RunServiceStub
 from shared.gen.fedplcc.v1.types_pb2 import RUN_STATUS_COMPLETED as COMPLETED
 from shared.types import Task, TaskKind
-from shared.wire.channels import open_channel
 from tests.support import ROOT
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.postgres import PASSWORD, Server
+from tests.support.identity.issued import channel_of
 
 ROUNDS = 4
 RUN_S = 120.0
@@ -95,7 +95,7 @@ def test_a_run_whose_aggregator_and_database_server_die_ends_in_the_bytes_of_sql
     with (
         disturbed,
         NumpyTrainer(federation.address, bob, tls=federation.client_tls("bob")),
-        open_channel(federation.address, tls=federation.operator_tls) as channel,
+        channel_of(federation.address, federation.operator_tls) as channel,
     ):
         runs = RunServiceStub(channel)
         document = json.dumps(the_document())
@@ -130,7 +130,7 @@ def test_an_aggregator_whose_database_another_took_ends_and_says_so(
     # What a process on another host does that took the database while this one was cut off.
     postgres.execute("UPDATE writer SET token = 'another'", database_url.rpartition("/")[2])
     request = CreateRunRequest(request_id="x", config_json=json.dumps(the_document()))
-    with open_channel(federation.address, tls=operator) as channel:
+    with channel_of(federation.address, operator) as channel:
         runs = RunServiceStub(channel)
         with pytest.raises(grpc.RpcError) as refused:
             runs.CreateRun(request, timeout=30)

@@ -31,6 +31,7 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyTrainer
 from tests.support.federation.processes import Federation, Process, eventually
+from tests.support.identity.issued import channel_of
 
 NUMBERS = itertools.count()
 ANN, BOB = NumpyClient("ann"), NumpyClient("bob", counts=(2, 0, 1))
@@ -446,7 +447,7 @@ def test_reflection_is_served_in_plain_text_on_loopback_alone(running: Federatio
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
     request = reflection_pb2.ServerReflectionRequest(list_services="")
-    with open_channel(running.address, tls=running.operator_tls) as channel:
+    with channel_of(running.address, running.operator_tls) as channel:
         with pytest.raises(grpc.RpcError) as refused:
             list(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request])))
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED

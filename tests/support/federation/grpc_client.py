@@ -23,6 +23,7 @@ from shared.wire.channels import open_channel
 from shared.wire.statuses import translated
 from shared.wire.tls import ClientTls
 from tests.support.federation.numpy_client import NumpyClient
+from tests.support.identity.issued import channel_of
 
 DEADLINE_S = 3000.0
 """Deadline of a call, longer than any test: an aggregator that has died answers at once, and a test has its own limit."""
@@ -166,7 +167,7 @@ class RunControl:
     """RunService as a script uses it."""
 
     def __init__(self, address: str, *, tls: ClientTls | None = None) -> None:
-        self.channel = open_channel(address, tls=tls)
+        self.channel = channel_of(address, tls)
         self.stub = run_grpc.RunServiceStub(self.channel)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -12,6 +13,7 @@ from shared.identity.certificates import key_to_pem, new_key
 from shared.identity.credentials import Credentials
 from shared.identity.names import Identity, Role
 from shared.wire.caller import KEY_METADATA
+from shared.wire.channels import open_channel
 from shared.wire.tls import ClientTls, HeldCertificate
 
 VALID_S = 86_400.0
@@ -37,16 +39,47 @@ class OperatorTls(ClientTls):
 
     def __init__(self, credentials: Callable[[], HeldCertificate], key: str) -> None:
         super().__init__(credentials)
-        self._key = key
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        shown = grpc.metadata_call_credentials(_Shown(self._key))
-        return grpc.composite_channel_credentials(super().credentials(), shown)
+        self.key = key
 
 
-class _Shown(grpc.AuthMetadataPlugin):
+def channel_of(address: str, tls: ClientTls | None) -> grpc.Channel:
+    """A channel whose calls show the key of an OperatorTls.
+
+    gRPC has call credentials for this. A process that closes such a channel can hang for ever: the close holds Python's lock
+    and waits for a thread of gRPC that wants it, to drop those credentials.
+    """
+    channel = open_channel(address, tls=tls)
+    return grpc.intercept_channel(channel, _ShowsKey(tls.key)) if isinstance(tls, OperatorTls) else channel
+
+
+class _Details(NamedTuple):
+    method: str
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+
+class _ShowsKey(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]  # generic in the stubs only
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]
+):
     def __init__(self, key: str) -> None:
         self._metadata = ((KEY_METADATA, key),)
 
-    def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:
-        callback(self._metadata, None)
+    def _call(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
+        given = client_call_details
+        metadata = (*(given.metadata or ()), *self._metadata)
+        shown = _Details(
+            given.method, given.timeout, metadata, given.credentials, given.wait_for_ready, given.compression
+        )
+        return continuation(shown, request)
+
+    def _streaming(self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any) -> Any:
+        return self._call(continuation, client_call_details, request_iterator)
+
+    intercept_unary_unary = intercept_unary_stream = _call
+    intercept_stream_unary = intercept_stream_stream = _streaming
