@@ -447,7 +447,7 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _prototypes_of_clean_images(self) -> Self:
-        of_training = isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch"
+        of_training = isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch"  # nosec B105
         if of_training and self.training.adversarial is not None:
             raise InvalidKey(
                 "training.adversarial",
