@@ -56,6 +56,7 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/python protos/generate.py --check
 	@$(BIN)/python -m aggregator.store.generate --check
 	@$(BIN)/python -m docs.site.configuration --check
+	@$(BIN)/python -m fedplcc.gateway_client.generate --check
 	@$(BIN)/python -m docs.site.citations
 	@$(BUILD_SITE) && echo "docs: clean"
 	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
@@ -72,6 +73,7 @@ proto: $(VENV)/.dev ## Generate shared/gen from protos/, the picture of the stor
 	@$(BIN)/python protos/generate.py
 	@$(BIN)/python -m aggregator.store.generate
 	@$(BIN)/python -m docs.site.configuration
+	@$(BIN)/python -m fedplcc.gateway_client.generate
 
 docs: $(VENV)/.dev ## Build the documents as a searchable site, strict: build/site/index.html
 	@$(BUILD_SITE) && echo "open $(SITE)/index.html"

@@ -42,6 +42,7 @@ from aggregator.store.blobs.reserve import make_room_to_start
 from aggregator.store.opening import open_store
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import AggregatorSettings
+from shared.config.variables import warn_of_unknown_variables
 from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
 from shared.gen.fedplcc.v1 import (
     admin_service_pb2,
@@ -55,6 +56,7 @@ from shared.gen.fedplcc.v1 import (
 )
 from shared.identity.names import Role
 from shared.identity.principals import ITSELF, current_principal
+from shared.methods import add_methods
 from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.certificate_metrics import CertificateSpan
@@ -128,10 +130,12 @@ class GarbageCollector:
 def run(settings: AggregatorSettings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. A second process on the same state directory is refused."""
     set_up(settings.log_level)
+    warn_of_unknown_variables()
     arm_from_environment()
     keep_freed_memory()
     try:
         require(open_files=SERVICE_FILES)
+        add_methods(settings.allow_method, needs_no_torch=True)
         with _locked(settings.state_dir):
             _make_room(settings.state_dir)
             return asyncio.run(_serve(settings))

@@ -9,5 +9,10 @@ EXTRAS = {
     "timm": ("timm",),
     "export": ("onnx", "onnxscript"),
     "ray": ("ray",),
+    "pandas": ("pandas",),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
+    "sweep": ("optuna",),
 }
 """Modules of each extra; `demo` installs all others."""

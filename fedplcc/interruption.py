@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ def end_if_interrupted() -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
+def interruptible(signals: Sequence[signal.Signals] = SIGNALS) -> Iterator[threading.Event]:
     """Yield an event that the first signal sets; a second signal has its usual effect. For the main thread.
 
     Raises:
@@ -53,7 +53,7 @@ def interruptible() -> Iterator[threading.Event]:
     """
     end_if_interrupted()
     is_interrupted = threading.Event()
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in signals}
 
     def interrupt(number: int, frame: object) -> None:
         is_interrupted.set()
@@ -63,12 +63,27 @@ def interruptible() -> Iterator[threading.Event]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    for number in SIGNALS:
+    for number in signals:
         signal.signal(number, interrupt)
     try:
         yield is_interrupted
     finally:
         restore()
+
+
+@contextmanager
+def interruptible_by_ctrl_c() -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C sets, within a program of somebody else's: SIGTERM stays its own, and a thread that is not
+    the main one gets no signal.
+
+    Raises:
+        Interrupted: Ctrl-C came before the block.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield threading.Event()
+        return
+    with interruptible((signal.SIGINT,)) as is_interrupted:
+        yield is_interrupted
 
 
 def run_interruptibly(work: Coroutine[Any, Any, Result]) -> Result:

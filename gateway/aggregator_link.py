@@ -11,14 +11,14 @@ from gateway.joining import join_by_file
 from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
 from shared.config.settings import GatewaySettings
-from shared.errors import AggregatorUnavailable, FedplccError, TlsFailed
+from shared.errors import AggregatorUnavailable, FedplccError
 from shared.identity.credentials import IDENTITY_FILE, Credentials
 from shared.process.certificate_metrics import CertificateSpan
 from shared.process.log import get_logger
 from shared.wire.channels import open_aio_channel
+from shared.wire.connection_trouble import LOOK_AGAIN_S, cause_of_failure
 from shared.wire.renewal import Renewal
 from shared.wire.tls import ClientTls
-from shared.wire.tls_trouble import LOOK_AGAIN_S, cause_of_failure, speaks_tls
 
 DRAIN_S = 3600.0
 """Longest time for which calls in progress go on over the connection of an older certificate."""
@@ -54,8 +54,8 @@ class AggregatorLink:
         self._draining: set[asyncio.Task[None]] = set()
         self._renewal: Renewal | None = None
         self._channel: grpc.aio.Channel | None = None
-        self._explaining: asyncio.Task[str | None] | None = None
-        self._cause: str | None = None
+        self._explaining: asyncio.Task[None] | None = None
+        self._cause: AggregatorUnavailable | None = None
         self._found_at = float("-inf")
         self._unknown_serial = ""
         self._following: asyncio.Task[None] | None = None
@@ -87,12 +87,13 @@ class AggregatorLink:
         return [] if self._renewal is None else [self._renewal.held.span]
 
     async def explained(self, error: AggregatorUnavailable) -> AggregatorUnavailable:
-        """Return TlsFailed with the cause, where TLS is why no aggregator answers; else the error itself."""
+        """Return an error that names the cause, where one is found; else the error itself."""
         if self._loop.time() >= self._found_at + LOOK_AGAIN_S:
             if self._explaining is None:
                 self._explaining = self._loop.create_task(self._look_for_cause())
             await asyncio.wait({self._explaining}, timeout=EXPLAIN_S)
-        return error if self._cause is None else TlsFailed(self._cause, part="aggregator")
+        cause = self._cause
+        return error if cause is None else type(cause)(cause.detail, part="aggregator")
 
     async def _report(self) -> None:
         """Tell the aggregator's audit what was refused here."""
@@ -114,23 +115,18 @@ class AggregatorLink:
             refused.put_back(taken)
             raise
 
-    async def _look_for_cause(self) -> str | None:
+    async def _look_for_cause(self) -> None:
+        settings, renewal = self._settings, self._renewal
+        held = None if renewal is None else renewal.held
         try:
-            cause = await asyncio.to_thread(self._cause_of_failure)
-            if cause is not None and cause != self._cause:
-                log.warning("tls_failed", detail=cause)
+            cause = await asyncio.to_thread(
+                cause_of_failure, settings.aggregator, held, http_proxy=settings.http_proxy or ""
+            )
+            if cause is not None and (self._cause is None or cause.detail != self._cause.detail):
+                log.warning("cannot_connect", reason=cause.reason, detail=cause.detail)
             self._cause, self._found_at = cause, self._loop.time()
-            return cause
         finally:
             self._explaining = None
-
-    def _cause_of_failure(self) -> str | None:
-        settings, renewal = self._settings, self._renewal
-        if renewal is not None:
-            return cause_of_failure(settings.aggregator, renewal.held, http_proxy=settings.http_proxy or "")
-        if speaks_tls(settings.aggregator):
-            return f"{settings.aggregator} speaks TLS, and this gateway was started with --insecure; start it without"
-        return None
 
     def _connect(self) -> None:
         """Use the certificate in the state directory, and renew it.

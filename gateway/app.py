@@ -28,7 +28,9 @@ from gateway.routes import audit, callers, clients, events, models, results, run
 from gateway.routes.dependencies import Services
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import GatewaySettings
+from shared.config.variables import warn_of_unknown_variables
 from shared.errors import InvalidConfig
+from shared.methods import add_methods
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
@@ -115,8 +117,10 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 def run(settings: GatewaySettings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     set_up(settings.log_level)
+    warn_of_unknown_variables()
     try:
         require(open_files=SERVICE_FILES)
+        add_methods(settings.allow_method, needs_no_torch=True)
         asyncio.run(serve(settings))
     except InvalidConfig as error:
         log.error("cannot_start", detail=error.detail)

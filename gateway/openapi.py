@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from gateway.http.examples import add_examples
 from gateway.http.key_guard import CONSOLE_HEADER, cookie_name, is_open
 from gateway.http.operations import SCHEMA, problem_response
 from gateway.http.problem import kind_of
@@ -16,6 +17,7 @@ from gateway.run_configuration import described, section_kinds
 from shared.config.run import RunConfig
 from shared.documents import EventPage, FieldProblem, Problem
 from shared.errors import KeyInvalid, ScopeMissing
+from shared.identity.api_keys import Scope
 from shared.version import VERSION
 
 TITLE = "fedplcc gateway"
@@ -34,6 +36,18 @@ TAGS = (
     {"name": "callers", "description": "Who calls, and sessions of the console."},
     {"name": "service", "description": "The gateway itself."},
 )
+
+
+SCOPE_OF: Mapping[str, Scope | None] = {
+    **dict.fromkeys(("get_model", "get_prototypes", "get_archive", "get_prototype_map"), Scope.RESULTS),
+    "list_audit": Scope.ADMIN,
+    "get_metrics": Scope.METRICS,
+    "get_caller": None,
+    "end_session": None,
+    "check_run_configuration": Scope.READ,
+}
+"""Scope that a key needs, by operation; None for any key. Of all others it is read for GET and run for changes. The
+aggregator decides; a test asks it about every operation."""
 
 
 def describe(app: FastAPI) -> Mapping[str, Any]:
@@ -56,6 +70,7 @@ def describe(app: FastAPI) -> Mapping[str, Any]:
         schemas.update(extra["$defs"] | {"RunConfiguration": run_configuration_schema(schemas)})
         if services.asks_keys:
             _add_security(document, services.federation)
+        add_examples(document)
         app.openapi_schema, app.state.described_for = document, described_for
     return app.openapi_schema
 
@@ -66,7 +81,7 @@ def _add_security(document: dict[str, Any], federation: str) -> None:
         "key": {
             "type": "http",
             "scheme": "bearer",
-            "description": "A key of `fedplcc key create`: fedpk_ID_SECRET_CRC.",
+            "description": "A key of `fedplcc key create`: fedpk_ID_SECRET_CRC. Operations name the scope that they need.",
         },
         "session": {
             "type": "apiKey",
@@ -78,8 +93,10 @@ def _add_security(document: dict[str, Any], federation: str) -> None:
     for path, operations in document["paths"].items():
         if is_open(path):
             continue
-        for operation in operations.values():
-            operation["security"] = [{"key": []}, {"session": []}]
+        for method, operation in operations.items():
+            scope = SCOPE_OF.get(operation["operationId"], Scope.READ if method == "get" else Scope.RUN)
+            scopes = [] if scope is None else [scope.value]
+            operation["security"] = [{"key": scopes}, {"session": scopes}]
             for error in (KeyInvalid, ScopeMissing):
                 kind = kind_of(error)
                 text = f"{kind.code}: {kind.description}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import grpc.aio
@@ -25,6 +25,7 @@ from shared.convert.events import event_from_proto
 from shared.convert.payloads import blob_from_proto
 from shared.convert.prototype_maps import prototype_map_from_proto
 from shared.convert.rounds import round_from_proto
+from shared.convert.run_lists import change_to_proto, list_from_proto, query_to_proto
 from shared.convert.runs import RunView, run_from_proto
 from shared.convert.uploads import initial_model_to_proto
 from shared.errors import (
@@ -42,6 +43,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.identity.audit_chain import AuditEntry
 from shared.prototype_map import RoundMap
+from shared.run_lists import LabelChange, RunList, RunQuery, RunSummary
 from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
 from shared.wire.call_logs import OutgoingCalls
 from shared.wire.statuses import translated
@@ -55,6 +57,8 @@ ROUNDS_PER_CALL = 100
 """Most rounds of one call; the aggregator sends fewer where the metrics and timings of many clients are large."""
 STORE_S, STORE_BYTES_PER_S = 60.0, 20e6
 """Time in which the aggregator checks an uploaded model: a constant part, and a rate for its bytes."""
+DELETE_S = 300.0
+"""Deadline of a deletion: thousands of files are removed, after those of the deletions before it."""
 UPLOAD_BYTES = 128 << 10
 """Largest piece of a model in one message."""
 SERVICE = "fedplcc.v1.RunService"
@@ -138,16 +142,17 @@ class RunServiceClient:
         """Return a run with its manifest."""
         return await self._run(self._runs.GetRun, pb2.GetRunRequest(run_id=run_id))
 
-    async def list_runs(self, *, page_size: int, page_token: str = "") -> tuple[list[RunView], str]:
-        """Return at most `page_size` runs without manifests, newest first, and the next page's token."""
-        found: list[RunView] = []
+    async def list_runs(self, query: RunQuery, *, page_token: str = "") -> tuple[RunList, str]:
+        """Return at most `query.limit` runs that match a query, the counts, and the next page's token."""
+        found: list[RunSummary] = []
         while True:
-            request = pb2.ListRunsRequest(page_size=page_size - len(found), page_token=page_token)
+            request = query_to_proto(replace(query, limit=query.limit - len(found)), page_token=page_token)
             response = await self._call(self._runs.ListRuns, request)
-            found += [_decoded(run_from_proto, run) for run in response.runs]
+            page = _decoded(list_from_proto, response)
+            found += page.runs
             page_token = response.next_page_token
-            if not page_token or len(found) == page_size:
-                return found, page_token
+            if not page_token or len(found) == query.limit:
+                return replace(page, runs=found), page_token
 
     async def list_rounds(self, run_id: str, *, after: int = -1, limit: int) -> list[Round]:
         """Return at most `limit` rounds after one, in order."""
@@ -192,6 +197,11 @@ class RunServiceClient:
         request = pb2.StopRunRequest(run_id=run_id, reason=reason, request_id=request_id)
         return await self._run(self._runs.StopRun, request)
 
+    async def extend_run(self, run_id: str, *, rounds: int, request_id: str) -> RunView:
+        """Let a completed run go on to more rounds."""
+        request = pb2.ExtendRunRequest(run_id=run_id, rounds=rounds, request_id=request_id)
+        return await self._run(self._runs.ExtendRun, request)
+
     async def quarantine_client(self, run_id: str, client_id: str, *, reason: str, request_id: str) -> RunView:
         """Quarantine a client in a run."""
         request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
@@ -201,6 +211,20 @@ class RunServiceClient:
         """End a client's quarantine in a run."""
         request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
         return await self._run(self._runs.ReleaseClient, request)
+
+    async def update_run(self, run_id: str, change: LabelChange, *, request_id: str) -> RunView:
+        """Change what people note about a run."""
+        return await self._run(self._runs.UpdateRun, change_to_proto(run_id, change, request_id))
+
+    async def delete_run(self, run_id: str) -> int:
+        """Delete a run that has ended; return the bytes that became free."""
+        request = pb2.DeleteRunRequest(run_id=run_id)
+        return int((await self._call(self._runs.DeleteRun, request, timeout_s=DELETE_S)).freed_bytes)
+
+    async def forget_client(self, client_id: str) -> Client:
+        """Forget a client that takes part in no open run; return it as it was."""
+        answer = await self._call(self._runs.ForgetClient, pb2.ForgetClientRequest(client_id=client_id))
+        return _decoded(client_from_proto, answer.client)
 
     async def list_events(self, query: EventQuery) -> list[Event]:
         """Return the events that match a query."""
@@ -228,10 +252,16 @@ class RunServiceClient:
         finally:
             call.cancel()
 
-    async def list_clients(self) -> Sequence[Client]:
-        """Return every client that ever joined, by id."""
-        pages = self._pages(self._runs.ListClients, pb2.ListClientsRequest())
-        return [_decoded(client_from_proto, client) async for page in pages for client in page.clients]
+    async def list_clients(self, *, after: str = "", limit: int) -> Sequence[Client]:
+        """Return at most `limit` clients that ever joined, by id, after one."""
+        found: list[Client] = []
+        while True:
+            request = pb2.ListClientsRequest(page_size=limit - len(found), page_token=after)
+            response = await self._call(self._runs.ListClients, request)
+            found += [_decoded(client_from_proto, client) for client in response.clients]
+            after = response.next_page_token
+            if not after or len(found) == limit:
+                return found
 
     async def list_audit(self, *, after: int, limit: int) -> Sequence[AuditEntry]:
         """Return the audit's entries after a number, in order."""

@@ -24,7 +24,9 @@
     |   `-- NotInCohort                the member is not in this round's cohort
     |       `-- ClientQuarantined          the member is excluded from the run
     |-- NotFound
-    |   |-- RunNotFound  RoundNotFound  BlobNotFound  ClientNotFound  NoPrototypes
+    |   |-- RunNotFound
+    |   |   `-- RunDeleted                 there was such a run
+    |   |-- RoundNotFound  BlobNotFound  ClientNotFound  NoPrototypes
     |-- AlreadyExists
     |   |-- InvitationUsed             another key was certified with this invitation
     |   |-- ClientIdTaken              another instance acts for this client
@@ -43,6 +45,8 @@
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
     |   |-- UploadSuperseded           another stream of the same upload has taken over
     |   |-- UpdateLost                 an update that is asked for again is no longer there
+    |   |-- RunIsOpen                  the run has not ended
+    |   |-- ClientInOpenRun            the client takes part in a run that has not ended
     |   `-- InvalidTransition          the run's status does not allow this
     |-- ResourceExhausted
     |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  TooManyCalls  TooManyRequests  Overloaded
@@ -272,6 +276,12 @@ class RunNotFound(NotFound):
     reason = "RUN_NOT_FOUND"
 
 
+class RunDeleted(RunNotFound):
+    """The run was deleted. A list of deleted runs has its line."""
+
+    reason = "RUN_DELETED"
+
+
 class RoundNotFound(NotFound):
     """The run has no such committed round."""
 
@@ -404,6 +414,18 @@ class UpdateLost(FailedPrecondition):
     """The aggregator asks for an update again that the client no longer has and cannot make again."""
 
     reason = "UPDATE_LOST"
+
+
+class RunIsOpen(FailedPrecondition):
+    """The run has not ended: it can be neither archived nor deleted. Stop it first."""
+
+    reason = "RUN_IS_OPEN"
+
+
+class ClientInOpenRun(FailedPrecondition):
+    """The client takes part in a run that has not ended. `metadata["run_id"]` names one."""
+
+    reason = "CLIENT_IN_OPEN_RUN"
 
 
 class InvalidTransition(FailedPrecondition):

@@ -166,6 +166,15 @@ class StoreFails:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedEarly:
+    """A run completed before its last round, because it got no better on validation images."""
+
+    best_round: int
+    patience: int
+    """Rounds without a better one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stated:
     """A sentence that a person or an error gave, or that came from another process."""
 
@@ -183,6 +192,7 @@ Reason: TypeAlias = (
     | BlobDamaged
     | RowDamaged
     | StoreFails
+    | StoppedEarly
     | Stated
 )
 """Reason why a run waits, was stopped or failed."""
@@ -203,6 +213,11 @@ def sentence_of(reason: Reason | None) -> str:
             return "no client is left: every one of the roster is quarantined"
         case AggregationFailed():
             return f"round {reason.round_number} cannot be aggregated: {reason.detail}"
+        case StoppedEarly():
+            rounds = f"{reason.patience} round{'' if reason.patience == 1 else 's'}"
+            return (
+                f"stopped early: no better accuracy on validation images than round {reason.best_round}'s in {rounds}"
+            )
         case Parked():
             return _parked(reason)
         case UpdateDamaged():

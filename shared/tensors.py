@@ -13,7 +13,7 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -202,6 +202,27 @@ def read_blocks(file: BinaryIO, entry: TensorEntry, block_elements: int) -> Iter
         if len(data) != count * dtype.itemsize:
             raise _malformed("offsets", f"the blob ends within tensor {entry.name!r}")
         yield np.frombuffer(data, dtype)
+
+
+def laid_out(schema: Schema) -> TensorTable:
+    """Return the table of a file that holds tensors of these names, dtypes and shapes one after the other, in this order."""
+    entries, position = [], 0
+    for name, (dtype, shape) in schema.items():
+        end = position + math.prod(shape) * DTYPES[dtype].itemsize
+        entries.append(TensorEntry(name=name, dtype=dtype, shape=shape, begin=position, end=end))
+        position = end
+    fields = {
+        entry.name: {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": [entry.begin, entry.end]}
+        for entry in entries
+    }
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    begin = _LENGTH_BYTES + len(text)
+    return TensorTable(
+        entries=tuple(replace(entry, begin=begin + entry.begin, end=begin + entry.end) for entry in entries),
+        header=len(text).to_bytes(_LENGTH_BYTES, "little") + text,
+        size_bytes=begin + position,
+    )
 
 
 def chunks(data: bytes, chunk_bytes: int, offset: int = 0) -> Iterator[tuple[int, bytes]]:

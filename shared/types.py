@@ -70,8 +70,16 @@ class ClientActivity(StrEnum):
 
 MODEL = "model"
 """Role of the tensor group that holds the whole model."""
+START = "start"
+"""Name of the model that the next round starts from, where that is not the round's result."""
 FEATURE_DIM = "feature_dim"
 """Integer list of round 0's update: the model's feature size D, one number."""
+PARAMETERS, HEAD, BATCH_NORM = "parameters", "head", "batch_norm"
+TENSOR_LISTS = (PARAMETERS, HEAD, BATCH_NORM)
+"""Integer lists of round 0's update: which tensors are trained, belong to the head, belong to BatchNorm layers.
+
+Each is ascending; a number is a tensor's place in the model's file, from 0. An update of an older trainer has none of them.
+"""
 CLASS_MEAN = "class_mean"
 """Kind of the prototypes that a client uploads: one mean per class, with sample counts."""
 LOCAL_CLUSTER = "local_cluster"
@@ -84,7 +92,9 @@ GLOBAL_MODEL = "global"
 """Name of the round's global model in a report."""
 LOCAL_MODEL = "local"
 """Name of the client's own model, of its last committed update, in a report."""
-TEST_SET = "test"
+LAST, BEST = -1, -2
+"""Choice of a round for its model and prototypes: the last committed one, the best one by validation."""
+TEST_SET, VALIDATION_SET = "test", "validation"
 """Name of a client's test set in a report."""
 
 
@@ -145,6 +155,11 @@ class PrototypeSet:
     def __len__(self) -> int:
         return len(self.class_ids)
 
+    @property
+    def num_groups(self) -> int:
+        """Number of different group ids."""
+        return len(np.unique(self.group_ids))
+
     @classmethod
     def empty(cls, dim: int = 0) -> PrototypeSet:
         """Return a set without rows, of feature size `dim`."""
@@ -185,6 +200,8 @@ class Client:
 
     client_id: str
     domain: str
+    display_name: str = ""
+    """Name for people in any letters; empty if it has none."""
     num_examples: int = 0
     class_counts: Mapping[str, int] = field(default_factory=dict)
     environment: Environment = Environment()
@@ -238,12 +255,18 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationCounts:
-    """Correct and total predictions per class of one evaluation set under one model: GLOBAL_MODEL or LOCAL_MODEL."""
+    """Correct and total predictions per class of one evaluation set under one model: GLOBAL_MODEL or LOCAL_MODEL.
+
+    Attributes:
+        confusion: Samples of each class by the class that the model predicted, `[M * M]`: a row for each true class, one
+            after the other. Empty unless the run asks for it. A sample without a predicted class is in no column.
+    """
 
     set_name: str
     model: str
     correct: tuple[int, ...]
     total: tuple[int, ...]
+    confusion: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +331,10 @@ class Round:
     """Clients of the cohort that the round does not wait for."""
     asked_again: Mapping[str, AskedAgain] = field(default_factory=dict)
     """Clients whose stored update was damaged, and which were asked for it again."""
+    start: BlobRef | None = None
+    """The model that the next round starts from, where that is not `model`."""
+    server_state: Mapping[str, BlobRef] = field(default_factory=dict)
+    """What the server keeps for the next round, by role; see shared/methods/slots.py."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:
@@ -367,11 +394,27 @@ class Run:
     """Quarantined clients: the reason of each, by client id."""
     rejections: Mapping[str, Rejections] = field(default_factory=dict)
     """Refused updates by client id, for clients that were in a cohort."""
+    start: BlobRef | None = None
+    """The model that the open round starts from, where that is not `model`; of the last committed round, as is the next."""
+    server_state: Mapping[str, BlobRef] = field(default_factory=dict)
+    """What the server keeps from round to round, by role."""
+    admitted_examples: Mapping[str, int] = field(default_factory=dict)
+    """Training samples of each client as it said when it was admitted, for methods whose tasks depend on them."""
 
     @property
     def round_number(self) -> int:
         """Number of the latest round that opened; -1 before round 0."""
         return -1 if self.current_round is None else self.current_round.number
+
+
+def state_blobs(record: Run | Round) -> tuple[BlobRef, ...]:
+    """Return what only the next round needs of a round's results: the model to start from and the server state."""
+    return (*(() if record.start is None else (record.start,)), *record.server_state.values())
+
+
+def result_blobs(record: Run | Round) -> tuple[BlobRef, ...]:
+    """Return every blob of a round's results: model, prototypes, and what the next round needs."""
+    return (*(blob for blob in (record.model, record.prototypes) if blob is not None), *state_blobs(record))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ from types import FrameType
 
 from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from shared.config.settings import TrainerSettings, limit_threads
+from shared.config.variables import warn_of_unknown_variables
 from shared.errors import FedplccError, StoreUnavailable
 from shared.identity.credentials import IDENTITY_FILE
+from shared.methods import add_methods
 from shared.process.allocator import keep_freed_memory
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import bind, get_logger, set_up
@@ -45,12 +47,14 @@ def run(settings: TrainerSettings) -> int:
     ends it at once.
     """
     set_up(settings.log_level)
+    warn_of_unknown_variables()
     arm_from_environment()
     keep_freed_memory()
     limit_threads(settings.threads)
     signals = _Signals()
     try:
         require(open_files=TRAINER_FILES, is_service=False)
+        add_methods(settings.allow_method)
         with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):
             _serve(settings, token, signals)
     except StoreUnavailable as error:
@@ -82,8 +86,10 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         settings.client,
         settings.domain,
         settings.data,
+        display_name=settings.display_name,
         device=settings.device,
         samples_per_class=settings.samples_per_class,
+        validation_per_class=settings.validation_per_class,
         consent=Consent.of_owner(settings),
     )
     states = ClientStates(

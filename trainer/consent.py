@@ -7,12 +7,13 @@ consents to that configuration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.config.run import TIMM, ModelSection, TimmOptions
+from shared.config.run import TIMM, ModelSection, RunConfig, TimmOptions
 from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
+from shared.methods import BUILTIN
 
 if TYPE_CHECKING:
     from shared.config.settings import TrainerSettings
@@ -23,14 +24,17 @@ class Consent:
     """The names that a run's document may use at this site.
 
     Attributes:
-        code: Factories of models, as `package.module:factory`; a name is allowed if it is equal to one of them.
+        code: Factories of models and of augmentations, as `package.module:factory`; a name is allowed if it is equal to
+            one of them.
         files: Files, and folders whose whole content is allowed; absolute, without symbolic links.
         downloads: Models as `timm:NAME` whose trained weights may be downloaded; compared as `code`.
+        methods: Methods of other packages, which a process has imported before it sees a document.
     """
 
     code: frozenset[str] = frozenset()
     files: frozenset[Path] = frozenset()
     downloads: frozenset[str] = frozenset()
+    methods: frozenset[str] = frozenset()
 
     @classmethod
     def of_owner(cls, settings: TrainerSettings) -> Consent:
@@ -39,6 +43,17 @@ class Consent:
             code=frozenset(settings.allow_code),
             files=frozenset(path.expanduser().resolve() for path in settings.allow_file),
             downloads=frozenset(settings.allow_download),
+            methods=frozenset(settings.allow_method),
+        )
+
+    @classmethod
+    def to_run(cls, config: RunConfig) -> Consent:
+        """Return consent to all that a run names, for a person who runs their own configuration."""
+        of_model = cls.to(config.model)
+        return replace(
+            of_model,
+            code=of_model.code | frozenset(config.training.augmentation_code),
+            methods=frozenset(() if config.run.method in BUILTIN else {config.run.method}),
         )
 
     @classmethod
@@ -60,7 +75,13 @@ class Consent:
             *(f"--allow-code={name}" for name in sorted(self.code)),
             *(f"--allow-file={path}" for path in sorted(self.files)),
             *(f"--allow-download={name}" for name in sorted(self.downloads)),
+            *self.method_flags,
         )
+
+    @property
+    def method_flags(self) -> tuple[str, ...]:
+        """Flags that make the methods known to any service."""
+        return tuple(f"--allow-method={name}" for name in sorted(self.methods))
 
     def check_code(self, spec: str) -> None:
         """Refuse code that is not listed.
@@ -70,8 +91,8 @@ class Consent:
         """
         if spec not in self.code:
             raise CodeNotAllowed(
-                f"the run's model {spec!r} is code that the owner of this site has not allowed; nothing of it was imported. "
-                f"Who trusts it starts this trainer with --allow-code {spec}"
+                f"the run names {spec!r}, code that the owner of this site has not allowed; nothing of it was imported. Who "
+                f"trusts it starts this trainer with --allow-code {spec}"
             )
 
     def check_weights(self, name: str, options: TimmOptions) -> None:

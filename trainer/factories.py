@@ -1,14 +1,12 @@
-"""Import of `package.module:factory`: models and data sets that a site brings along."""
+"""Import of `package.module:factory`: models, data sets and augmentations that a site brings along."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from shared.errors import FedplccError
+from shared.importing import import_module
 
 
 def import_factory(spec: str, error: type[FedplccError]) -> Callable[..., Any]:
@@ -18,21 +16,13 @@ def import_factory(spec: str, error: type[FedplccError]) -> Callable[..., Any]:
 
     Args:
         spec: The module's dotted name, a colon, and the name in it.
-        error: Class of the error: InvalidModel or InvalidData.
+        error: Class of the error: InvalidModel, InvalidData or InvalidConfig.
 
     Raises:
         FedplccError: Of the class `error`: the module cannot be imported, or holds no such callable.
     """
     module_name, _, name = spec.partition(":")
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        module = importlib.import_module(module_name)
-    # Imported code may raise anything, and may be a script that calls sys.exit().
-    except (Exception, SystemExit) as cause:
-        raise error(f"cannot import {module_name!r} of {spec!r}: {type(cause).__name__}: {cause}") from cause
-    factory = getattr(module, name, None)
+    factory = getattr(import_module(module_name, spec, error), name, None)
     if not callable(factory):
         raise error(f"{module_name!r} has no callable {name!r}; write package.module:factory")
     found: Callable[..., Any] = factory

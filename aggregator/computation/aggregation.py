@@ -1,4 +1,4 @@
-"""Aggregation of a round: the fold of the models and the clusters of the prototypes.
+"""Aggregation of a round: the fold of the models, with the server's slots and arrays, and the clusters of the prototypes.
 
 Where clients keep their models (FedProto as published) nothing is folded: the global model stays that of round 0.
 
@@ -9,28 +9,54 @@ docs/algorithms.md, rule 1.9); their models do not.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from aggregator.computation.fold import WeightedModel, fold_models
+from aggregator.computation.server_step import StepInputs, stepped, with_head
+from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.methods.base import fold_weights, per_class_counts
+from aggregator.store.blobs.blob_store import BlobStore, BlobWriter
+from shared.errors import Code, FedplccError
+from shared.methods.base import Method, fold_weights, per_class_counts
 from shared.methods.prototypes import PrototypeConfig
+from shared.methods.slots import ServerView
 from shared.tensors import TensorTable, prototypes_from_bytes, prototypes_to_bytes
-from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, PrototypeCounts, PrototypeSet, Run, Update
+from shared.types import (
+    FEATURE_DIM,
+    GLOBAL_CLUSTER,
+    HEAD,
+    MODEL,
+    PARAMETERS,
+    START,
+    BlobRef,
+    PrototypeCounts,
+    PrototypeSet,
+    Run,
+    Update,
+)
+
+Blocks = TypeVar("Blocks")
+
+
+class TensorListMissing(FedplccError):
+    """Round 0 of the run lacks a list of tensors that its method needs."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "TENSOR_LIST_MISSING"
 
 
 class AggregationObserver(Protocol):
     """Observer of a round's aggregation."""
 
-    def blocks(self, blocks: Iterator[memoryview]) -> Iterator[memoryview]:
-        """Yield the blocks of the folded model unchanged."""
+    def blocks(self, blocks: Iterator[Blocks]) -> Iterator[Blocks]:
+        """Yield the blocks of the folded model, and of what is folded with it, unchanged."""
 
     def folded(self) -> None:
         """Note that the new model is on the disk."""
@@ -46,6 +72,8 @@ class Aggregated:
     model: BlobRef
     prototypes: BlobRef
     prototype_counts: PrototypeCounts
+    start: BlobRef | None = None
+    server_state: Mapping[str, BlobRef] = field(default_factory=dict)
 
 
 def proto_staleness(run: Run) -> int:
@@ -71,44 +99,140 @@ def aggregate(
     block_elements: int,
     earlier: Mapping[str, Update] = MappingProxyType({}),
     observer: AggregationObserver | None = None,
+    int_lists: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Aggregated:
-    """Compute the next global model and prototypes of a run's open round, and store them as blobs.
+    """Compute the next global model, server state and prototypes of a run's open round, and store them as blobs.
 
-    The result depends only on the run's model, its updates, those of `earlier_updates` and its configuration: updates are
-    taken in client-id order.
+    The result depends only on the run's model, prototypes and server state, its updates, those of `earlier_updates`, its
+    eligible clients and its configuration: updates are taken in client-id order.
+
+    Args:
+        run: The run.
+        table: Layout of its model.
+        blobs: Where the inputs are, and the results go.
+        block_elements: Elements of a model that are read at a time.
+        earlier: Earlier updates whose prototypes are in the pool.
+        observer: Is told how it goes on.
+        int_lists: Those of round 0: the feature size, and places of tensors by what they are.
 
     Raises:
         PayloadCorrupt: A stored blob is missing or has changed.
+        TensorListMissing: The method needs places of tensors that round 0 did not say.
         StoreUnavailable: The disk cannot be written.
     """
     config = config_of(run)
     method, hyper = config.algorithm, config.method
     assert run.current_round is not None
     updates = [run.current_round.updates[client_id] for client_id in sorted(run.current_round.updates)]
-    model, start = run.model, _stored(blobs, run.model)
+    model, start = run.model, _stored(blobs, run.start or run.model)
     assert model is not None
+    made: dict[str, BlobRef] = {}
     if method.shares_model(hyper):
         weights = fold_weights([update.num_examples for update in updates], hyper)
         models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
         weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
-        blocks = fold_models(table, start, weighted, method, hyper, block_elements)
-        model = blobs.put(MODEL, blocks if observer is None else observer.blocks(blocks))
+        slots = method.server_slots(hyper)
+        if slots:
+            inputs = SlotInputs(
+                table=table,
+                parameters=_required(int_lists, PARAMETERS, method),
+                start=start,
+                slots={name: _stored(blobs, run.server_state[name]) for name in slots if name in run.server_state},
+                view=ServerView(round=run.current_round.number, num_eligible=len(machine.eligible(run))),
+            )
+            made = _written(blobs, fold_with_slots(inputs, weighted, method, hyper, block_elements), observer)
+            model = made.pop(MODEL)
+            if START in made:
+                made[START] = replace(made[START], role=MODEL)  # under which clients look for the model to start from
+        else:
+            blocks = fold_models(table, start, weighted, method, hyper, block_elements)
+            model = blobs.put(MODEL, blocks if observer is None else observer.blocks(blocks))
+    if method.server_step is not None:
+        made.update(_stepped(run, table, blobs, int_lists, model, block_elements))
+        model = made.pop(MODEL, model)
     if observer is not None:
         observer.folded()
     prototypes = PrototypeSet.empty()
-    if method.server_prototypes is not None and method.prototype_kind is not None:
+    if method.prototype_kind is not None:
         pool = {**earlier, **run.current_round.updates}
         pooled = [pool[client_id].payload.prototype_set(method.prototype_kind) for client_id in sorted(pool)]
         paths = [_stored(blobs, blob) for blob in pooled]
         sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
-        prototypes = method.server_prototypes(sets, len(config.data.classes), hyper)
+        prototypes = method.global_prototypes(sets, _previous(run, method, blobs), len(config.data.classes), hyper)
     if observer is not None:
         observer.clustered()
     return Aggregated(
         model=model,
         prototypes=blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(prototypes)]),
         prototype_counts=count_prototypes(prototypes, len(config.data.classes)),
+        start=made.pop(START, None),
+        server_state=made,
     )
+
+
+def _previous(run: Run, method: Method, blobs: BlobStore) -> PrototypeSet:
+    """Return the global prototypes of the round before, where the method uses them; else the empty set."""
+    if method.carry_prototypes is None or run.prototypes is None:
+        return PrototypeSet.empty()
+    return prototypes_from_bytes(_stored(blobs, run.prototypes).read_bytes())
+
+
+def _stepped(
+    run: Run,
+    table: TensorTable,
+    blobs: BlobStore,
+    int_lists: Mapping[str, Sequence[int]],
+    folded: BlobRef,
+    block_elements: int,
+) -> dict[str, BlobRef]:
+    """Make the server arrays, by group, and where the head changes the round's model; the folded one is the next start."""
+    config, current = config_of(run), run.current_round
+    method, dim = config.algorithm, int_lists[FEATURE_DIM][0]
+    assert current is not None
+    names = sorted(method.uploads(config.method, len(config.data.classes), dim))
+    kept = method.server_arrays(config.method, len(config.data.classes), dim)
+    inputs = StepInputs(
+        round=current.number,
+        feature_dim=dim,
+        table=table,
+        head=_required(int_lists, HEAD, method),
+        start=_stored(blobs, run.start or run.model),
+        folded=_stored(blobs, folded),
+        uploads=[
+            {name: _stored(blobs, current.updates[client_id].payload.tensor_group(name)) for name in names}
+            for client_id in sorted(current.updates)
+        ],
+        arrays={name: _stored(blobs, run.server_state[name]) for name in kept if name in run.server_state},
+    )
+    arrays, head = stepped(inputs, config)
+    made = {name: blobs.put(name, [data]) for name, data in arrays.items()}
+    if head is None:
+        return made
+    model = blobs.put(MODEL, with_head(inputs.folded, table, head, block_elements))
+    return {**made, MODEL: model, START: folded}
+
+
+def _required(int_lists: Mapping[str, Sequence[int]], name: str, method: Method) -> Sequence[int]:
+    if not int_lists.get(name):
+        raise TensorListMissing(
+            f"method {method.name} needs the list {name!r} of round 0, which an older trainer did not send: begin "
+            "another run"
+        )
+    return int_lists[name]
+
+
+def _written(
+    blobs: BlobStore, pieces: Iterator[Mapping[str, bytes | memoryview]], observer: AggregationObserver | None
+) -> dict[str, BlobRef]:
+    """Write several blobs at once, each by its name; return their references."""
+    with ExitStack() as open_blobs:
+        writers: dict[str, BlobWriter] = {}
+        for piece in pieces if observer is None else observer.blocks(pieces):
+            for name, data in piece.items():
+                if name not in writers:
+                    writers[name] = open_blobs.enter_context(blobs.writing(name))
+                writers[name].write(data)
+        return {name: writer.finish() for name, writer in writers.items()}
 
 
 def count_prototypes(prototypes: PrototypeSet, num_classes: int) -> PrototypeCounts:

@@ -8,16 +8,15 @@ only on the block size, not on the number of clients or the size of the model.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from shared.errors import PayloadCorrupt
-from shared.methods.base import Method, MethodConfig
+from shared.methods.base import Block, Method, MethodConfig
 from shared.tensors import DTYPES, TensorEntry, TensorTable
 
 BLOCK_ELEMENTS = 1 << 18
@@ -55,18 +54,17 @@ def fold_models(
     """
     yield memoryview(table.header)
     weights = [update.weight for update in updates]
-    for region in _regions(table):
-        for first in range(0, region.num_elements, block_elements):
-            count = min(block_elements, region.num_elements - first)
-            blocks = (_read(update.path, region, first, count) for update in updates)
-            block = method.fold(partial(_read, global_model, region, first, count), blocks, weights, config)
-            yield np.ascontiguousarray(block, DTYPES[region.dtype]).data.cast("B")
+    for region in regions(table.entries):
+        for first, count in cuts(region, block_elements):
+            blocks = (read_block(update.path, region, first, count) for update in updates)
+            block = method.fold(partial(read_block, global_model, region, first, count), blocks, weights, config)
+            yield as_bytes(block, region)
 
 
-def _regions(table: TensorTable) -> Iterator[TensorEntry]:
+def regions(entries: Iterable[TensorEntry]) -> Iterator[TensorEntry]:
     """Yield neighbouring tensors of equal dtype as one region; the elementwise fold ignores their borders."""
     region: TensorEntry | None = None
-    for entry in table.entries:
+    for entry in entries:
         if region is not None and region.dtype == entry.dtype:
             merged = region.num_elements + entry.num_elements
             region = replace(region, shape=(merged,), end=entry.end)
@@ -78,7 +76,23 @@ def _regions(table: TensorTable) -> Iterator[TensorEntry]:
         yield region
 
 
-def _read(path: Path, region: TensorEntry, first: int, count: int) -> np.ndarray[Any, np.dtype[Any]]:
+def cuts(region: TensorEntry, block_elements: int) -> Iterator[tuple[int, int]]:
+    """Yield the first element and the number of elements of each block of a region."""
+    for first in range(0, region.num_elements, block_elements):
+        yield first, min(block_elements, region.num_elements - first)
+
+
+def as_bytes(block: Block, region: TensorEntry) -> memoryview:
+    """Return a block's bytes as they stand in the file."""
+    return np.ascontiguousarray(block, DTYPES[region.dtype]).data.cast("B")
+
+
+def read_block(path: Path, region: TensorEntry, first: int, count: int) -> Block:
+    """Return elements of a region, read from a file.
+
+    Raises:
+        PayloadCorrupt: The file is missing, or shorter than its header says.
+    """
     dtype = DTYPES[region.dtype]
     block = np.empty(count, dtype)
     try:

@@ -15,7 +15,8 @@ from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 
-from shared.bounds import MAX_EXAMPLES, MAX_FEATURES, MAX_VALUE, is_bounded
+from aggregator.computation.upload_checks import check_uploads
+from shared.bounds import MAX_EXAMPLES, MAX_VALUE, is_bounded
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
@@ -30,13 +31,13 @@ from shared.tensors import (
 )
 from shared.types import (
     CLASS_MEAN,
-    FEATURE_DIM,
     GLOBAL_MODEL,
     LOCAL_MODEL,
     MODEL,
     BlobRef,
     Client,
     Evaluation,
+    EvaluationCounts,
     PrototypeSet,
     Update,
 )
@@ -64,31 +65,6 @@ class Content(Protocol):
         """Return all of it."""
 
 
-def check_first_model(update: Update, contents: Mapping[BlobRef, Content], initial: Path | None = None) -> Update:
-    """Check round 0's update: a model and its feature size, nothing else.
-
-    Args:
-        update: The update.
-        contents: The content of each of its blobs.
-        initial: The initial model of the run's configuration, if any; the update must hold the same tensors.
-
-    Raises:
-        MalformedUpdate: check is roles, entries, bound, initial_model, or one of `check_model`.
-    """
-    dims = update.payload.int_lists.get(FEATURE_DIM, ())
-    _check_roles(update, [])
-    if len(dims) != 1 or dims[0] < 1 or update.num_examples:
-        raise _malformed("roles", "round 0 commits a model and its feature_dim, and nothing else")
-    if dims[0] > MAX_FEATURES:
-        raise _malformed("bound", f"feature_dim = {dims[0]}: at most {MAX_FEATURES}")
-    check_entries(update)
-    model = contents[update.payload.tensor_groups[0]]
-    table = check_model(model, None)
-    if initial is not None and model != initial:
-        _check_same_tensors(model, table, initial)
-    return update
-
-
 def check_update(
     update: Update,
     contents: Mapping[BlobRef, Content],
@@ -111,13 +87,14 @@ def check_update(
 
     Raises:
         MalformedUpdate: check is roles (also for a model in a run whose clients keep theirs, or a missing one in others),
-            size, or one of `check_counts`, `check_model` and `check_prototypes`.
+            size, or one of `check_counts`, `check_model`, `check_uploads` and `check_prototypes`.
         UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows.
     """
     method = config.algorithm
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
     shares_model = method.shares_model(config.method)
-    _check_roles(update, kinds, shares_model=shares_model)
+    uploads = sorted(method.uploads(config.method, len(config.data.classes), dim))
+    _check_roles(update, kinds, uploads, shares_model=shares_model)
     check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
     if shares_model:
         model = contents[update.payload.tensor_groups[0]]
@@ -125,6 +102,8 @@ def check_update(
         if config.admission.max_update_norm is not None:
             update = replace(update, norm=update_norm(model, start, table))
             check_norm(update.norm, config.admission.max_update_norm)
+    if uploads:
+        check_uploads(update, contents, config, dim)
     if not kinds:
         return update
     blob, max_bytes = update.payload.prototype_sets[0], max_prototype_bytes(config, dim)
@@ -183,22 +162,6 @@ def _expected_header(file: BinaryIO, expected: TensorTable | None) -> TensorTabl
         return None
     file.seek(0)
     return expected if file.read(len(expected.header)) == expected.header else None
-
-
-def _check_same_tensors(model: Content, table: TensorTable, initial: Path) -> None:
-    """Check that two blobs hold bitwise equal tensors, in any order."""
-    with model.open("rb") as file, initial.open("rb") as other:
-        known = read_header(other)
-        check_schema(table.schema, known.schema)
-        others = {entry.name: entry for entry in known.entries}
-        for entry in table.entries:
-            pairs = zip(
-                read_blocks(file, entry, BLOCK_ELEMENTS),
-                read_blocks(other, others[entry.name], BLOCK_ELEMENTS),
-                strict=True,
-            )
-            if any(block.tobytes() != known_block.tobytes() for block, known_block in pairs):
-                raise _malformed("initial_model", f"tensor {entry.name!r} is not the initial model's")
 
 
 def update_norm(model: Content, start: Path, table: TensorTable) -> float:
@@ -388,7 +351,27 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has more correct than total predictions")
         if sum(counts.total) > MAX_EXAMPLES:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has more than {MAX_EXAMPLES} predictions")
+        _check_confusion(counts, config)
     _check_local_counts(evaluation, config)
+
+
+def _check_confusion(counts: EvaluationCounts, config: RunConfig) -> None:
+    """Check a confusion matrix against the counts beside it; a report may have none."""
+    cells, num_classes = counts.confusion, len(counts.total)
+    if not cells:
+        return
+    name = f"evaluation set {counts.set_name!r}"
+    if not config.evaluation.confusion:
+        raise _malformed("counts", f"{name} has a confusion matrix, and the run asks for none")
+    if len(cells) != num_classes**2:
+        raise _malformed("counts", f"the confusion matrix of {name} has {len(cells)} cells, not {num_classes**2}")
+    if min(cells) < 0:
+        raise _malformed("counts", f"the confusion matrix of {name} has a negative count")
+    if cells[:: num_classes + 1] != counts.correct:
+        raise _malformed("counts", f"the confusion matrix of {name} has another diagonal than its correct predictions")
+    rows = (cells[start : start + num_classes] for start in range(0, len(cells), num_classes))
+    if any(sum(row) > total for row, total in zip(rows, counts.total, strict=True)):
+        raise _malformed("counts", f"the confusion matrix of {name} has more samples of a class than there are")
 
 
 def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
@@ -408,11 +391,15 @@ def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
             )
 
 
-def _check_roles(update: Update, kinds: list[str], *, shares_model: bool = True) -> None:
-    if not shares_model and update.payload.tensor_groups:
+def _check_roles(update: Update, kinds: list[str], uploads: list[str], *, shares_model: bool = True) -> None:
+    groups = [blob.role for blob in update.payload.tensor_groups]
+    if not shares_model and not uploads and groups:
         raise _malformed("roles", "an update has no tensor group in this run: its clients keep their models")
-    if shares_model and [blob.role for blob in update.payload.tensor_groups] != [MODEL]:
+    if shares_model and not uploads and groups != [MODEL]:
         raise _malformed("roles", "an update has exactly one tensor group, the model")
+    expected = [*([MODEL] if shares_model else []), *uploads]
+    if groups != expected:
+        raise _malformed("roles", f"an update has the tensor groups {expected} in this run, in this order")
     if [blob.role for blob in update.payload.prototype_sets] != kinds:
         raise _malformed("roles", f"this update needs the prototype sets {kinds}")
 

@@ -6,6 +6,7 @@ from aggregator.rounds.configuration import config_of
 from shared.config.run import RunConfig
 from shared.errors import BlobTooLarge, MalformedUpdate
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS
+from shared.methods.server_arrays import most_bytes
 from shared.types import CLASS_MEAN, MODEL, BlobRef, Run
 
 SLACK_BYTES = 1 << 16
@@ -31,6 +32,9 @@ def payload_limits(run: Run, number: int, *, feature_dim: int, max_blob_bytes: i
         limits[MODEL] = run.model.size_bytes + SLACK_BYTES  # every round's model has the layout of round 0's
     if config.algorithm.prototype_kind is not None:
         limits[config.algorithm.prototype_kind] = _most_rows(config) * (4 * feature_dim + ROW_BYTES) + SLACK_BYTES
+    num_classes = len(config.data.classes)
+    for name, schema in config.algorithm.uploads(config.method, num_classes, feature_dim).items():
+        limits[name] = most_bytes({name: schema}, num_classes) + SLACK_BYTES
     return {role: min(limit, max_blob_bytes) for role, limit in limits.items()}
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from aggregator.rounds.settling import concerns
 from aggregator.rounds.tasks import task_in
 from aggregator.store.base import ControlRequest, Transaction
-from shared.types import BlobRef, Client, Evaluation, Event, Round, Run, Update
+from shared.types import BlobRef, Client, Evaluation, Event, Round, Run, Update, result_blobs
 
 Write = Callable[[Transaction], None]
 
@@ -132,7 +132,7 @@ class Changes:
         self.writes.append(
             lambda transaction: transaction.add_run(run, request_id=request_id, request_hash=request_hash)
         )
-        self.writes += [_adding(blob) for blob in (run.model, run.prototypes) if blob is not None]
+        self.writes += [_adding(blob) for blob in result_blobs(run)]
         self.events.append(created)
         self.runs[run.run_id] = run
         return self.step(run, run)
@@ -193,9 +193,8 @@ class Changes:
 
 
 def _results(run: Run) -> list[BlobRef]:
-    """Model and prototypes of the latest round, where it has them."""
-    current = run.current_round
-    return [] if current is None else [blob for blob in (current.model, current.prototypes) if blob is not None]
+    """Results of the latest round, where it has them."""
+    return [] if run.current_round is None else list(result_blobs(run.current_round))
 
 
 def _adding(blob: BlobRef) -> Write:

@@ -3,7 +3,8 @@
 Commits of rounds and ends of runs name the blobs that they free (kept_blobs.py); these wait in a queue for small batches.
 At the start, and hourly, a scan walks over all files, a part at a time, and finds what a crash left. Between two steps the
 collection rests, so that it takes at most `SHARE` of a processor, unless more than `HURRY` blobs wait. If more than
-`MOST_WAITING` wait, each round removes some before it is aggregated: the queue is bounded whatever the rate of rounds.
+`MOST_WAITING` wait, each round removes some before it is aggregated: the queue is bounded whatever the rate of rounds. The
+deletion of a run removes its blobs at once, in its caller's thread, so that the answer can say what became free.
 
 A batch removes rows before files, so that a crash leaves only files without a row, which the next scan finds. It spares
 blobs that are being stored or read (store/blobs/holds.py).
@@ -26,12 +27,17 @@ from aggregator.metrics import AggregatorMetrics
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
-from shared.errors import StoreUnavailable
+from shared.errors import RunDeleted, StoreUnavailable
 from shared.process.log import get_logger
+from shared.types import Run
 
 log = get_logger(__name__)
 
 DAY_S = 86_400.0
+ROWS = 1000
+"""Rows of a deleted run that one transaction removes."""
+MOST_READING_S = 10.0
+"""Time for which a deletion just after a start waits until it is known what all runs keep."""
 BATCH = 32
 """Most blobs removed in one transaction; a commit may have to wait for it."""
 CATCH_UP = 4
@@ -72,7 +78,10 @@ class GarbageCollection:
         self._turn = threading.Lock()
         self._kept = KeptBlobs(store, keep)
         self._knows_all = False
+        self._reading: Iterator[None] | None = None
         self._unfollowed: set[str] = set()
+        self._deleted: dict[str, Run] = {}
+        """Runs that were deleted, and whose names are still to be forgotten."""
         self._needed: Set[str] = frozenset()
         """What open rounds need, as of the present step."""
         self._waiting: dict[str, int] = {}
@@ -114,6 +123,73 @@ class GarbageCollection:
         self._scans_at = -math.inf
         return self._working(should_stop, math.inf)
 
+    def delete(self, run: Run, mark: Callable[[], None]) -> int:
+        """Mark an ended run as deleted, and remove its rows and the blobs that nobody else keeps or holds.
+
+        Where the removal fails, later steps do it.
+
+        Args:
+            run: The run.
+            mark: Writes durably that it was deleted.
+
+        Returns:
+            The bytes that this has made free on the disk.
+
+        Raises:
+            StoreUnavailable: The database or the disk is unavailable.
+        """
+        with self._turn:
+            mark()
+            try:
+                with self._blobs.holds.collecting():
+                    freed_bytes = self._remove_blobs_of(run)
+            finally:
+                self._show()
+            self._clear_rows(run.run_id)
+        return freed_bytes
+
+    def _remove_blobs_of(self, run: Run) -> int:
+        begin, freed_bytes = self._clock(), 0
+        for _ in range(
+            2
+        ):  # what a run kept that went on after an end is not known: once all others were read anew it is
+            self._deleted[run.run_id] = run
+            for _read in self._reading_all():
+                if self._clock() - begin > MOST_READING_S:
+                    break  # what it kept goes when it is known what all others keep
+            needed, mine = self._follow(), self._forget_deleted()
+            if self._knows_all:
+                break
+        try:
+            while self._knows_all and mine:
+                batch, mine = mine[:BATCH], mine[BATCH:]
+                freed_bytes += self._remove(batch, needed)
+        except BackupIsRunning:
+            log.info("deletion_waits", run_id=run.run_id, detail="its blobs go when the backup is made")
+        return freed_bytes
+
+    def _forget_deleted(self) -> list[str]:
+        """Put the blobs of deleted runs into the queue that nobody else keeps; return their names."""
+        names: list[str] = []
+        for run in list(self._deleted.values()):
+            freed = self._kept.forget(run)
+            del self._deleted[run.run_id]
+            if freed is None:
+                # It is not known what it kept: all other runs are read anew, and a scan finds what they do not keep.
+                self._kept, self._knows_all, self._reading = KeptBlobs(self._store, self._keep), False, None
+                self._scan, self._scans_at = None, -math.inf
+            elif not self._kept.unreadable:
+                self._await(freed)
+                names += (name for name in freed if name in self._waiting)
+        return names
+
+    def _clear_rows(self, run_id: str) -> None:
+        """Remove the rows of a deleted run, a few at a time: commits need not wait for all of them."""
+        removed = ROWS
+        while removed == ROWS:
+            with self._ledger.lock, self._store.transaction() as transaction:
+                removed = transaction.remove_rows(run_id, ROWS)
+
     def catch_up(self) -> None:
         """Remove a few batches if too many blobs wait; a failure is for the next step to tell."""
         if self.num_waiting > MOST_WAITING:
@@ -129,6 +205,7 @@ class GarbageCollection:
         try:
             with self._turn, self._blobs.holds.collecting():
                 self._needed = self._follow()
+                self._forget_deleted()
                 if self._is_scanning():
                     self._go_on_scanning(has_time)
                 # One batch in any case: a scan must not keep what waits from going.
@@ -154,9 +231,15 @@ class GarbageCollection:
         needed = set[str]().union(*map(named_by, self._ledger.open_runs()))
         self._unfollowed |= self._ledger.take_moved()
         for run_id in sorted(self._unfollowed):
-            self._await(self._kept.follow_by_id(run_id, functools.partial(self._ledger.get, run_id)))
+            self._await(self._kept.follow_by_id(run_id, functools.partial(self._find, run_id)))
             self._unfollowed.discard(run_id)
         return needed
+
+    def _find(self, run_id: str) -> Run | None:
+        try:
+            return self._ledger.get(run_id)
+        except RunDeleted:
+            return None
 
     def _await(self, names: Iterable[str]) -> None:
         """Put freed blobs into the queue."""
@@ -177,9 +260,11 @@ class GarbageCollection:
 
     def _new_scan(self) -> Iterator[None]:
         """Read all runs once, then walk over all files; a step for each."""
-        if not self._knows_all:
-            yield from self._kept.read_all()
-            self._knows_all = True
+        for run_id in self._store.deleted_runs(with_rows=True):
+            if run_id not in self._deleted:
+                self._clear_rows(run_id)
+            yield
+        yield from self._reading_all()
         self._added_before, scanned_bytes = self._blobs.added_bytes, 0
         for name, size_bytes in self._blobs.files():
             scanned_bytes += size_bytes
@@ -190,6 +275,19 @@ class GarbageCollection:
         self._scanned_bytes = scanned_bytes
         with suppress(BackupIsRunning):
             self._expire()
+
+    def _reading_all(self) -> Iterator[None]:
+        """Go on reading what all runs keep, unless that is known."""
+        while not self._knows_all:
+            self._reading = self._reading or self._kept.read_all()
+            try:
+                next(self._reading)
+            except StopIteration:
+                self._knows_all, self._reading = True, None
+            except BaseException:
+                self._reading = None  # it begins anew
+                raise
+            yield
 
     def _remove_while(self, goes_on: Iterable[bool], needed: Set[str]) -> None:
         """Remove one batch after another, but for what is needed."""
@@ -203,8 +301,8 @@ class GarbageCollection:
             left -= len(batch)
             self._remove(batch, needed)
 
-    def _remove(self, batch: Sequence[str], needed: Set[str]) -> None:
-        """Remove blobs, row first. Those that somebody holds wait on, others are needed again."""
+    def _remove(self, batch: Sequence[str], needed: Set[str]) -> int:
+        """Remove blobs, row first; return the bytes that are free now. Blobs that somebody holds wait on."""
         garbage = {name: self._waiting[name] for name in batch if name not in needed and name not in self._kept}
         claimed: list[str] = []
         with collecting(self._blobs.folder):
@@ -214,14 +312,15 @@ class GarbageCollection:
                     claimed = self._blobs.holds.claim(garbage)
                     with self._store.transaction() as transaction:
                         transaction.forget_blobs(claimed)
-                removed_bytes = self._blobs.remove(claimed)
+                removed = self._blobs.remove(claimed)
             finally:
                 self._blobs.holds.release(claimed)
         for name in batch:
             del self._waiting[name]
         self._waiting |= {name: garbage[name] for name in garbage.keys() - set(claimed)}
-        self._scanned_bytes -= removed_bytes
-        self._count(len(claimed), removed_bytes)
+        self._scanned_bytes -= removed.num_bytes
+        self._count(len(claimed), removed.num_bytes)
+        return removed.freed_bytes
 
     def _expire(self) -> None:
         # Files have the system's time, also if the ledger has another clock.

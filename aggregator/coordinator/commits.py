@@ -8,7 +8,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from aggregator.computation.update_checks import Content, check_evaluation, check_first_model, check_update
+from aggregator.computation.first_model_checks import check_first_model
+from aggregator.computation.update_checks import Content, check_evaluation, check_update
 from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.inline_blobs import InlineBlob, came_along
@@ -171,8 +172,8 @@ class Commits:
 
         contents = {blob: content(blob) for blob in update.payload.blobs}
         if number == 0:
-            return check_first_model(update, contents, initial)
+            return check_first_model(update, contents, config_of(run), initial)
         assert run.model is not None
-        start = self._blobs.verified_path(run.model.sha256)
+        start = self._blobs.verified_path((run.start or run.model).sha256)
         table, feature_dim = self._layouts.table(run), self._layouts.feature_dim(run)
         return check_update(update, contents, client, config_of(run), table, feature_dim, start)

@@ -9,7 +9,7 @@ from aggregator.rounds import machine
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.process.log import get_logger
 from shared.reasons import BlobDamaged
-from shared.types import BlobRef, Run, Update
+from shared.types import BlobRef, Run, Update, result_blobs
 
 log = get_logger(__name__)
 
@@ -32,9 +32,7 @@ def damaged_blob(run: Run, earlier: Mapping[str, Update], blobs: BlobStore) -> B
         earlier: Updates of earlier rounds that the round uses, by client id.
         blobs: Where they are stored.
     """
-    owned = [("", blob) for blob in (run.model, run.prototypes) if blob is not None]
-    if run.current_round is not None:
-        owned += [("", blob) for blob in (run.current_round.model, run.current_round.prototypes) if blob is not None]
+    owned = [("", blob) for blob in _own(run)]
     owned += [(client_id, blob) for client_id, update in sorted(earlier.items()) for blob in update.payload.blobs]
     for client_id, blob in owned:
         if _damaged((blob,), blobs):
@@ -56,9 +54,12 @@ def park_if_damaged(ledger: Ledger, run_id: str, blobs: BlobStore) -> None:
 
 
 def _needed(run: Run) -> set[str]:
-    current = run.current_round
-    blobs = (run.model, run.prototypes, *((current.model, current.prototypes) if current is not None else ()))
-    return {blob.sha256 for blob in blobs if blob is not None}
+    return {blob.sha256 for blob in _own(run)}
+
+
+def _own(run: Run) -> list[BlobRef]:
+    """Results of the run's last committed round, and of its open one."""
+    return [*result_blobs(run), *(() if run.current_round is None else result_blobs(run.current_round))]
 
 
 def _damaged(found: tuple[BlobRef, ...], blobs: BlobStore) -> list[BlobRef]:

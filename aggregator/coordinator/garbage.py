@@ -4,6 +4,8 @@ Every run keeps:
 
 - if it has not ended: the inputs of its open round, the updates that the round has received, and its results;
 - its initial model, and the models and prototypes of its first round and of its last `Keep.models` committed rounds;
+- the server state of these last rounds, so that its size does not grow with the number of rounds;
+- those of its best round by validation, and of every `run.keep_every`-th round;
 - the prototypes, global and local, of its last `Keep.prototypes` committed rounds, for prototype maps;
 - the updates of its last `Keep.updates` committed rounds with the model that each round started from, and the earlier
   prototypes that their pools reuse, so that `fedplcc replay` can compute those rounds again.
@@ -20,10 +22,11 @@ from dataclasses import dataclass
 from aggregator.computation.aggregation import proto_staleness
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
+from aggregator.rounds.validation import BEST_ROUND, Best, best_of
 from aggregator.store.base import Store
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.errors import InvalidConfig
-from shared.types import Round, Run
+from shared.types import BlobRef, EventQuery, Round, Run, result_blobs, state_blobs
 
 PAGE = 100
 """Runs and rounds read at a time."""
@@ -34,7 +37,8 @@ class Keep:
     """Settings: which blobs stay although no open round needs them."""
 
     models: int | None = 5
-    """Last committed rounds of each run whose global models and prototypes stay, besides the first round; None for all."""
+    """Last committed rounds of each run whose global models and prototypes stay, besides the first round, and whose server
+    state stays; None for all."""
     prototypes: int | None = 100
     """Last committed rounds of each run whose global and local prototypes stay; None for all."""
     updates: int = 1
@@ -48,7 +52,7 @@ class KeptRounds:
     """Rounds of one run that keep blobs: the first number of each kind; round 0 always keeps its own."""
 
     results_from: int
-    """Models and prototypes."""
+    """Models, prototypes and server state."""
     updates_from: int
     """Updates, including those of an open round."""
     end: int
@@ -57,6 +61,16 @@ class KeptRounds:
     """Global and local prototypes for prototype maps, of committed rounds."""
     num_stale: int = 0
     """Rounds before `updates_from` whose prototypes later rounds may reuse; see `method.proto_staleness`."""
+    every: int | None = None
+    """Every so many rounds keep their model and prototypes as well; see `run.keep_every`."""
+    best: Best | None = None
+    """The best round by validation, which keeps them too."""
+
+    def has_results(self, number: int) -> bool:
+        """Whether a committed or open round keeps its model and prototypes."""
+        is_best = self.best is not None and number == self.best.round
+        is_every = self.every is not None and number % self.every == 0
+        return number == 0 or number >= self.results_from or is_best or is_every
 
     @property
     def pooled_from(self) -> int:
@@ -64,8 +78,14 @@ class KeptRounds:
         return max(0, self.updates_from - self.num_stale)
 
 
-def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
-    """Return the rounds of a run that keep blobs; a round that an ended run left open keeps none."""
+def kept_rounds(run: Run, keep: Keep, best: Best | None = None) -> KeptRounds:
+    """Return the rounds of a run that keep blobs; a round that an ended run left open keeps none.
+
+    Args:
+        run: The run.
+        keep: The settings.
+        best: Its best round by validation, if it has one.
+    """
     last = machine.last_committed(run)
     committed = -1 if last is None else last
     end = committed + 1 if run.status.is_final else run.round_number + 1
@@ -74,22 +94,25 @@ def kept_rounds(run: Run, keep: Keep) -> KeptRounds:
     results_from = 0 if keep.models is None else max(0, min(committed + 1 - keep.models, committed, start))
     prototypes_from = 0 if keep.prototypes is None else max(0, committed + 1 - keep.prototypes)
     staleness = 0 if run.status.is_final and not keep.updates else _staleness(run)
-    return KeptRounds(results_from, updates_from, end, prototypes_from, staleness)
+    return KeptRounds(results_from, updates_from, end, prototypes_from, staleness, _keep_every(run), best)
 
 
-def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep) -> set[str]:
+def needed_blobs(run: Run, known: Mapping[int, Round], keep: Keep, best: Best | None = None) -> set[str]:
     """Return the SHA-256 of each blob that one run needs, without the prototypes that `prototypes_of` returns.
 
     Args:
         run: The run.
         known: Its rounds by number: the first, and all from `kept_rounds` on, with their updates from `pooled_from` on.
         keep: The settings.
+        best: Its best round by validation, if it has one.
     """
-    kept = kept_rounds(run, keep)
-    blobs = [run.model, run.prototypes]
+    kept = kept_rounds(run, keep, best)
+    blobs: list[BlobRef | None] = list(result_blobs(run))
     for number, record in known.items():
-        if number == 0 or kept.results_from <= number < kept.end:
+        if number < kept.end and kept.has_results(number):
             blobs += (record.model, record.prototypes)
+        if kept.results_from <= number < kept.end:
+            blobs += state_blobs(record)
         if kept.updates_from <= number < kept.end:
             blobs += (blob for update in record.updates.values() for blob in update.payload.blobs)
         elif kept.pooled_from <= number < kept.updates_from:
@@ -101,6 +124,18 @@ def prototypes_of(current: Round) -> set[str]:
     """Return the SHA-256 of a round's prototypes, global and local."""
     sets = [blob for update in current.updates.values() for blob in update.payload.prototype_sets]
     return {blob.sha256 for blob in (*sets, current.prototypes) if blob is not None}
+
+
+def find_best(store: Store, run_id: str) -> Best | None:
+    """Return the best round of a run by validation, as its history says; None if none was validated."""
+    return best_of(store.list_events(EventQuery(run_id=run_id, types=(BEST_ROUND,), newest_first=True, limit=1)))
+
+
+def _keep_every(run: Run) -> int | None:
+    try:
+        return config_of(run).run.keep_every
+    except InvalidConfig:
+        return None  # written by another version
 
 
 def _staleness(run: Run) -> int:
@@ -123,13 +158,18 @@ def initial_model(run: Run) -> set[str]:
 
 def rounds_of(store: Store, run: Run, keep: Keep) -> dict[int, Round]:
     """Return the rounds of a run that `needed_blobs` must know."""
-    kept = kept_rounds(run, keep)
+    kept = kept_rounds(run, keep, find_best(store, run.run_id))
     first = store.find_round(run.run_id, 0) if kept.results_from else None
     found = {} if first is None else {0: first}
     after = kept.results_from - 1
     while page := store.list_rounds(run.run_id, after=after, limit=PAGE):
         found |= {record.number: record for record in page}
         after = page[-1].number
+    milestones = range(0, kept.results_from, kept.every) if kept.every is not None else range(0)
+    for number in {*milestones, *([] if kept.best is None else [kept.best.round])} - found.keys():
+        record = store.find_round(run.run_id, number)
+        if record is not None:
+            found[number] = record
     for number in range(kept.pooled_from, kept.end):
         whole = store.find_round(run.run_id, number)
         if whole is not None:

@@ -1,8 +1,8 @@
-"""Model layouts and feature sizes of runs, which round 0 fixes: read once, then cached."""
+"""Model layouts, feature sizes and lists of tensors of runs, which round 0 fixes: read once, then cached."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
@@ -16,7 +16,7 @@ class Layouts:
     def __init__(self, store: Store, blobs: BlobStore) -> None:
         self._store, self._blobs = store, blobs
         self._tables: dict[str, TensorTable] = {}
-        self._dims: dict[str, int] = {}
+        self._lists: dict[str, Mapping[str, tuple[int, ...]]] = {}
 
     def table(self, run: Run) -> TensorTable:
         """Layout of the run's model."""
@@ -28,15 +28,19 @@ class Layouts:
 
     def feature_dim(self, run: Run) -> int:
         """Size of the run's features."""
-        if run.run_id not in self._dims:
+        return self.int_lists(run)[FEATURE_DIM][0]
+
+    def int_lists(self, run: Run) -> Mapping[str, tuple[int, ...]]:
+        """Lists of round 0's update by name: the feature size, and places of tensors in the run's model."""
+        if run.run_id not in self._lists:
             first = self._store.find_round(run.run_id, 0)
             assert first is not None
             (update,) = first.updates.values()
-            self._dims[run.run_id] = update.payload.int_lists[FEATURE_DIM][0]
-        return self._dims[run.run_id]
+            self._lists[run.run_id] = update.payload.int_lists
+        return self._lists[run.run_id]
 
     def forget(self, *, but_of: Collection[str]) -> None:
         """Remove every other run from the cache."""
         for run_id in self._tables.keys() - set(but_of):
             del self._tables[run_id]
-            self._dims.pop(run_id, None)
+            self._lists.pop(run_id, None)

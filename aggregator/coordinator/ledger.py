@@ -20,8 +20,10 @@ from typing import Any, TypeAlias, TypeVar
 from aggregator.computation.aggregation import count_prototypes
 from aggregator.coordinator.changes import Changes, Step, Write
 from aggregator.coordinator.event_log import log_event
+from aggregator.coordinator.garbage import find_best
 from aggregator.coordinator.groups import Groups, Waiting
 from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
+from aggregator.coordinator.recent_accuracies import RecentAccuracies
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
@@ -31,10 +33,12 @@ from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
+from aggregator.rounds.validation import Best, best_after, early_stop, event_of
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
+from shared.chance import RunWarning
 from shared.config.run import RunConfig, canonical_json
-from shared.errors import FedplccError, InvalidTransition, RunNotFound, StoreUnavailable
+from shared.errors import FedplccError, InvalidTransition, RunDeleted, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
@@ -95,6 +99,9 @@ class Ledger:
         self._runs: Mapping[str, Run] = MappingProxyType(readable)
         self._groups: Groups[_Change] = Groups(self.lock, self._write_group)
         self._configs: dict[str, RunConfig] = {}
+        self._best: dict[str, Best | None] = {}
+        """The best round of each open run by validation, as of its last committed round."""
+        self._accuracies = RecentAccuracies(store)
         self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
         """The open round of each run that an earlier process left, and its phases in which an aggregator was started."""
         # A run's times never decrease, so no duration in it is negative.
@@ -156,6 +163,7 @@ class Ledger:
             log.warning("last_round_not_shown", run_id=run.run_id, round=current.number, detail=str(error))
             return
         self._metrics.runs.committed(run, replace(current, prototype_counts=counts))
+        self._metrics.runs.warned(run_id, self._accuracies.committed(run))
 
     def _with_counts(self, run: Run) -> Run:
         """Return the run with counts of its open round's prototypes, also if an older version aggregated the round.
@@ -177,24 +185,29 @@ class Ledger:
         """One run.
 
         Raises:
-            RunNotFound: There is none of this id.
+            RunNotFound: There is none of this id; RunDeleted if there was one.
         """
         run = self._runs.get(run_id) or self._store.find_run(run_id)
         if run is None:
-            raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
+            raise self._missing(run_id)
         return run
 
     def status(self, run_id: str) -> RunStatus:
         """The status of one run; cheap, however much a run that has ended left behind.
 
         Raises:
-            RunNotFound: There is none of this id.
+            RunNotFound: There is none of this id; RunDeleted if there was one.
         """
         run = self.find_open(run_id)
         status = self._store.find_status(run_id) if run is None else run.status
         if status is None:
-            raise RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
+            raise self._missing(run_id)
         return status
+
+    def _missing(self, run_id: str) -> RunNotFound:
+        if self._store.find_labels(run_id).deleted_at is None:
+            return RunNotFound(f"there is no run {run_id!r}", run_id=run_id)
+        return RunDeleted(f"run {run_id} was deleted", run_id=run_id)
 
     def open_runs(self) -> list[Run]:
         """Runs that have not ended, oldest first."""
@@ -498,8 +511,16 @@ class Ledger:
             fails=config.quorum.on_no_quorum == "fail",
             evaluates=config.evaluation.covers(run.round_number, run.total_rounds),
             commit=lambda evaluated: self._committed(evaluated, now),
+            stops_early=lambda run: early_stop(self._best_after(run), run.round_number, config.run.patience),
         )
-        return settled(run, around, now=now)
+        after = settled(run, around, now=now)
+        has_more = after.roster is not run.roster or after.status is not run.status
+        return after if config.algorithm.scalars is None or not has_more else self._with_examples(after)
+
+    def _with_examples(self, run: Run) -> Run:
+        clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]
+        found = {client.client_id: client.num_examples for client in clients if client is not None}
+        return machine.record_examples(run, found) if found else run
 
     def _committed(self, run: Run, now: float) -> Run:
         current = run.current_round
@@ -518,12 +539,28 @@ class Ledger:
             evaluated=evaluated,
             is_evaluated=config.evaluation.covers(current.number, run.total_rounds),
             attacks=config.evaluation.attacks,
+            is_validated=config.data.validation_every is not None,
         )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))
         timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
         return machine.commit_round(
             run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
         )
+
+    def best(self, run: Run) -> Best | None:
+        """Return the best round of a run by validation; None if none was validated."""
+        is_open = self.find_open(run.run_id) is not None
+        return self._best_after(run) if is_open else find_best(self._store, run.run_id)
+
+    def warnings(self, run: Run) -> tuple[RunWarning, ...]:
+        """Return the warnings about a run, from its last evaluated rounds."""
+        return self._accuracies.warnings(run, is_open=self.find_open(run.run_id) is not None)
+
+    def _best_after(self, run: Run) -> Best | None:
+        """Return the best round of an open run by validation, its latest round included if that has committed."""
+        if run.run_id not in self._best:
+            self._best[run.run_id] = find_best(self._store, run.run_id)
+        return best_after(self._best[run.run_id], run.current_round)
 
     def _config_of(self, run: Run) -> RunConfig:
         """Return an open run's configuration, parsed once and held until the run ends."""
@@ -545,6 +582,10 @@ class Ledger:
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = events_between(before, after, now=now)
+        if machine.has_open_round(before) and not machine.has_open_round(after):
+            best = self._best_after(after)
+            if best is not None and best.round == after.round_number:
+                events.append(event_of(best, after.run_id, now))
         admitted = set() if after.roster is before.roster else set(after.roster) - set(before.roster)
         has_started = before.status is RunStatus.PENDING and after.status is RunStatus.RUNNING
         if has_started:
@@ -592,7 +633,13 @@ class Ledger:
                 self._metrics.rounds.stepped(before, after, now=now)
                 has_closed = machine.has_open_round(before) and not machine.has_open_round(after)
                 if after.current_round is not None and has_closed:
+                    self._best[after.run_id] = self._best_after(after)
                     self._metrics.runs.committed(after, after.current_round)
+                    self._metrics.runs.warned(after.run_id, self._accuracies.committed(after))
+        for states in changed:
+            if states[-1].status.is_final:
+                self._best.pop(states[-1].run_id, None)
+                self._accuracies.ended(states[-1].run_id)
 
 
 def _shows_differently(before: Run, after: Run) -> bool:

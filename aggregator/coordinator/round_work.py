@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from aggregator.computation.aggregation import aggregate, earlier_updates
+from aggregator.computation.aggregation import TensorListMissing, aggregate, earlier_updates
 from aggregator.coordinator.aggregation_turns import AggregationTurns
 from aggregator.coordinator.damage import damaged_blob, damaged_updates
 from aggregator.coordinator.layouts import Layouts
@@ -103,7 +103,17 @@ class RoundWork:
         try:
             earlier = earlier_updates(run, self._store)
             watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
-            made = aggregate(run, self._layouts.table(run), self._blobs, self._block_elements, earlier, watch)
+            made = aggregate(
+                run,
+                self._layouts.table(run),
+                self._blobs,
+                self._block_elements,
+                earlier,
+                watch,
+                self._layouts.int_lists(run),
+            )
+        except TensorListMissing as error:
+            return partial(machine.park, reason=why_parked(run, error))
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate):
             # A stored blob is missing, or differs from the one that was checked.
             log.error("aggregation_failed", exc_info=True)
@@ -126,6 +136,8 @@ class RoundWork:
             model=made.model,
             prototypes=made.prototypes,
             prototype_counts=made.prototype_counts,
+            start=made.start,
+            server_state=made.server_state,
             now=self._ledger.now(),
         )
 

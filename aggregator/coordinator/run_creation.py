@@ -71,13 +71,7 @@ class RunCreation:
             known = self._requests.created(request_id, request_hash)
             if known is not None:
                 return self._ledger.get(known)
-            if len(self._ledger.open_runs()) >= self._max_open_runs:
-                raise TooManyOpenRuns(
-                    f"{self._max_open_runs} runs have not ended, as many as this aggregator allows (--max-open-runs); stop "
-                    "one that is not needed, or wait until one ends",
-                    max_open_runs=self._max_open_runs,
-                )
-            self._require_share()
+            self.require_room()
             prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
             beginning = self._beginning(config)
             now = self._ledger.now()
@@ -107,6 +101,20 @@ class RunCreation:
             )
             self._creators[created.run_id] = current_principal.get().caller
             return created
+
+    def require_room(self) -> None:
+        """Refuse another open run where there are as many as this aggregator allows, in all or of one key.
+
+        Raises:
+            TooManyOpenRuns: There are.
+        """
+        if len(self._ledger.open_runs()) >= self._max_open_runs:
+            raise TooManyOpenRuns(
+                f"{self._max_open_runs} runs have not ended, as many as this aggregator allows (--max-open-runs); stop "
+                "one that is not needed, or wait until one ends",
+                max_open_runs=self._max_open_runs,
+            )
+        self._require_share()
 
     def _require_share(self) -> None:
         """Refuse a key that has as many open runs as one may have: others must find room."""

@@ -24,6 +24,8 @@ from aggregator.coordinator.audited import AuditLog
 from aggregator.coordinator.changes import Changes, Write
 from aggregator.coordinator.collection import GarbageCollection
 from aggregator.coordinator.commits import Commits
+from aggregator.coordinator.deletion import Deletion
+from aggregator.coordinator.extensions import Extensions
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.inline_blobs import SmallBlobs
@@ -34,6 +36,7 @@ from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.coordinator.round_work import RoundWork
 from aggregator.coordinator.run_creation import RunCreation
+from aggregator.coordinator.run_labels import Labels
 from aggregator.coordinator.space import Space
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
@@ -43,6 +46,7 @@ from aggregator.rounds.configuration import document_of
 from aggregator.rounds.machine import RunEvent
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
+from shared.chance import RunWarning
 from shared.config.run import canonical_json
 from shared.errors import (
     BlobNotFound,
@@ -56,6 +60,7 @@ from shared.errors import (
 from shared.process.clock import Clock, SteadyClock
 from shared.process.log import get_logger
 from shared.types import (
+    BEST,
     BlobRef,
     Client,
     ClientActivity,
@@ -160,7 +165,19 @@ class Coordinator:
             creators=store.open_run_creators(),
             audit=audit,
         )
+        self._extensions = Extensions(self._ledger, store, keep or Keep())
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit)
+        self.labels = Labels(self._ledger, store, self._requests, self._audited)
+        self._deletion = Deletion(
+            self._ledger,
+            store,
+            blobs.uploads,
+            self.garbage_collection,
+            self._sessions,
+            self._attendance,
+            metrics,
+            self._audited,
+        )
         self._round_work = RoundWork(
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
@@ -205,6 +222,15 @@ class Coordinator:
             RunNotFound: There is none of this id.
         """
         return self._explained(self._ledger.get(run_id))
+
+    def best_round(self, run: Run) -> int | None:
+        """The best round of a run by validation; None if none was validated."""
+        best = self._ledger.best(run)
+        return None if best is None else best.round
+
+    def warnings(self, run: Run) -> tuple[RunWarning, ...]:
+        """The warnings about a run: trouble with which it goes on all the same."""
+        return self._ledger.warnings(run)
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Runs, newest first, from the one after `before`."""
@@ -280,6 +306,28 @@ class Coordinator:
             "StopRun", run_id, lambda run: machine.stop(run, reason=why), request_id, action="stop", reason=reason
         )
 
+    def extend(self, run_id: str, *, rounds: int, request_id: str = "") -> Run:
+        """Let a completed run go on to more rounds; from there on it is the run that was longer from the start.
+
+        Args:
+            run_id: The run.
+            rounds: Rounds after round 0, with those that it has.
+            request_id: See `pause`.
+
+        Raises:
+            RunNotFound, InvalidTransition, InvalidConfig: There is no such run, or it cannot go on to so many.
+            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        step = self._extensions.step(rounds)
+
+        def extended(run: Run) -> Run:
+            after = step(run)
+            self._run_creation.require_room()
+            return after
+
+        return self._steer("ExtendRun", run_id, extended, request_id, action="extend", rounds=rounds)
+
     def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
         """Exclude a client from a run. Quarantining it again changes nothing.
 
@@ -314,8 +362,16 @@ class Coordinator:
             client_id=client_id,
         )
 
+    def delete_run(self, run_id: str) -> int:
+        """Delete a run that has ended; see `Deletion.delete_run`."""
+        return self._deletion.delete_run(run_id)
+
+    def forget_client(self, client_id: str) -> Client:
+        """Forget a client that takes part in no open run; see `Deletion.forget_client`."""
+        return self._deletion.forget_client(client_id)
+
     def artifact(self, run_id: str, number: int, kind: str) -> tuple[BlobRef, Path]:
-        """The model or the prototypes of a committed round, and their file; -1 is the last round.
+        """The model or the prototypes of a committed round, and their file; -1 is the last one, -2 the best by validation.
 
         Raises:
             RunNotFound, RoundNotFound: There is no such run or committed round.
@@ -323,6 +379,11 @@ class Coordinator:
             PayloadCorrupt: Its file is gone.
         """
         run = self._ledger.get(run_id)
+        if number == BEST:
+            best = self._ledger.best(run)
+            if best is None:
+                raise RoundNotFound(f"no round of run {run_id} was validated, so none is the best", run_id=run_id)
+            number = best.round
         current: Run | Round | None = run if number < 0 else self._store.find_round(run_id, number)
         if isinstance(current, Round) and current.phase is not RoundPhase.COMMITTED:
             current = None
@@ -334,7 +395,7 @@ class Coordinator:
             setting = "keep_models" if kind == "model" else "keep_models or keep_prototypes"
             raise BlobNotFound(
                 f"the {kind} of round {number} of run {run_id} was collected: the aggregator keeps those of a run's first "
-                f"and last rounds, as many as its setting {setting} says",
+                f"and last rounds, as many as its setting {setting} says, of its best one and of those of run.keep_every",
                 sha256=blob.sha256,
             )
         return blob, self._blobs.verified_path(blob.sha256)
@@ -370,6 +431,7 @@ class Coordinator:
             open_runs=(
                 *(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
                 *self._ledger.damaged_runs(),
+                *self._extensions.keeping_states(client.client_id),
             ),
         )
 

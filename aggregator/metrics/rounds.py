@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client import Gauge
 
@@ -47,6 +48,9 @@ def result_of(before: Run, after: Run) -> str | None:
     return None
 
 
+Blocks = TypeVar("Blocks")
+
+
 class Aggregation:
     """Observer of one round's aggregation: time of the fold, highest memory of the process."""
 
@@ -54,7 +58,7 @@ class Aggregation:
         self._times, self._resident, self._now = times, resident, now
         self._most_bytes = 0
 
-    def blocks(self, blocks: Iterator[memoryview]) -> Iterator[memoryview]:
+    def blocks(self, blocks: Iterator[Blocks]) -> Iterator[Blocks]:
         """Yield the blocks unchanged, measuring memory at each."""
         for block in blocks:
             self._look()

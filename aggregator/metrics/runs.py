@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 from aggregator.metrics.families import AtScrape, Families
 from aggregator.metrics.rounds import RoundMetrics
 from aggregator.rounds import machine
+from shared.chance import RunWarning, RunWarningKind
 from shared.process.metrics import OTHER, PREFIX
 from shared.types import Round, RoundPhase, Run, RunStatus
 
@@ -148,6 +149,11 @@ class RunMetrics:
         self._local_accuracy = gauge(
             "local_accuracy_ratio", "Accuracy of clients' own models: mean and worst over domains.", "run", "summary"
         )
+        self._at_chance = gauge(
+            "run_at_chance",
+            "Whether the mean accuracy of a run was at chance in each of its last ten evaluated rounds: 1 or 0.",
+            "run",
+        )
         self._loss = gauge("training_loss", "Mean training loss by term of the last committed round.", "run", "term")
         self._ages = RunAges(self._shown, times)
         families.registry.register(self._ages)
@@ -225,6 +231,11 @@ class RunMetrics:
         if counts is not None and counts.weights is not None:
             for summary, weight in zip(("min", "median", "max"), counts.weights, strict=True):
                 self._cluster_weight.labels(run.run_id, summary).set(weight)
+
+    def warned(self, run_id: str, warnings: Iterable[RunWarning]) -> None:
+        """Show the warnings about a run if the run has series."""
+        if run_id in self._shown:
+            self._at_chance.labels(run_id).set(any(each.kind is RunWarningKind.AT_CHANCE for each in warnings))
 
     def _show_accuracy(self, shown: _Shown, metrics: Mapping[str, Any]) -> None:
         """Show the accuracies of the last round that was evaluated; they stay until the next one is."""
@@ -308,6 +319,7 @@ class RunMetrics:
             self._mean_accuracy,
             self._accuracy_gap,
             self._local_accuracy,
+            self._at_chance,
             self._loss,
         ):
             family.remove_by_labels({"run": run_id})

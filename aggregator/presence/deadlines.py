@@ -9,6 +9,9 @@ a phase at most until
 and a client that makes progress, however slowly, is waited for: until `hard_deadline_s`, if the run has one. From then on
 the phase waits for nobody if those that are done form the quorum.
 
+Round 0 needs one model, the same from any client. A client that says that it cannot make it, or whose model is refused, is
+passed over at once, with or without deadlines.
+
 Times are of a monotonic clock, so that a change of the wall clock drops no client. Only after a restart the wall clock is
 read: a phase has lasted since it began, but progress counts from the restart, since clients could make none while the
 aggregator was away, and so does the hard deadline, since a wall clock that jumped must drop no client that works. A resumed
@@ -95,7 +98,7 @@ class Deadlines:
     def presence(
         self, run: Run, *, deadline_s: float | None, silence_s: float, hard_deadline_s: float | None = None
     ) -> Presence:
-        """Return the state of a run's clients in its open phase; without a deadline no client is ever absent."""
+        """Return the state of a run's clients in its open phase; without a deadline no client is absent."""
         watch, now = self._watches.get(run.run_id), self._clock()
         if watch is None or run.current_round is None:
             return Presence({}, ())
@@ -115,11 +118,12 @@ class Deadlines:
         if may_be_away and hard_deadline_s is not None and now - watch.seen >= hard_deadline_s:
             why_slow = Dropped(DropReason.SLOW, f"not done after {hard_deadline_s:g} s, the hard deadline")
             slow = {name: why_slow for name in asked if absent[name] is None}
+        if run.current_round.phase is RoundPhase.INITIALISING:
+            slow |= {name: why for name in asked if (why := self._why_unfit(run, name)) is not None}
         return Presence({name: why for name, why in absent.items() if why is not None}, moving, unknown, slow)
 
     def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> Dropped | None:
-        now, session = self._clock(), self._sessions.find(client_id)
-        progress = self._sessions.progress(client_id)
+        now, progress = self._clock(), self._sessions.progress(client_id)
         last = max(watch.seen, -math.inf if progress is None else progress.at)
         if not self._sessions.is_connected(client_id):
             # A client that has not joined since the aggregator started may still join.
@@ -127,14 +131,28 @@ class Deadlines:
                 return None
             sentence = "not connected" + ("" if progress is None else ", last progress at {}")
             return self._dropped(client_id, watch, DropReason.LOST, last, sentence)
-        assert session is not None
-        problem = session.problem
-        if problem is not None and problem.is_fatal:
-            return Dropped(DropReason.PROBLEM, f"{problem.reason}: {problem.detail}")
+        problem = self._problem_of(client_id)
+        if problem is not None:
+            return problem
         if is_asked and now - last >= silence_s:
             sentence = "connected, but no progress since {}"
             return self._dropped(client_id, watch, DropReason.SILENT, last, sentence)
         return None
+
+    def _problem_of(self, client_id: str) -> Dropped | None:
+        """The problem because of which a client cannot do its task; None without one."""
+        session = self._sessions.find(client_id)
+        problem = None if session is None else session.problem
+        if problem is None or not problem.is_fatal:
+            return None
+        return Dropped(DropReason.PROBLEM, f"{problem.reason}: {problem.detail}")
+
+    def _why_unfit(self, run: Run, client_id: str) -> Dropped | None:
+        """Why another client should make the first model, which is the same whoever makes it; None if this one may do so."""
+        refused = run.rejections.get(client_id)
+        if refused is not None and refused.round == 0:
+            return Dropped(DropReason.PROBLEM, f"its first model was refused: {refused.detail}")
+        return self._problem_of(client_id)
 
     def _moves(self, client_id: str, watch: _Watch, silence_s: float) -> bool:
         session, progress = self._sessions.find(client_id), self._sessions.progress(client_id)

@@ -46,6 +46,8 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
     if isinstance(after.reason, Parked) and is_parked(after) and not is_parked(before):
         clients = list(after.reason.clients)
         happened("run_parked", number=after.round_number, reason=sentence_of(after.reason), clients=clients)
+    elif before.status is RunStatus.COMPLETED and after.status is RunStatus.RUNNING:
+        happened("run_extended", number=after.round_number, rounds=after.total_rounds, config_hash=after.config_hash)
     elif after.status is not before.status:
         resumed = before.status is RunStatus.PAUSED and after.status in (RunStatus.RUNNING, RunStatus.PENDING)
         name = "run_resumed" if resumed else STATUS_EVENTS[after.status]

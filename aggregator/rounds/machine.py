@@ -4,6 +4,7 @@
              RUNNING --finish--> COMPLETED        PENDING, RUNNING, PAUSED --fail--> FAILED
              PENDING, RUNNING, PAUSED --stop--> STOPPING --all_idle--> STOPPED
              PENDING, RUNNING, PAUSED --park--> PAUSED --wait--> PENDING, if it was pending
+             COMPLETED --extend--> RUNNING, with more rounds
 
     round 0  INITIALISING --collected--> COMMITTED
     round t  COLLECTING --collected--> AGGREGATING --aggregated--> EVALUATING --evaluated--> COMMITTED
@@ -56,6 +57,7 @@ from shared.reasons import (
     Parked,
     Reason,
     Stated,
+    StoppedEarly,
     TooFewClients,
     UpdateDamaged,
     WaitsForClients,
@@ -78,6 +80,7 @@ class RunEvent(StrEnum):
     FAIL = "fail"
     PARK = "park"
     WAIT = "wait"
+    EXTEND = "extend"
 
 
 class RoundEvent(StrEnum):
@@ -106,6 +109,7 @@ RUN_TRANSITIONS: Mapping[tuple[RunStatus, RunEvent], RunStatus] = MappingProxyTy
         (RunStatus.PAUSED, RunEvent.PARK): RunStatus.PAUSED,
         (RunStatus.PAUSED, RunEvent.WAIT): RunStatus.PENDING,
         (RunStatus.STOPPING, RunEvent.ALL_IDLE): RunStatus.STOPPED,
+        (RunStatus.COMPLETED, RunEvent.EXTEND): RunStatus.RUNNING,
     }
 )
 """Every move of a run; any other is refused."""
@@ -145,6 +149,23 @@ def pause(run: Run, *, now: bool) -> Run:
     if run.status is not RunStatus.RUNNING:
         return move(run, RunEvent.PAUSE)  # raises
     return replace(run, is_pause_requested=True)
+
+
+def extend(run: Run, *, rounds: int, config_json: str, config_hash: str) -> Run:
+    """Return a completed run with more rounds, under a configuration that differs in their number alone.
+
+    Raises:
+        InvalidTransition: It has not completed, or it completed early because it got no better.
+    """
+    if isinstance(run.reason, StoppedEarly):
+        raise InvalidTransition(
+            f"run {run.run_id} stopped early, after run.patience rounds without a better one; begin another run with its "
+            f"model instead: run.initial_model = run:{run.run_id}@{run.reason.best_round}",
+            run_id=run.run_id,
+            status=run.status,
+        )
+    moved = move(run, RunEvent.EXTEND)
+    return replace(moved, total_rounds=rounds, config_json=config_json, config_hash=config_hash)
 
 
 def resume(run: Run) -> Run:
@@ -209,16 +230,25 @@ def eligible(run: Run) -> tuple[str, ...]:
     return tuple(sorted(set(run.roster) - set(run.quarantined)))
 
 
-def next_step(run: Run, *, cohort_size: int | None, now: float, fails: bool = False) -> Run:
+def next_step(
+    run: Run,
+    *,
+    cohort_size: int | None,
+    now: float,
+    fails: bool = False,
+    stops_early: StoppedEarly | None = None,
+) -> Run:
     """Return the run after a committed round: completed, paused, or with the next round open.
 
     A run that is not running, or whose round is open, is returned unchanged. A run without any eligible client waits for
-    one and has a reason; with `fails` it fails instead.
+    one and has a reason; with `fails` it fails instead. With `stops_early` it completes for that reason.
     """
     if run.status is not RunStatus.RUNNING or has_open_round(run):
         return run
     if run.round_number >= run.total_rounds:
         return move(run, RunEvent.FINISH)
+    if stops_early is not None:
+        return move(run, RunEvent.FINISH, reason=stops_early)
     if run.is_pause_requested:
         return move(run, RunEvent.PAUSE)
     if not eligible(run):
@@ -240,6 +270,12 @@ def open_round(run: Run, number: int, *, cohort_size: int | None, now: float) ->
 def admit(run: Run, clients: Iterable[str]) -> Run:
     """Return the run with more clients in its roster; they take part from the next round on."""
     return replace(run, roster=tuple(sorted({*run.roster, *clients})))
+
+
+def record_examples(run: Run, num_examples: Mapping[str, int]) -> Run:
+    """Return the run with the samples of clients of its roster; what was recorded of a client before stays."""
+    found = {name: num_examples[name] for name in run.roster if name in num_examples}
+    return replace(run, admitted_examples=dict(sorted({**found, **run.admitted_examples}.items())))
 
 
 def quarantine(run: Run, client_id: str, reason: str) -> Run:
@@ -342,15 +378,24 @@ def aggregated(
     model: BlobRef,
     prototypes: BlobRef,
     prototype_counts: PrototypeCounts,
+    start: BlobRef | None = None,
+    server_state: Mapping[str, BlobRef] = MappingProxyType({}),
     now: float,
 ) -> Run:
-    """Return the run with its round's new model and prototypes, ready to be evaluated.
+    """Return the run with its round's new model, prototypes and server state, ready to be evaluated.
 
     Raises:
         RoundClosed: The round is not the open one, or is not being aggregated.
     """
     current = _being_aggregated(run, number)
-    current = replace(current, model=model, prototypes=prototypes, prototype_counts=prototype_counts)
+    current = replace(
+        current,
+        model=model,
+        prototypes=prototypes,
+        prototype_counts=prototype_counts,
+        start=start,
+        server_state=dict(server_state),
+    )
     return replace(run, reason=None, current_round=_advance(current, RoundEvent.AGGREGATED, now))
 
 
@@ -502,11 +547,18 @@ def drop_absent(
 
 
 def commit_round(run: Run, *, results_json: str, timings_json: str, now: float) -> Run:
-    """Return the run with its evaluated round committed; the run takes over the round's model and prototypes."""
+    """Return the run with its evaluated round committed; the run takes over the round's results."""
     assert run.current_round is not None
     current = _advance(run.current_round, RoundEvent.EVALUATED, now)
     current = replace(current, results_json=results_json, timings_json=timings_json)
-    return replace(run, current_round=current, model=current.model, prototypes=current.prototypes)
+    return replace(
+        run,
+        current_round=current,
+        model=current.model,
+        prototypes=current.prototypes,
+        start=current.start,
+        server_state=current.server_state,
+    )
 
 
 _TAKING = (RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING)

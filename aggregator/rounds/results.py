@@ -18,6 +18,7 @@ from shared.types import (
     GLOBAL_MODEL,
     LOCAL_MODEL,
     TEST_SET,
+    VALIDATION_SET,
     Client,
     Evaluation,
     Event,
@@ -82,6 +83,7 @@ def metrics_line(
     evaluated: Sequence[str] = (GLOBAL_MODEL,),
     is_evaluated: bool = True,
     attacks: Sequence[str] = (),
+    is_validated: bool = False,
 ) -> dict[str, Any]:
     """The round's line of metrics.jsonl.
 
@@ -96,6 +98,8 @@ def metrics_line(
             of the clients' own models.
         is_evaluated: Whether clients were asked for reports; if not, each accuracy is None as a whole.
         attacks: Attacks under which clients evaluate too. `accuracy_attacked` has, by attack, what `accuracy` has without.
+        is_validated: Whether the run sets validation images aside. `accuracy_validation` is the accuracy on these; also
+            where clients have some of their own accord.
     """
     updates = _in_order(current.updates)
     assert current.model is not None
@@ -107,12 +111,18 @@ def metrics_line(
     local = {"accuracy_local": accuracy[LOCAL_MODEL]} if LOCAL_MODEL in accuracy else {}
     under = {attack: accuracy_by_domain(reports, names, evaluated[0], attacked_set(attack)) for attack in attacks}
     attacked = {"accuracy_attacked": under if is_evaluated else None} if attacks else {}
+    has_validation = is_validated or any(
+        counts.set_name == VALIDATION_SET for report in reports for counts in report.counts
+    )
+    on_validation = accuracy_by_domain(reports, names, evaluated[0], VALIDATION_SET) if is_evaluated else None
+    validation = {"accuracy_validation": on_validation} if has_validation else {}
     return {
         "round": current.number,
         "accuracy": accuracy[evaluated[0]],
         **other,
         **local,
         **attacked,
+        **validation,
         "loss": mean_losses(updates),
         "prototypes": {"local": sum(update.num_prototypes for update in updates), "global": num_global_prototypes},
         "num_examples": sum(update.num_examples for update in updates),
@@ -166,7 +176,7 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
         "run_id": run.run_id,
         "name": run.name,
         "method": run.method,
-        "paper": METHODS[run.method].paper,
+        "paper": METHODS[run.method].paper if run.method in METHODS else None,
         "seed": run.seed,
         "total_rounds": run.total_rounds,
         "created_at": run.created_at,

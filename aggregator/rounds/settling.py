@@ -9,7 +9,8 @@ from typing import Protocol
 from aggregator.rounds import machine
 from aggregator.rounds.machine import RunEvent
 from aggregator.rounds.quorum import Quorum
-from shared.types import Run, RunStatus
+from shared.reasons import StoppedEarly
+from shared.types import RoundPhase, Run, RunStatus
 
 
 class RosterRule(Protocol):
@@ -43,6 +44,8 @@ class Surroundings:
     """Whether clients evaluate the latest round; else it commits without reports."""
     commit: Callable[[Run], Run]
     """Commits an evaluated round with its results."""
+    stops_early: Callable[[Run], StoppedEarly | None] = lambda run: None
+    """Returns why a run ends after its committed round; None if it goes on."""
 
 
 def concerns(run: Run, client_id: str) -> bool:
@@ -80,12 +83,16 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
         admitted = machine.admit(run, around.connected)
         if admitted.roster != run.roster:
             return admitted
-    return machine.next_step(run, cohort_size=rule.cohort_size, now=now, fails=around.fails)
+    return machine.next_step(
+        run, cohort_size=rule.cohort_size, now=now, fails=around.fails, stops_early=around.stops_early(run)
+    )
 
 
 def is_looked_at(run: Run, *, has_deadline: bool) -> bool:
     """Whether a tick has to check the open phase for clients to drop or a missing quorum.
 
-    Also true for a run that waits for a quorum, since clients may return.
+    Also true for a run that waits for a quorum, since clients may return, and for one without a first model.
     """
-    return has_deadline or bool(run.quarantined) or machine.waits_for_quorum(run)
+    current = run.current_round
+    has_no_model = current is not None and current.phase is RoundPhase.INITIALISING
+    return has_deadline or has_no_model or bool(run.quarantined) or machine.waits_for_quorum(run)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from shared.methods import METHODS
+from shared.methods.slots import TaskView
 from shared.reasons import IdleReason
 from shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
 
@@ -25,7 +27,7 @@ def task_in(run: Run, client_id: str) -> Task | None:
         # Before round 0 the run's model is the initial model, if its configuration names one.
         kind, payload = TaskKind.INIT, Payload(tensor_groups=_blobs(run.model))
     elif current.phase is RoundPhase.COLLECTING and client_id not in current.updates:
-        kind, payload = TaskKind.TRAIN, _start(run, run.model, run.prototypes)
+        kind, payload = TaskKind.TRAIN, _start(run, client_id)
     elif current.phase is RoundPhase.EVALUATING and client_id not in current.evaluations:
         # The round's new prototypes: the client's own model predicts with them from now on.
         sets = _blobs(current.prototypes) if _names_by_prototypes(run) else ()
@@ -69,9 +71,33 @@ def spec_of(run: Run) -> RunSpec:
     return RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
 
 
-def _start(run: Run, model: BlobRef | None, prototypes: BlobRef | None) -> Payload:
-    sets = _blobs(prototypes) if METHODS[run.method].has_prototypes else ()
-    return Payload(tensor_groups=_blobs(model), prototype_sets=sets)
+def _start(run: Run, client_id: str) -> Payload:
+    sets = _blobs(run.prototypes) if METHODS[run.method].has_prototypes else ()
+    groups = (*_blobs(run.start or run.model), *_sent_arrays(run))
+    return Payload(tensor_groups=groups, prototype_sets=sets, scalars=_scalars(run, client_id))
+
+
+def _sent_arrays(run: Run) -> Iterator[BlobRef]:
+    """Yield the server arrays beside a client's task, none before the first aggregation."""
+    method = METHODS[run.method]
+    if method.server_step is None or not run.server_state:
+        return
+    for name in method.sends(config_of(run).method):
+        yield run.server_state[name]
+
+
+def _scalars(run: Run, client_id: str) -> Mapping[str, float]:
+    """Return the numbers beside a client's task; only methods with `scalars` need the configuration."""
+    scalars = METHODS[run.method].scalars
+    if scalars is None:
+        return {}
+    counts = [run.admitted_examples.get(name, 0) for name in machine.eligible(run)]
+    view = TaskView(
+        round=run.round_number,
+        num_examples=run.admitted_examples.get(client_id, 0),
+        mean_examples=sum(counts) / max(len(counts), 1),
+    )
+    return scalars(view, config_of(run).method)
 
 
 def _names_by_prototypes(run: Run) -> bool:

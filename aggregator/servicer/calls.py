@@ -25,9 +25,14 @@ _control = ThreadPoolExecutor(CONTROL_CALLS, "control")
 
 async def control_call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Do the same as `call` in threads of their own."""
+    return await in_thread(_control, function, *args, **kwargs)
+
+
+async def in_thread(threads: ThreadPoolExecutor, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Do the same as `call` in one of these threads."""
     context = contextvars.copy_context()
     work = functools.partial(context.run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_control, work)
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
 async def call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:

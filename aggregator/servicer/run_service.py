@@ -12,7 +12,7 @@ from typing import Any
 from aggregator.coordinator.service import Coordinator
 from aggregator.rounds.events import FINAL_EVENTS
 from aggregator.servicer.blob_pieces import pieces_of
-from aggregator.servicer.calls import Context, in_time
+from aggregator.servicer.calls import Context, in_thread, in_time
 from aggregator.servicer.calls import control_call as call
 from aggregator.servicer.pages import MAX_PAGE, cut_page, listing, page_size, report_cursor
 from aggregator.servicer.wakeups import Wakeups
@@ -24,6 +24,13 @@ from shared.convert.json_text import parse_json_object
 from shared.convert.payloads import blob_to_proto
 from shared.convert.prototype_maps import prototype_map_to_proto
 from shared.convert.rounds import round_to_proto
+from shared.convert.run_lists import (
+    change_from_proto,
+    counts_to_proto,
+    page_token,
+    query_from_proto,
+    summary_to_proto,
+)
 from shared.convert.runs import run_to_proto
 from shared.convert.uploads import initial_model_from_proto
 from shared.errors import MalformedRequest, Overloaded
@@ -38,6 +45,10 @@ MAX_MAPS_ASKED = 32
 """Requests for prototype maps at the same time: one map is computed, the other requests wait."""
 MAX_CREATIONS = 16
 """Requests to create runs at the same time: one configuration is read and checked, the others wait."""
+MAX_RUNS = 200
+"""Most runs of a page."""
+MAX_DELETIONS = 32
+"""Requests to delete runs at the same time: one run is deleted, the others wait."""
 MAX_CONFIG_CHARACTERS = 3 << 20
 """Longest configuration: a body of 1 MiB at the gateway, whose characters of two bytes are six in canonical JSON."""
 
@@ -51,9 +62,10 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     def __init__(self, coordinator: Coordinator, wakeups: Wakeups, *, idle_s: float = IDLE_S) -> None:
         self._coordinator, self._wakeups, self._idle_s = coordinator, wakeups, idle_s
-        self._model_uploads = self._maps_asked = self._creations = 0
+        self._model_uploads = self._maps_asked = self._creations = self._deletions = 0
         self._creating = asyncio.Lock()
         self._drawing = ThreadPoolExecutor(1, "prototype-maps")
+        self._deleting = ThreadPoolExecutor(1, "deletions")
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
         """See RunService.CreateRun."""
@@ -111,7 +123,17 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     async def ListRuns(self, request: run_pb2.ListRunsRequest, context: Context) -> run_pb2.ListRunsResponse:
         """See RunService.ListRuns."""
-        limit = page_size(request.page_size, default=50, most=200)
+        limit = page_size(request.page_size, default=50, most=MAX_RUNS)
+        if request.wants_summaries:
+            query = query_from_proto(request, limit=limit + 1)
+            found = await call(self._coordinator.labels.find_runs, query)
+            summaries, is_cut = cut_page(map(summary_to_proto, found.runs), limit)
+            return run_pb2.ListRunsResponse(
+                summaries=summaries,
+                next_page_token=page_token(found.runs[len(summaries) - 1], query.order) if is_cut else "",
+                total=found.total,
+                totals=counts_to_proto(found),
+            )
         runs = listing(
             lambda last, most: self._coordinator.list_runs(before=last, limit=most),
             request.page_token,
@@ -161,6 +183,11 @@ class RunServicer(run_grpc.RunServiceServicer):
         run = await call(self._coordinator.stop, request.run_id, reason=request.reason, request_id=request.request_id)
         return run_pb2.StopRunResponse(run=await self._encode(run))
 
+    async def ExtendRun(self, request: run_pb2.ExtendRunRequest, context: Context) -> run_pb2.ExtendRunResponse:
+        """See RunService.ExtendRun."""
+        run = await call(self._coordinator.extend, request.run_id, rounds=request.rounds, request_id=request.request_id)
+        return run_pb2.ExtendRunResponse(run=await self._encode(run))
+
     async def QuarantineClient(
         self, request: run_pb2.QuarantineClientRequest, context: Context
     ) -> run_pb2.QuarantineClientResponse:
@@ -180,6 +207,32 @@ class RunServicer(run_grpc.RunServiceServicer):
         """See RunService.ReleaseClient."""
         run = await call(self._coordinator.release, request.run_id, request.client_id, request_id=request.request_id)
         return run_pb2.ReleaseClientResponse(run=await self._encode(run))
+
+    async def UpdateRun(self, request: run_pb2.UpdateRunRequest, context: Context) -> run_pb2.UpdateRunResponse:
+        """See RunService.UpdateRun."""
+        change = change_from_proto(request)
+        run = await call(self._coordinator.labels.change, request.run_id, change, request_id=request.request_id)
+        return run_pb2.UpdateRunResponse(run=await self._encode(run))
+
+    async def DeleteRun(self, request: run_pb2.DeleteRunRequest, context: Context) -> run_pb2.DeleteRunResponse:
+        """See RunService.DeleteRun."""
+        if self._deletions >= MAX_DELETIONS:
+            raise Overloaded(f"{MAX_DELETIONS} runs are being deleted; try again in a moment")
+        self._deletions += 1
+        try:
+            # Its own thread: one run at a time, and a large one keeps no thread from other callers.
+            delete = self._coordinator.delete_run
+            freed_bytes = await in_thread(self._deleting, delete, request.run_id)
+        finally:
+            self._deletions -= 1
+        return run_pb2.DeleteRunResponse(freed_bytes=freed_bytes)
+
+    async def ForgetClient(
+        self, request: run_pb2.ForgetClientRequest, context: Context
+    ) -> run_pb2.ForgetClientResponse:
+        """See RunService.ForgetClient."""
+        client = await call(self._coordinator.forget_client, request.client_id)
+        return run_pb2.ForgetClientResponse(client=client_to_proto(client))
 
     async def WatchRun(
         self, request: run_pb2.WatchRunRequest, context: Context
@@ -261,4 +314,9 @@ class RunServicer(run_grpc.RunServiceServicer):
 
     async def _encode(self, run: Run) -> Any:
         manifest = await call(self._coordinator.manifest, run)
-        return run_to_proto(run, manifest_json=canonical_json(manifest))
+        best_round = await call(self._coordinator.best_round, run)
+        labels = await call(self._coordinator.labels.of, run.run_id)
+        warnings = await call(self._coordinator.warnings, run)
+        return run_to_proto(
+            run, manifest_json=canonical_json(manifest), best_round=best_round, labels=labels, warnings=warnings
+        )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shared.identity.audit_chain import AuditEntry, AuditHead, AuditRecord
+from shared.run_lists import RunLabels, RunList, RunQuery
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, EventQuery, Round, Run, RunStatus, Update
 
 
@@ -104,6 +105,15 @@ class Transaction(Protocol):
     def add_evaluation(self, run_id: str, round_number: int, evaluation: Evaluation) -> None:
         """Insert a report; the key is new."""
 
+    def save_labels(self, run_id: str, labels: RunLabels) -> None:
+        """Insert or update a run's labels; with a time of deletion no read below finds the run any more, but `find_runs`."""
+
+    def remove_rows(self, run_id: str, most: int) -> int:
+        """Delete rounds, updates and reports of a deleted run, `most` rows at most; returns how many."""
+
+    def forget_client(self, client_id: str) -> None:
+        """Delete a client, and which blobs it has stored; missing rows are fine. Its updates and reports stay."""
+
     def save_client(self, client: Client) -> None:
         """Insert or update a client; progress, readings and connection are not stored."""
 
@@ -142,7 +152,7 @@ class Transaction(Protocol):
 
 
 class Store(Protocol):
-    """Durable state of an aggregator."""
+    """Durable state of an aggregator. Deleted runs are found by `find_runs`, `find_labels` and `deleted_runs` alone."""
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Open the only transaction.
@@ -153,6 +163,9 @@ class Store(Protocol):
 
     def open_runs(self) -> list[Run]:
         """Return the runs that have not ended, oldest first, each with its latest round, updates and evaluations."""
+
+    def completed_runs(self, *, methods: Sequence[str], since: float, limit: int) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the completed runs of some methods that ended at a time or later, newest first: their ids and rosters."""
 
     def find_run(self, run_id: str) -> Run | None:
         """Return a run with its latest round, updates and evaluations."""
@@ -168,6 +181,22 @@ class Store(Protocol):
 
     def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
         """Return runs older than `before`, newest first; their rounds carry no updates or evaluations."""
+
+    def find_runs(self, query: RunQuery) -> RunList:
+        """Return the runs that match a query, `query.limit` at most, and the numbers of those that match on all pages."""
+
+    def find_labels(self, run_id: str) -> RunLabels:
+        """Return a run's labels, also of a deleted run; those without anything for any other id.
+
+        Raises:
+            RowCorrupt: Their row is damaged.
+        """
+
+    def deleted_runs(self, *, with_rows: bool = False) -> list[str]:
+        """Return the ids of the deleted runs, sorted; with `with_rows` of those that have rows left to remove."""
+
+    def damaged_deletions(self) -> list[str]:
+        """Return the ids of the deleted runs of which the labels are damaged, so that they may not have been deleted."""
 
     def run_ids(self) -> list[str]:
         """Return the ids of all runs, newest first; it reads nothing else of them."""

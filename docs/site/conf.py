@@ -35,7 +35,10 @@ highlight_language = "text"
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
-suppress_warnings = ["myst.header"]  # the fragments of a record may begin at any level
+suppress_warnings = [
+    "myst.header",  # the fragments of a record may begin at any level
+    "ref.python",  # two classes of one name: the link leads to one of them
+]
 
 autodoc_typehints = "signature"
 python_maximum_signature_line_length = 100
@@ -53,8 +56,11 @@ nitpick_ignore_regex = [
     ),
     (
         r"py:.*",
-        r"(numpy|np|npt|torch|nn|pydantic|pydantic_core|collections|typing|pathlib|os|enum|annotated_types)\..*",
+        r"(numpy|np|npt|torch|nn|pydantic|pydantic_core|collections|typing|pathlib|os|enum|annotated_types|datetime|pandas)\..*",
     ),
+    (r"py:class", r"Figure|(.*\.)?Row|OnRound|ConfigSource|Rate|Momentum|Count|[0-9.e+-]+"),
+    # Records that the pages of the configuration, the API and the results have in words.
+    (r"py:.*", r"shared\.(config\.run|documents)\..*|fedplcc\.(comparison\.reading|runs\.artifacts|remote)\..*"),
 ]
 
 lexers |= {"mermaid": TextLexer(), "nft": TextLexer(), "haproxy": TextLexer()}

@@ -26,9 +26,12 @@ from fedplcc.command import (
     key,
     login,
     model,
+    plugin,
     replay,
     restore,
     run,
+    run_upkeep,
+    runs,
     services,
     simulate,
 )
@@ -48,10 +51,11 @@ app = typer.Typer(
 # One line per command or group of commands; listing.py names the headings under which the help lists them.
 app.command("demo", rich_help_panel=TRY, epilog=demo.EXAMPLES)(demo.demo)
 app.command("simulate", rich_help_panel=TRY, epilog=simulate.EXAMPLES)(simulate.simulate)
-app.command("compare", rich_help_panel=TRY, epilog=compare.EXAMPLES)(compare.compare)
+app.add_typer(compare.app, name="compare", rich_help_panel=TRY)
 app.command("health", rich_help_panel=PREPARE, epilog=health.EXAMPLES)(health.health)
 app.add_typer(data.app, name="data", rich_help_panel=PREPARE)
 app.add_typer(config.app, name="config", rich_help_panel=PREPARE)
+app.add_typer(plugin.app, name="plugin", rich_help_panel=PREPARE)
 app.command("doctor", rich_help_panel=PREPARE, epilog=doctor.EXAMPLES)(doctor.doctor)
 for service in services.SERVICES:
     app.command(service.__name__, rich_help_panel=SERVE)(service)
@@ -64,7 +68,9 @@ app.command("login", rich_help_panel=STEER, epilog=login.LOGIN_EXAMPLES)(login.l
 app.command("logout", rich_help_panel=STEER, epilog=login.LOGOUT_EXAMPLES)(login.logout)
 app.command("console", rich_help_panel=STEER, epilog=login.CONSOLE_EXAMPLES)(login.console)
 app.add_typer(key.app, name="key", rich_help_panel=ADMIT)
+run.app.add_typer(run_upkeep.app)
 app.add_typer(run.app, name="run", rich_help_panel=STEER)
+app.command("runs", rich_help_panel=USE, epilog=runs.EXAMPLES)(runs.runs)
 app.add_typer(model.app, name="model", rich_help_panel=USE)
 app.command("audit", rich_help_panel=KEEP, epilog=audit.EXAMPLES)(audit.audit)
 app.command("backup", rich_help_panel=KEEP, epilog=backup.EXAMPLES)(backup.backup)

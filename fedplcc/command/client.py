@@ -1,4 +1,4 @@
-"""`fedplcc client`: who has a certificate, and how it is taken away."""
+"""`fedplcc client`: who has a certificate, how it is taken away, and how a client is forgotten."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors
+from fedplcc.command.gateway_calls import (
+    DEFAULT_GATEWAY,
+    GatewayCa,
+    GatewayUrl,
+    Insecure,
+    Json,
+    Way,
+    Yes,
+    ask_gateway,
+    nothing_changed,
+)
 from fedplcc.command.invite import InvitedRole
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
 
-app = typer.Typer(help="List the members that have a certificate, or revoke one's.", epilog=HELP, no_args_is_help=True)
+app = typer.Typer(
+    help="List the members that have a certificate, revoke one's, or forget a client.",
+    epilog=HELP,
+    no_args_is_help=True,
+)
 
 
 @app.command("list", epilog=examples("fedplcc client list", "fedplcc client list --json"))
@@ -53,4 +68,29 @@ def revoke(
     with admin_calls(state_dir) as calls:
         revoked = calls.revoke(role.value, name)
     print(f"{role.value} {name}: {revoked} certificate{'' if revoked == 1 else 's'} revoked")
+    return ExitCode.OK
+
+
+@app.command(epilog=examples("fedplcc client forget ward-3", "fedplcc client forget ward-3 --yes --json"))
+@explains_errors
+def forget(
+    client: Annotated[
+        str, typer.Argument(metavar="CLIENT", help="The client, as the console shows it.", show_default=False)
+    ],
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Forget a client that takes part in no open run. If it joins again, it is new.
+
+    What it did in runs that have ended stays. Its certificate holds on: fedplcc client revoke takes it away.
+    """
+    from fedplcc.terminal.question import agreed
+
+    if not agreed(f"Forget client {client}? Its entry and its uploads go.", yes=yes, what="forget it"):
+        return nothing_changed()
+    forgotten = ask_gateway(Way(gateway, insecure, gateway_ca), lambda there: there.forget_client(client))
+    print(forgotten.model_dump_json() if as_json else f"client {client} is forgotten; if it joins again, it is new")
     return ExitCode.OK

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedplcc.command import completion
+from fedplcc.command import compare_init, completion
+from fedplcc.command.dry_run import DryRun, foresee_cells
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.exit_codes import GO_ON, HELP, ExitCode, explains_errors, say
+from fedplcc.command.tracking import Log, check_trackers
 from fedplcc.interruption import Interrupted, interruptible
+from fedplcc.terminal.names import named_few
 from shared.errors import FedplccError, InvalidConfig
 
 # What loads numpy or gRPC is imported where it is needed, so that --help answers at once.
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedplcc.comparison.file import Comparison
-    from fedplcc.comparison.plan import Cell
-    from fedplcc.comparison.reading import CellResult, Findings
+    from fedplcc.comparison.reading import CellResult
 
 EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --jobs 2",
-    "fedplcc compare --config compare.toml --only fedplcc --seeds 0,1",
+    "fedplcc compare --config compare.toml --only fedplcc --seeds 0,1 --dry-run",
     "fedplcc compare --config compare.toml --out results --report-only",
 )
 FOLDERS = Path("fedplcc-comparisons")
 """Default folder of comparisons, below the present folder."""
-MOST_NAMED = 5
-"""Most names in the note on runs that are no cells."""
 
 
 @explains_errors
 def compare(
+    context: typer.Context,
     config: Annotated[
-        Path,
-        typer.Option(help="File with [compare], [datasets.NAME] and [rows.NAME].", dir_okay=False, show_default=False),
-    ],
+        Path | None,
+        typer.Option(
+            help="File with [compare], [datasets.NAME] and [rows.NAME]; compare.toml if not given.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -74,6 +80,8 @@ def compare(
             "prototypes, and the sizes of clusters.",
         ),
     ] = False,
+    log: Log = None,
+    dry_run: DryRun = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="End with one JSON object as the last line of stdout; the rest goes to stderr."),
@@ -85,34 +93,54 @@ def compare(
     simulation in a folder of its own; those that are there are not trained again. The report comes as CSV, Markdown and one
     HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds, published numbers.
     """
+    if context.invoked_subcommand is not None:
+        return GO_ON
+
     from fedplcc.comparison.file import read_comparison
     from fedplcc.comparison.plan import plan
     from fedplcc.comparison.reading import strays
+    from fedplcc.comparison.running import train_missing, write_report
+    from fedplcc.comparison.search import search
     from fedplcc.comparison.writing import REPORT_PAGE, summary
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json
 
+    config = _chosen_file(config)
     if pictures:
         _check_that_pictures_can_be_drawn()
+    if log:
+        check_trackers(log)
     comparison = read_comparison(config)
     folder = out or FOLDERS / comparison.compare.name
-    cells = plan(comparison, config, folder, only=only or (), seeds=_numbers(seeds))
+    chosen_rows, chosen_seeds = only or (), _numbers(seeds)
+    # Mistakes come before any folder.
+    cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
+    if dry_run:
+        return foresee_cells(
+            comparison, config, folder, cells, only=chosen_rows, jobs=jobs, device=device, as_json=as_json
+        )
     if report_only and not folder.is_dir():
         raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
     make_folder(folder)
     console = console_for(json=as_json)
-    was_interrupted = not report_only and _train_missing(cells, folder, console, jobs=jobs, device=device)
-    findings, names = _write_report(comparison, config, cells, folder)
+    train = partial(
+        train_missing, console=console, jobs=jobs, device=device, interruptible=interruptible, on_trouble=say
+    )
+    found = search(comparison, config, folder, only=chosen_rows, train=None if report_only else train)
+    known = found.names_without_cells
+    cells = plan(found.comparison, config, folder, only=chosen_rows, seeds=chosen_seeds, also_known=known)
+    was_interrupted = found.was_interrupted or (not report_only and train(cells, folder, log=log or ()))
+    findings, names = write_report(found, config, cells, folder)
     # The report is written before anything is drawn, so that an interruption does not cost it.
     if pictures and not was_interrupted and _draw(findings.results, console, device=device):
-        findings, names = _write_report(comparison, config, cells, folder)
+        findings, names = write_report(found, config, cells, folder)
     console.print(
         f"{len(findings.results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
     )
     if others := strays(folder, cells):
         console.print(
-            f"not in the report, because {config} has no such data set, row or seed now: {_listed(others)} "
+            f"not in the report, because {config} has no such data set, row or seed now: {named_few(others)} "
             "(seeds are added with --seeds)"
         )
     if as_json:
@@ -122,42 +150,27 @@ def compare(
     untrained = [] if report_only else [each for each in findings.missing if each.cell.is_chosen]
     for each in untrained:
         say(f"{each.cell.name}: {each.reason}")
-    return ExitCode.FAILED if untrained else ExitCode.OK
+    unchosen = {} if report_only else found.wanted(chosen_rows)
+    for (dataset, row), why in unchosen.items():
+        say(f"{dataset}/{row}: {why}")
+    return ExitCode.FAILED if untrained or unchosen else ExitCode.OK
 
 
-def _train_missing(cells: Sequence[Cell], folder: Path, console: Console, *, jobs: int, device: str) -> bool:
-    """Train the chosen cells that are missing, and record failures; returns whether it was interrupted."""
-    from fedplcc.comparison.reading import MissingCell, read_cell
-    from fedplcc.comparison.training import CellsShown, data_problems, train
-    from fedplcc.comparison.writing import read_failures, write_failures
-
-    chosen = [cell for cell in cells if cell.is_chosen]
-    to_train = [cell for cell in chosen if isinstance(found := read_cell(cell), MissingCell) and found.can_be_trained]
-    console.print(f"{len(to_train)} of {len(chosen)} cells are to be trained; results in {folder}")
-    for sentence in data_problems(to_train).values():
-        say(sentence)  # now, before a long training; the other data sets are trained all the same
-    failures, was_interrupted = dict[str, str](), False
-    outdated = {cell.name for cell in chosen}  # their earlier failures no longer count
-    if to_train:
-        with CellsShown(console, total=len(to_train)) as shown, interruptible() as wished:
-            failures = train(to_train, shown, jobs=jobs, device=device, should_stop=wished.is_set)
-            was_interrupted = wished.is_set()
-        outdated -= {cell.name for cell in to_train} - shown.started
-    # Read late: another command may have trained other cells of this folder meanwhile.
-    before = {name: why for name, why in read_failures(folder).items() if name not in outdated}
-    write_failures(folder, before | failures)
-    return was_interrupted
+app = typer.Typer(callback=compare, invoke_without_command=True, epilog=f"{EXAMPLES}\n\n{HELP}")
+app.command("init", epilog=compare_init.EXAMPLES)(compare_init.init)
 
 
-def _write_report(
-    comparison: Comparison, file: Path, cells: Sequence[Cell], folder: Path
-) -> tuple[Findings, list[str]]:
-    """Write the report of the trained cells; returns its content, and the names of its files."""
-    from fedplcc.comparison.reading import read_findings
-    from fedplcc.comparison.writing import read_failures, write_findings
+def _chosen_file(file: Path | None) -> Path:
+    """The given file, or `compare.toml` of the present folder.
 
-    findings = read_findings(comparison, file, cells, read_failures(folder))
-    return findings, write_findings(folder, findings)
+    Raises:
+        InvalidConfig: There is no such file.
+    """
+    chosen = file or compare_init.DEFAULT_FILE
+    if not chosen.exists():
+        named = f"there is no file {chosen};" if file else f"there is no {chosen} here; name a file with --config, or"
+        raise InvalidConfig(f"{named} write one with: fedplcc compare init {shlex.quote(str(chosen))}")
+    return chosen
 
 
 def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> int:
@@ -200,12 +213,6 @@ def _check_that_pictures_can_be_drawn() -> None:
     for package in ("matplotlib", "sklearn"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the names, or the first few of them."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _numbers(text: str | None) -> list[int]:

@@ -2,91 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedplcc.command import completion
+from fedplcc.command import config_init
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 
 if TYPE_CHECKING:
     from shared.config.run import FederationFile
 
+MOST_ROWS = 100
+"""Most rows of a comparison that are printed."""
 app = typer.Typer(help="Write and check configuration files.", epilog=HELP, no_args_is_help=True)
-
-DEFAULT_METHOD = "fedplcc"
-CLIENT = "{client}"
-"""Placeholder for a client's name in a data specification."""
-
-
-@app.command(
-    epilog=examples(
-        "fedplcc config init",
-        "fedplcc config init shops.toml --clients ann,bob --classes cat,dog",
-        "fedplcc config init --clients north,south --data folder:images/{client}",
-    )
-)
-@explains_errors
-def init(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Where to write it; run.toml if not given. Nothing is overwritten.",
-            dir_okay=False,
-            show_default=False,
-        ),
-    ] = None,
-    method: Annotated[str, typer.Option(help="Method of the run.", autocompletion=completion.methods)] = DEFAULT_METHOD,
-    clients: Annotated[
-        str | None,
-        typer.Option(
-            help="Names of the clients with commas between; four domains of digits if not given.", metavar="A,B,..."
-        ),
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(
-            help="Names of the classes with commas between; those of the data if not given.", metavar="X,Y,..."
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Data specification of each client, with {CLIENT} for its name; folder:data/{CLIENT} if not given.",
-            metavar="SPEC",
-        ),
-    ] = None,
-) -> int:
-    """Write a configuration to start from: every key with its value, range and meaning.
-
-    Without options it trains on digits of four domains that need no download, so it can be simulated as it is.
-    """
-    from fedplcc.runs.configuration import DEFAULT_FILE
-    from fedplcc.runs.configuration_text import template
-    from shared.config.run import parse_federation
-    from shared.errors import InvalidConfig, StoreUnavailable
-
-    file = file or DEFAULT_FILE
-    document = _document(method, _names(clients), _names(classes), data, file)
-    text = template(parse_federation(document))
-    try:
-        with file.open("x", encoding="utf-8") as target:
-            target.write(text)
-    except FileExistsError:
-        raise InvalidConfig(f"{file} is there already; name another file, or remove it first") from None
-    except OSError as error:
-        raise StoreUnavailable(f"cannot write {file}: {error.strerror or error}; name a file elsewhere") from error
-    print(f"{file} is written; see what it says with: fedplcc config check {file}")
-    return ExitCode.OK
+app.command("init", epilog=config_init.EXAMPLES)(config_init.init)
 
 
 @app.command(
     epilog=examples(
         "fedplcc config check run.toml",
-        "fedplcc config check run.toml --data",
+        "fedplcc config check compare.toml --data",
         "fedplcc config check run.toml --json",
     )
 )
@@ -95,68 +33,107 @@ def check(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE", help="Configuration file; run.toml if not given.", dir_okay=False, show_default=False
+            metavar="FILE",
+            help="Configuration of a run, or file of a comparison; run.toml if not given.",
+            dir_okay=False,
+            show_default=False,
         ),
     ] = None,
     data: Annotated[bool, typer.Option("--data", help="Read the clients' data too, as a simulation would.")] = False,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON object: the canonical configuration, its hash, or the problems."),
+        typer.Option(
+            "--json",
+            help="Print one JSON object: the kind of the file, its problems, the canonical configuration and its hash, or "
+            "the comparison's data sets and rows.",
+        ),
     ] = False,
 ) -> int:
-    """Print a configuration with its defaults filled in, or all of its problems."""
+    """Print a configuration with its defaults filled in, or all of its problems.
+
+    Of a comparison's file the configurations that it names are checked too, with every row's changes. The first line says
+    which kind of file it is taken for.
+    """
+    from fedplcc.comparison.check import is_comparison
     from fedplcc.runs.configuration import chosen_file
+    from shared.config.run import read_document
+
+    file = chosen_file(file)
+    document = read_document(file)
+    kind = "comparison" if is_comparison(document) else "run"
+    checked = _check_comparison if kind == "comparison" else _check_run
+    problems = checked(file, document, reads_data=data, as_json=as_json)
+    if problems:
+        taken = {"comparison": "the file of a comparison", "run": "the configuration of a run"}[kind]
+        say(f"{file}: taken for {taken}")
+    for problem in problems:
+        say(f"{file}: {problem}")
+    return ExitCode.USAGE if problems else ExitCode.OK
+
+
+def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_json: bool) -> list[str]:
+    """Check a run's configuration and print it; returns its problems."""
     from fedplcc.runs.configuration_check import judge
     from fedplcc.runs.initial_model import anchored
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json, read_document
+    from shared.config.run import canonical_json
 
-    file = chosen_file(file)
-    document = anchored(read_document(file), file.parent)
+    document = anchored(document, file.parent)
     verdict = judge(document)
     problems = list(verdict.problems)
     read: dict[str, dict[str, int]] = {}
-    if data and verdict.federation is not None:
+    if reads_data and verdict.federation is not None:
         read, unusable = _read_data(verdict.federation)
         problems += unusable
     if as_json:
         print(canonical_json(_answer(verdict.federation, problems, read)))
     elif verdict.federation is not None:
         _show(console_for(json=False), file, verdict.federation, document, read)
-    for problem in problems:
-        say(f"{file}: {problem}")
-    return ExitCode.USAGE if problems else ExitCode.OK
+    return problems
 
 
-def _names(text: str | None) -> list[str]:
-    return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
+def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool, as_json: bool) -> list[str]:
+    """Check a comparison's file and print its data sets and rows; returns its problems."""
+    from fedplcc.comparison.check import check as check_file
+    from fedplcc.comparison.file import assignments
+    from fedplcc.comparison.sweep import flat
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
 
-
-def _document(method: str, clients: list[str], classes: list[str], data: str | None, file: Path) -> dict[str, Any]:
-    """Tables of a configuration for these clients, or the demo's tables without any."""
-    from fedplcc.runs.configuration import demo_file
-    from shared.config.run import read_document
-    from shared.errors import InvalidConfig
-
-    if not clients and not classes and data is None:
-        document = read_document(demo_file())
-        document["run"]["method"] = method
-        return document
-    clients = clients or ["client"]
-    specs = {name: (data or f"folder:data/{CLIENT}").replace(CLIENT, name) for name in clients}
-    if not classes and data is None:
-        raise InvalidConfig(
-            "name the classes with --classes cat,dog, or the data that have them with --data folder:images"
-        )
-    if not classes:
-        from trainer.data.loading import describe
-
-        classes = sorted({name for spec in specs.values() for name in describe(spec)})
-    return {
-        "run": {"name": file.stem, "method": method, "clients": clients},
-        "data": {"classes": classes},
-        "clients": {name: {"data": spec} for name, spec in specs.items()},
-    }
+    checked = check_file(document, file)
+    comparison, problems = checked.comparison, list(checked.problems)
+    read: dict[str, dict[str, dict[str, int]]] = {}
+    for dataset, cell in {cell.dataset: cell for cell in reversed(checked.cells)}.items() if reads_data else ():
+        read[dataset], unusable = _read_data(cell.federation)
+        problems += [f"datasets.{dataset}: {problem}" for problem in unusable]
+    if as_json:
+        answer: dict[str, Any] = {"kind": "comparison", "problems": problems}
+        if comparison is not None:
+            answer |= {"name": comparison.compare.name, "cells": len(checked.cells)}
+            answer["datasets"] = {
+                name: {"config": section.config, "seeds": comparison.seeds_of(name), "rows": comparison.rows_of(name)}
+                | ({"clients": read[name]} if name in read else {})
+                for name, section in comparison.datasets.items()
+            }
+            answer["rows"] = {name: row.model_dump(mode="json") for name, row in comparison.rows.items()}
+        print(canonical_json(answer))
+    elif comparison is not None and checked.cells:
+        console = console_for(json=False)
+        dry_run = f"fedplcc compare --config {file} --dry-run"
+        console.print(f"# {file} is a comparison: {len(checked.cells)} cells; {dry_run} says what they take")
+        for name, section in comparison.datasets.items():
+            seeds = ", ".join(map(str, comparison.seeds_of(name)))
+            console.print(f"# data set {name}: {section.config}, {len(comparison.rows_of(name))} rows, seeds {seeds}")
+            for line in _lines_of_data(read.get(name, {})):
+                console.print(f"#   {line}")
+        for name, row in [*comparison.rows.items()][:MOST_ROWS]:
+            changes = assignments(flat(row.set))
+            for dataset, settings in row.set_for.items():
+                changes += [f"{each} on {dataset}" for each in assignments(flat(settings))]
+            console.print(", ".join([f"# row {name}: {row.method}", *changes]))
+        if (more := len(comparison.rows) - MOST_ROWS) > 0:
+            console.print(f"# and {more} more rows; --json has all")
+    return problems
 
 
 def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
@@ -177,6 +154,7 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
                     client.data,
                     contract=federation.config.data,
                     samples_per_class=client.samples_per_class,
+                    validation_per_class=client.validation_per_class,
                     seed=federation.config.run.seed,
                 )
             except FedplccError as error:
@@ -193,7 +171,7 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
 def _answer(federation: FederationFile | None, problems: list[str], read: dict[str, dict[str, int]]) -> dict[str, Any]:
     import json
 
-    answer: dict[str, Any] = {"problems": problems}
+    answer: dict[str, Any] = {"kind": "run", "problems": problems}
     if federation is not None:
         answer |= {"config": json.loads(federation.config.canonical_json), "config_hash": federation.config.hash}
         answer["clients"] = {
@@ -212,11 +190,16 @@ def _show(
     rounds, clients = config.run.rounds, len(config.run.clients or ()) or config.run.min_clients
     who = f"{clients} client{'' if clients == 1 else 's'}{'' if config.run.clients else ' or more'}"
     console.print(
-        f"# {file}: {config.run.method}, {rounds} round{'' if rounds == 1 else 's'}, {who}, "
+        f"# {file} is a run's configuration: {config.run.method}, {rounds} round{'' if rounds == 1 else 's'}, {who}, "
         f"{len(config.data.classes)} classes"
     )
     console.print(f"# configuration {config.hash}\n")
     console.print(run_text(federation, document), end="")
+    for line in _lines_of_data(read):
+        console.print(f"# {line}")
+
+
+def _lines_of_data(read: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     for name, counts in read.items():
         unreadable = f", {counts['unreadable']} files cannot be read" if counts["unreadable"] else ""
-        console.print(f"# {name}: {counts['train']:,} training images, {counts['test']:,} test images{unreadable}")
+        yield f"{name}: {counts['train']:,} training images, {counts['test']:,} test images{unreadable}"

@@ -27,6 +27,7 @@ from fedplcc.interruption import run_interruptibly
 if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from fedplcc.runs.run_folder import RunFolder
+    from fedplcc.simulation.watch import RunWatch
     from fedplcc.terminal.progress import RunProgress
 
 EXAMPLES = examples("fedplcc demo", "fedplcc demo --rounds 2 --method fedavg --json")
@@ -60,7 +61,7 @@ def demo(
     federation = chosen_federation(config, method, rounds, seed, samples_per_class, assignments)
     limit_threads(federation.config.training.threads)  # inherited by the processes, before any of them loads a library
 
-    def train(folder: RunFolder, progress: RunProgress) -> RunRecord:
+    def train(folder: RunFolder, progress: RunProgress, watch: RunWatch | None) -> RunRecord:
         from fedplcc.local.demo import Demo
 
         work = Demo(federation, folder, progress, device=device, gateway_port=gateway_port)

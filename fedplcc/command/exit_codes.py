@@ -45,6 +45,8 @@ class ExitCode(IntEnum):
 HELP = LINE_END.join(("Exit codes:", *(f"{code.value}: {code.meaning}" for code in ExitCode)))
 """The codes at the end of a help text."""
 
+GO_ON = -1
+"""Result of a group's own command where the command line names a command of the group, which comes next."""
 OURS = ("aggregator", "fedplcc", "gateway", "shared", "trainer")
 """Packages that are always installed: a missing module of theirs is a bug."""
 Arguments = ParamSpec("Arguments")
@@ -85,6 +87,8 @@ def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Argume
                 raise
             say(f"this command needs {error.name}, which is not installed: pip install '{_extra_of(error.name)}'")
             code = ExitCode.USAGE
+        if code == GO_ON:
+            return
         raise typer.Exit(int(code))
 
     return wrapped

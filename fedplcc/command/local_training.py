@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,9 @@ from fedplcc.interruption import Interrupted, end_if_interrupted
 if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from fedplcc.runs.run_folder import RunFolder
+    from fedplcc.simulation.watch import RunWatch
     from fedplcc.terminal.progress import RunProgress
+    from fedplcc.tracking.callbacks import Callback
     from shared.config.run import FederationFile
 
 Config = Annotated[
@@ -83,10 +86,12 @@ def chosen_federation(
 def train_in_folder(
     federation: FederationFile,
     out: Path | None,
-    train: Callable[[RunFolder, RunProgress], RunRecord],
+    train: Callable[[RunFolder, RunProgress, RunWatch | None], RunRecord],
     *,
     keep: bool,
     as_json: bool,
+    watched_by: Sequence[Callback] = (),
+    extends: bool = False,
 ) -> int:
     """Choose the folder, train unless its results are there already, and print them; returns the exit code."""
     from aggregator.coordinator import event_log
@@ -102,18 +107,38 @@ def train_in_folder(
     require_file(federation)
     console = console_for(json=as_json)
     end_if_interrupted()
-    with claimed_folder(out, federation) as folder:
+    watch = None
+    if watched_by:
+        from fedplcc.simulation.watch import RunWatch
+        from fedplcc.tracking.observation import Observation
+
+        watch = RunWatch(Observation(watched_by, say))
+    with (
+        closing(watch) if watch is not None else nullcontext(),
+        claimed_folder(out, federation, extends=extends) as folder,
+    ):
         if folder.is_finished:
             console.print(f"{folder.path} holds this run already; choose another folder with --out to train it again")
-            return _conclude(read_record(folder.path), folder.path, as_json=as_json)
+            record = read_record(folder.path)
+            if watch is not None:
+                watch.ended_before(record, folder.path)
+            return _conclude(record, folder.path, as_json=as_json)
         folder.prepare()
         try:
-            with RunProgress(console, total_rounds=federation.config.run.rounds) as progress:
-                record = train(folder, progress)
+            config = federation.config
+            with RunProgress(
+                console,
+                total_rounds=config.run.rounds,
+                config=config.model_dump(mode="json"),
+                method=config.run.method,
+            ) as progress:
+                record = train(folder, progress, watch)
         except (Interrupted, KeyboardInterrupt):
             raise Interrupted(
                 f"interrupted; what was committed is kept: the same command with --out {folder.path} goes on from there"
             ) from None
+        if watch is not None:
+            watch.ends(record, folder.path)
         if record.status == "completed" and not keep:
             folder.remove_state()
         return _conclude(record, folder.path, as_json=as_json)

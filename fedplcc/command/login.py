@@ -11,8 +11,8 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.gateway_calls import DEFAULT_GATEWAY, GatewayCa, GatewayUrl, Insecure
 from fedplcc.command.key import ScopeName
-from fedplcc.command.run import DEFAULT_GATEWAY, GatewayCa, GatewayUrl, Insecure
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
 
 LOGIN_EXAMPLES = examples(

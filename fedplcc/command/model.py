@@ -195,5 +195,48 @@ def export(
     return ExitCode.OK
 
 
+@app.command(
+    "import",
+    epilog=examples(
+        "fedplcc model import resnet18-f37072fd.pth --config run.toml",
+    ),
+)
+@explains_errors
+def import_model(
+    weights: Annotated[
+        Path,
+        typer.Argument(
+            metavar="WEIGHTS", help="Trained weights: a .safetensors file, or one of torch.", show_default=False
+        ),
+    ],
+    config: Annotated[Path, typer.Option(help="The run's configuration file.", dir_okay=False, show_default=False)],
+    out: Annotated[Path, typer.Option(help="File to write.", dir_okay=False)] = Path("first-model.safetensors"),
+    as_json: AsJson = False,
+) -> int:
+    """Make a run's first model of trained weights, such as torchvision's of ImageNet.
+
+    The run begins with it by run.initial_model = "file:OUT". Nothing is downloaded, and no code in the file is run. The
+    head is drawn by the run's seed where the file has other classes. Set data.mean and data.std to those that the
+    weights were trained with.
+    """
+    from fedplcc.models.weights_file import import_weights
+    from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json, load_federation
+    from shared.tensors import sha256_hex, to_bytes
+
+    imported = import_weights(weights, load_federation(config).config)
+    data = to_bytes(imported.arrays)
+    with atomic_file(out) as file:
+        file.write(data)
+    console = console_for(json=as_json)
+    console.print(imported.sentence)
+    console.print(f'written to {out}: set run.initial_model = "file:{out}"')
+    if as_json:
+        facts = {"file": str(out.resolve()), "sha256": sha256_hex(data), "drawn": list(imported.drawn)}
+        print(canonical_json({**facts, "loaded": len(imported.loaded)}))
+    return ExitCode.OK
+
+
 app.command("map", epilog=model_pictures.MAP_EXAMPLES)(model_pictures.draw_map)
 app.command("clusters", epilog=model_pictures.CLUSTERS_EXAMPLES)(model_pictures.draw_clusters)

@@ -23,23 +23,36 @@ def replay(
         Path, typer.Option("--state-dir", help="The aggregator's state directory.", file_okay=False)
     ] = STATE_DIR,
     database_url: DatabaseUrl = None,
+    allow_method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Method of another package that the run may name, repeatable: package.module or the name of an entry "
+            "point. It is imported.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> int:
-    """Compute a round's global model and prototypes again from the stored updates, and compare their SHA-256.
+    """Compute a round's global model, prototypes and server state again from the stored updates, and compare their SHA-256.
 
-    The exit code is 0 if both are equal, 1 if they are not, and 5 if the updates were collected.
+    The exit code is 0 if all are equal, 1 if they are not, and 5 if the updates were collected.
     """
     import json
 
     from fedplcc.state.replay import Collected
     from fedplcc.state.replay import replay as replayed
+    from shared.methods import add_methods
 
+    add_methods(allow_method or ())
     try:
         found = replayed(state_dir, run_id, number, url=database_url)
     except Collected as error:
         say(error.detail)
         return ExitCode.COLLECTED
-    pairs = dict(zip(("model", "prototypes"), zip(found.recorded, found.computed, strict=True), strict=True))
+    pairs = {
+        name: (recorded, found.computed[name]) for name, recorded in found.recorded.items() if name in found.computed
+    }
     if as_json:
         rows = {
             name: {"recorded": recorded.sha256, "computed": computed.sha256}

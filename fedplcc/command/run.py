@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-import re
-import uuid
-from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
-from fedplcc.interruption import Interrupted, run_interruptibly
+from fedplcc.command.gateway_calls import (
+    DEFAULT_GATEWAY,
+    ClientId,
+    GatewayCa,
+    GatewayUrl,
+    Insecure,
+    Json,
+    RequestId,
+    RunId,
+    Way,
+    Yes,
+    ask_gateway,
+    change_run,
+    key_of,
+    nothing_changed,
+    print_run,
+    sentence_of_run,
+)
+from fedplcc.command.tracking import Log, LogModel
+from fedplcc.interruption import Interrupted
+from fedplcc.terminal.names import named_few
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
@@ -22,41 +40,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Start and control runs through a gateway.", epilog=HELP, no_args_is_help=True)
 
-Result = TypeVar("Result")
-
-GatewayUrl = Annotated[
-    str,
-    typer.Option(
-        "--gateway", envvar="FEDPLCC_GATEWAY", help="Where the gateway is: https://HOST:PORT, or http:// on loopback."
-    ),
-]
-DEFAULT_GATEWAY = "http://127.0.0.1:8080"
-Insecure = Annotated[
-    bool,
-    typer.Option(
-        "--insecure",
-        envvar="FEDPLCC_INSECURE",
-        help="Accept plain text to a gateway on another machine; trust the network.",
-    ),
-]
-GatewayCa = Annotated[
-    Path | None,
-    typer.Option(
-        "--gateway-ca",
-        envvar="FEDPLCC_GATEWAY_CA",
-        help="Certificates that an https gateway is checked against, in PEM, or a member's identity.pem; those that "
-        "'fedplcc login' kept if not given, else the system's.",
-        dir_okay=False,
-        show_default=False,
-    ),
-]
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
-]
-ClientId = Annotated[
-    str,
-    typer.Argument(metavar="CLIENT", help="The client's id, as 'fedplcc run status' shows it.", show_default=False),
-]
+# The enums of shared/run_lists.py, which would load numpy for each help text.
+Order = Literal["newest", "oldest", "updated", "name"]
+Show = Literal["current", "archived", "deleted", "all"]
 MaybeRunId = Annotated[
     str | None,
     typer.Argument(
@@ -65,14 +51,6 @@ MaybeRunId = Annotated[
         show_default=False,
     ),
 ]
-RequestId = Annotated[
-    str | None,
-    typer.Option(
-        "--request-id",
-        help="Names this request: the same one again changes nothing, whatever came since. A random one if not given.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; everything else goes to stderr.")]
 
 
 @app.command(
@@ -106,38 +84,96 @@ def start(
 
     federation = read_federation(chosen_file(config))
     document = json.loads(federation.config.canonical_json)
-    key, file = _key(request_id), federation.initial_model_file
+    key, file = key_of(request_id), federation.initial_model_file
 
-    async def begin(there: Gateway) -> Run:
+    async def begin(there: Gateway) -> tuple[Run, str]:
         if file is not None:
             size_bytes = file.stat().st_size
             with shown_transfers(console_for(json=as_json), "sending") as on_bytes:
                 await there.store_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
-        return await there.start_run(document, request_id=key)
+        run = await there.start_run(document, request_id=key)
+        return run, "" if as_json else await _strangers(there, run)
 
-    run = _ask(_Way(gateway, insecure, gateway_ca), begin)
-    _show(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
+    run, note = ask_gateway(Way(gateway, insecure, gateway_ca), begin)
+    print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
+    if note:
+        say(note)
     return ExitCode.OK
 
 
-@app.command("list", epilog=examples("fedplcc run list", "fedplcc run list --limit 1 --json"))
+async def _strangers(there: Gateway, run: Run) -> str:
+    """A sentence if a run waits for clients of which none has ever joined, as the demo's; empty otherwise."""
+    from shared.errors import FedplccError
+
+    if run.status != "pending" or not run.roster:
+        return ""
+    try:
+        joined = [client.client_id for client in await there.list_clients()]
+    except FedplccError:
+        return ""  # the run is there; a key that may start runs need not see clients
+    if not joined or not set(joined).isdisjoint(run.roster):
+        return ""
+    return (
+        f"it waits for {named_few(run.roster)}, of which none has ever joined; here are {named_few(joined)}. "
+        f"A file for those: fedplcc config init FILE --gateway {there.url}"
+    )
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "fedplcc run list", "fedplcc run list --status failed --since 2026-11-01", "fedplcc run list --tag paper --json"
+    ),
+)
 @explains_errors
 def list_runs(
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
     gateway_ca: GatewayCa = None,
     limit: Annotated[int, typer.Option(help="Most runs to list.", min=1)] = 50,
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only runs that are this: pending, running, paused, completed, stopped or failed; repeatable."
+        ),
+    ] = None,
+    method: Annotated[str, typer.Option(help="Only runs of this method.")] = "",
+    name: Annotated[str, typer.Option(help="Only runs with this in their name or id; case does not matter.")] = "",
+    tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag; repeatable.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            help="Only runs that were created then or later, in this machine's time.",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"],
+        ),
+    ] = None,
+    order: Annotated[Order, typer.Option(help="By creation, last change or name.")] = "newest",
+    show: Annotated[Show, typer.Option(help="Current runs are neither archived nor deleted.")] = "current",
     as_json: Json = False,
 ) -> int:
-    """List runs, newest first; with --json a line each."""
-    from fedplcc.terminal.run_lines import run_lines
+    """List runs, newest first, and how many there are of each status; with --json a line for each run."""
+    from fedplcc.terminal.run_lines import run_lines, totals_line
 
-    runs = _ask(_Way(gateway, insecure, gateway_ca), lambda there: there.list_runs(limit=limit))
+    filters: dict[str, str | list[str]] = {
+        "status": list(status or ()),
+        "method": method,
+        "name": name,
+        "tag": tag or [],
+        "since": "" if since is None else since.astimezone().isoformat(),
+        "order": order,
+        "show": show,
+    }
+    page = ask_gateway(Way(gateway, insecure, gateway_ca), lambda there: there.list_runs(limit=limit, **filters))
     if as_json:
-        for run in runs:
+        for run in page.runs:
             print(run.model_dump_json())
-    elif runs:
-        print("\n".join(run_lines(runs)))
+    elif page.runs:
+        print("\n".join(run_lines(page.runs)))
+        print(totals_line(len(page.runs), page.total, page.totals))
+    elif any(page.totals.model_dump().values()) or any(filters[each] for each in ("method", "name", "tag", "since")):
+        print("no run is like this")
+    elif show in ("archived", "deleted"):
+        print(f"there are no {show} runs")
     else:
         print("there are no runs; start one with: fedplcc run start --config FILE")
     return ExitCode.OK
@@ -155,7 +191,14 @@ def status(
     """Show a run: its round, awaited, dropped and quarantined clients, refused updates, and the last accuracy."""
     from fedplcc.terminal.progress import console_for
     from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
-    from fedplcc.terminal.run_lines import awaited_lines, dropped_lines, refusal_lines
+    from fedplcc.terminal.run_lines import (
+        awaited_lines,
+        dropped_lines,
+        label_lines,
+        refusal_lines,
+        server_state_lines,
+        warning_lines,
+    )
     from shared.config.run import canonical_json
 
     async def ask(there: Gateway) -> tuple[Run, list[Round], list[Client], float | None]:
@@ -166,15 +209,22 @@ def status(
         took = None if as_json or not committed else await there.seconds_of(found.run_id, committed[-1])
         return found, rounds, clients, took
 
-    found, rounds, clients, seconds = _ask(_Way(gateway, insecure, gateway_ca), ask)
+    found, rounds, clients, seconds = ask_gateway(Way(gateway, insecure, gateway_ca), ask)
     known = [each.metrics for each in rounds if each.metrics is not None]
     metrics = known[-1].model_dump(by_alias=True) if known else None
     if as_json:
         print(canonical_json({**found.model_dump(mode="json"), "metrics": metrics}))
         return ExitCode.OK
     console = console_for(json=False)
-    console.print(_sentence(found))
-    for line in (*awaited_lines(found, rounds, clients), *dropped_lines(rounds), *refusal_lines(found)):
+    console.print(sentence_of_run(found))
+    for line in (
+        *label_lines(found),
+        *server_state_lines(found),
+        *awaited_lines(found, rounds, clients),
+        *dropped_lines(rounds),
+        *warning_lines(found),
+        *refusal_lines(found),
+    ):
         console.print(line)
     if metrics is not None:
         table = RoundTable.of(metrics, has_time=seconds is not None)
@@ -201,8 +251,8 @@ def watch(
     now and then a line with the clients that a round waits for. With --json there is a line per event of the run's history,
     and the run itself at the end.
     """
-    return _ask(
-        _Way(gateway, insecure, gateway_ca), lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json)
+    return ask_gateway(
+        Way(gateway, insecure, gateway_ca), lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json)
     )
 
 
@@ -218,9 +268,9 @@ def pause(
     as_json: Json = False,
 ) -> int:
     """Pause a run. Pausing a paused run changes nothing."""
-    key = _key(request_id)
-    return _change(
-        _Way(gateway, insecure, gateway_ca), lambda there: there.pause(run, now=now, request_id=key), as_json=as_json
+    key = key_of(request_id)
+    return change_run(
+        Way(gateway, insecure, gateway_ca), lambda there: there.pause(run, now=now, request_id=key), as_json=as_json
     )
 
 
@@ -235,13 +285,33 @@ def resume(
     as_json: Json = False,
 ) -> int:
     """Let a paused run go on, or take back a pause that waits."""
-    key = _key(request_id)
-    return _change(
-        _Way(gateway, insecure, gateway_ca), lambda there: there.resume(run, request_id=key), as_json=as_json
+    key = key_of(request_id)
+    return change_run(
+        Way(gateway, insecure, gateway_ca), lambda there: there.resume(run, request_id=key), as_json=as_json
     )
 
 
-@app.command(epilog=examples('fedplcc run stop scans-97f12353 --reason "wrong scanner"'))
+@app.command(epilog=examples("fedplcc run extend scans-97f12353 --rounds 60"))
+@explains_errors
+def extend(
+    run: RunId,
+    rounds: Annotated[int, typer.Option(help="Rounds of the whole run, with those that it has.", metavar="NUMBER")],
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+    request_id: RequestId = None,
+    as_json: Json = False,
+) -> int:
+    """Let a completed run go on to more rounds, to the same bytes as a run that was longer from the start."""
+    key = key_of(request_id)
+    return change_run(
+        Way(gateway, insecure, gateway_ca),
+        lambda there: there.extend(run, rounds=rounds, request_id=key),
+        as_json=as_json,
+    )
+
+
+@app.command(epilog=examples('fedplcc run stop scans-97f12353 --reason "wrong scanner" --yes'))
 @explains_errors
 def stop(
     run: RunId,
@@ -249,13 +319,20 @@ def stop(
     insecure: Insecure = False,
     gateway_ca: GatewayCa = None,
     reason: Annotated[str, typer.Option(help="Why, for the run's history.")] = "",
+    yes: Yes = False,
     request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
     """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
-    key = _key(request_id)
-    return _change(
-        _Way(gateway, insecure, gateway_ca),
+    from fedplcc.terminal.question import agreed
+
+    key = key_of(request_id)
+    if not agreed(
+        f"Stop run {run} for good? It keeps its last committed round, and cannot go on.", yes=yes, what="stop it"
+    ):
+        return nothing_changed()
+    return change_run(
+        Way(gateway, insecure, gateway_ca),
         lambda there: there.stop(run, reason=reason, request_id=key),
         as_json=as_json,
     )
@@ -274,9 +351,9 @@ def quarantine(
     as_json: Json = False,
 ) -> int:
     """Leave a client out of a run until it is released. Quarantining it again changes nothing."""
-    key = _key(request_id)
-    return _change(
-        _Way(gateway, insecure, gateway_ca),
+    key = key_of(request_id)
+    return change_run(
+        Way(gateway, insecure, gateway_ca),
         lambda there: there.quarantine(run, client, reason=reason, request_id=key),
         as_json=as_json,
     )
@@ -294,9 +371,9 @@ def release(
     as_json: Json = False,
 ) -> int:
     """Let a quarantined client take part in a run again, with nothing held against it."""
-    key = _key(request_id)
-    return _change(
-        _Way(gateway, insecure, gateway_ca), lambda there: there.release(run, client, request_id=key), as_json=as_json
+    key = key_of(request_id)
+    return change_run(
+        Way(gateway, insecure, gateway_ca), lambda there: there.release(run, client, request_id=key), as_json=as_json
     )
 
 
@@ -330,7 +407,7 @@ def fetch(
             folder = out or RUNS / run_id
             return await fetch_run(there, run_id, folder, on_bytes), folder
 
-        record, folder = _ask(_Way(gateway, insecure, gateway_ca), ask)
+        record, folder = ask_gateway(Way(gateway, insecure, gateway_ca), ask)
     for line in describe(record, folder):
         console.print(line)
     if as_json:
@@ -338,42 +415,56 @@ def fetch(
     return ExitCode.OK
 
 
-# Shared parts
+@app.command(
+    "log",
+    epilog=examples(
+        "fedplcc run log scans-97f12353 --log tensorboard:curves",
+        "fedplcc run log --log mlflow:http://127.0.0.1:5000 --log-model",
+    ),
+)
+@explains_errors
+def log_run(
+    run: MaybeRunId = None,
+    log: Log = None,
+    log_model: LogModel = False,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+) -> int:
+    """Follow a run to its end and keep its curves with trackers, from its first round and through restarts.
 
-
-class _Way(NamedTuple):
-    """How a gateway is reached."""
-
-    url: str
-    insecure: bool
-    ca: Path | None
-
-
-def _key(request_id: str | None) -> str:
-    """A request's id: as given, or a random one.
-
-    Raises:
-        InvalidConfig: The gateway would refuse it; an empty id too, which is a variable that is not set.
+    Started again it goes on; each round is kept once. Ctrl-C ends logging, not the run.
     """
-    from shared.documents import REQUEST_ID
+    from fedplcc.runs.artifacts import ending_of
+    from fedplcc.terminal.progress import console_for
+    from fedplcc.tracking.deployed_run import follow_run
+    from fedplcc.tracking.destinations import make_trackers
     from shared.errors import InvalidConfig
 
-    if request_id is None:
-        return uuid.uuid4().hex
-    if re.fullmatch(REQUEST_ID, request_id) is None:
-        raise InvalidConfig("--request-id: write 1 to 128 letters, digits and signs of ASCII, without spaces")
-    return request_id
+    if not log:
+        raise InvalidConfig(
+            "name a tracker with --log: tensorboard, mlflow, wandb or jsonl, each with :WHERE if you like"
+        )
+    trackers = make_trackers(log, with_model=log_model)
+
+    async def follow(there: Gateway) -> Run:
+        from asyncio import CancelledError
+
+        found = await _found(there, run)
+        try:
+            return await follow_run(there, found, trackers, with_model=log_model, on_note=say)
+        except CancelledError:
+            raise Interrupted(
+                f"this ends logging only, run {found.run_id} goes on; the same command logs what is missing"
+            ) from None
+
+    ended = ask_gateway(Way(gateway, insecure, gateway_ca), follow)
+    console = console_for(json=False)
+    console.print(ending_of(ended.run_id, ended.status, ended.reason))
+    return ExitCode.OK if ended.status == "completed" else ExitCode.FAILED
 
 
-def _ask(way: _Way, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a coroutine with a connected gateway; returns its result."""
-    from fedplcc.remote.rest_client import Gateway
-
-    async def ask() -> Result:
-        async with Gateway(way.url, insecure=way.insecure, ca=way.ca) as there:
-            return await question(there)
-
-    return run_interruptibly(ask())
+# Shared parts
 
 
 async def _found(gateway: Gateway, run_id: str | None) -> Run:
@@ -386,16 +477,10 @@ async def _found(gateway: Gateway, run_id: str | None) -> Run:
 
     if run_id is not None:
         return await gateway.get_run(run_id)
-    runs = await gateway.list_runs(limit=1)
-    if not runs:
+    found = (await gateway.list_runs(limit=1)).runs
+    if not found:
         raise RunNotFound("there are no runs; start one with: fedplcc run start --config FILE")
-    return runs[0]
-
-
-def _change(way: _Way, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
-    run = _ask(way, change)
-    _show(run, _sentence(run), as_json=as_json)
-    return ExitCode.OK
+    return await gateway.get_run(found[0].run_id)
 
 
 async def _watch(gateway: Gateway, run_id: str | None, *, as_lines: bool, as_json: bool) -> int:
@@ -424,8 +509,10 @@ async def _watch_lines(gateway: Gateway, run: Run, *, as_json: bool) -> Run:
     from shared.documents import Run
 
     if not as_json:
-        with RunProgress(console_for(json=False), total_rounds=run.total_rounds) as progress:
-            progress.note(_sentence(run))
+        with RunProgress(
+            console_for(json=False), total_rounds=run.total_rounds, config=run.config, method=run.method
+        ) as progress:
+            progress.note(sentence_of_run(run))
             return await LineWatch(gateway, run.run_id, progress).until_end()
     async with aclosing(gateway.follow(run.run_id)) as items:
         async for item in items:
@@ -458,14 +545,3 @@ def _how_to_go_on(run_id: str, url: str) -> str:
     ways = ("watch it again", "watch"), ("pause it", "pause"), ("stop it", "stop")
     commands = ", ".join(f"{what} with 'fedplcc run {command} {run_id}{where}'" for what, command in ways)
     return f"this ends watching only, run {run_id} goes on; {commands}"
-
-
-def _show(run: Run, sentence: str, *, as_json: bool) -> None:
-    print(run.model_dump_json() if as_json else sentence)
-
-
-def _sentence(run: Run) -> str:
-    where = "not begun" if run.round < 0 else f"round {run.round} of {run.total_rounds} {run.phase}"
-    waits = ", a pause waits for the round to commit" if run.is_pause_requested else ""
-    reason = f" ({run.reason})" if run.reason else ""
-    return f"run {run.run_id}: {run.method}, {run.status}{reason}, {where}{waits}"

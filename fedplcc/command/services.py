@@ -28,6 +28,8 @@ VALUES = {
     "aggregator": ("127.0.0.1:50051",),
 }
 """Values that the shell offers; a setting may have others too."""
+ON_BY_DEFAULT = "Options that are on by default"
+"""Heading of the flags that have an opposite."""
 
 
 def aggregator() -> None:
@@ -152,7 +154,9 @@ def _option(name: str, field: Any) -> Any:
     flag = "--" + name.replace("_", "-")
     if field.annotation is bool:
         flag += f"/--no-{flag[2:]}" if field.default else ""
-        return Annotated[bool | None, typer.Option(flag, help=help_text)]
+        # Beside the others, its two flags would take a column that cuts the longest names on a terminal of 80 columns.
+        panel = ON_BY_DEFAULT if field.default else None
+        return Annotated[bool | None, typer.Option(flag, help=help_text, rich_help_panel=panel)]
     if field.annotation is Path:
         return Annotated[Path | None, typer.Option(flag, help=help_text, file_okay=False)]
     if is_list(field.annotation):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedplcc.command.dry_run import DryRun, foresee_run
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors
 from fedplcc.command.local_training import (
@@ -21,12 +22,15 @@ from fedplcc.command.local_training import (
     chosen_federation,
     train_in_folder,
 )
+from fedplcc.command.tracking import Log, LogModel
 from fedplcc.interruption import interruptible
+from shared.errors import InvalidConfig
 
 # torch, numpy and gRPC take seconds to load: a command imports them itself, so that --help answers at once.
 if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from fedplcc.runs.run_folder import RunFolder
+    from fedplcc.simulation.watch import RunWatch
     from fedplcc.terminal.progress import RunProgress
 
 Jobs = Annotated[
@@ -54,7 +58,7 @@ RayAddress = Annotated[
 ]
 EXAMPLES = examples(
     "fedplcc simulate --config run.toml --out results",
-    "fedplcc simulate --seed 1 --set training.batch_size=16 --jobs auto",
+    "fedplcc simulate --seed 1 --jobs auto --log tensorboard --dry-run",
     "fedplcc simulate --config run.toml --engine ray --ray-address 10.0.0.1:6379",
 )
 
@@ -73,8 +77,19 @@ def simulate(
     ray_address: RayAddress = None,
     out: Out = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the state on the disk: the models of the last rounds.")
+        bool,
+        typer.Option("--keep", help="Leave the state on the disk: the last rounds' models, and what --continue needs."),
     ] = False,
+    extends: Annotated[
+        bool,
+        typer.Option(
+            "--continue",
+            help="Go on to more rounds in --out, the folder of the same run with fewer, which was trained with --keep.",
+        ),
+    ] = False,
+    log: Log = None,
+    log_model: LogModel = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> int:
     """Train without sockets, through the same service, store and training code as a deployment.
@@ -90,7 +105,19 @@ def simulate(
     federation = chosen_federation(config, method, rounds, seed, samples_per_class, assignments)
     limit_threads(federation.config.training.threads)  # torch looks when it loads, which is below
 
-    def train(folder: RunFolder, progress: RunProgress) -> RunRecord:
+    if extends and out is None:
+        raise InvalidConfig("--continue needs --out, the folder of the run that is to go on")
+    if dry_run:
+        return foresee_run(
+            federation, out, device=device, jobs=num_jobs, engine=engine_name, extends=extends, as_json=as_json
+        )
+
+    # Loaded late, for their libraries look at the number of threads too.
+    from fedplcc.tracking.destinations import make_trackers
+
+    trackers = make_trackers(log or (), with_model=log_model)
+
+    def train(folder: RunFolder, progress: RunProgress, watch: RunWatch | None) -> RunRecord:
         from fedplcc.simulation import simulate_in_folder
 
         with interruptible() as wished:
@@ -103,6 +130,7 @@ def simulate(
                 jobs=num_jobs,
                 engine=engine_name,
                 ray_address=ray_address,
+                watch=watch,
             )
 
-    return train_in_folder(federation, out, train, keep=keep, as_json=as_json)
+    return train_in_folder(federation, out, train, keep=keep, as_json=as_json, extends=extends, watched_by=trackers)

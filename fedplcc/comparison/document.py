@@ -86,12 +86,14 @@ class Drawing:
         caption: Its content.
         alternative: Its text for people who do not see it.
         svg: The text of the file, drawn for a white page.
+        is_wide: Whether it has a line of the page for itself, in its own size: a narrow page scrolls it.
     """
 
     name: str
     caption: str
     alternative: str
     svg: str
+    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +196,8 @@ tbody th { font-weight: 400 } .aside th, .aside td { color: var(--soft); font-st
 td strong { font-weight: 700 }
 .drawings { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); gap: 1rem }
 figure { margin: 1rem 0 } figure svg { width: 100%; height: auto; max-width: 44rem }
+.wide { grid-column: 1 / -1; min-width: 0 } .wide div { overflow-x: auto } .wide svg { width: auto; max-width: none }
+.wide div:focus-visible { outline: 2px solid var(--link); outline-offset: 2px }
 figure img { max-width: 100%; height: auto; background: #fff; border-radius: .375rem }
 figcaption { color: var(--soft); font-size: .9rem; max-width: 48rem }
 @media (max-width: 40rem) { th:first-child { max-width: 38vw; white-space: normal } th, td { padding: .3rem .45rem } }
@@ -263,8 +267,9 @@ def _in_html(part: Part, place: int, anchors: dict[int, str]) -> str:
             return _table_in_html(part, f"table-{place}")
         case Drawing():
             drawn = _drawing_in_html(part.svg, f"d{place}-")
+            kind, scrolls = (' class="wide"', ' tabindex="0"') if part.is_wide else ("", "")
             return (
-                f'<figure><div role="img" aria-label="{escape(part.alternative)}">{drawn}</div>'
+                f'<figure{kind}><div role="img"{scrolls} aria-label="{escape(part.alternative)}">{drawn}</div>'
                 f"<figcaption>{_linked(part.caption)}</figcaption></figure>"
             )
         case Picture():

@@ -21,6 +21,8 @@ PAPER = "#fdfeff"
 """Placeholder of the background's colour."""
 TITLE_CHARACTERS = 68
 """Longest line of a title."""
+LONG_LABEL = 36
+"""Most letters of a label beside which another one has room in the legend."""
 FEW_ROUNDS = 40
 """Up to this many rounds each one gets a mark."""
 
@@ -52,7 +54,8 @@ def accuracy_drawing(curves: Mapping[str, Mapping[int, Spread]], *, title: str, 
         name: INK for name in ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     }
     with mpl.rc_context(settings):
-        rows = -(-len(curves) // 2)
+        columns = 1 if max(map(len, curves), default=0) > LONG_LABEL else 2
+        rows = -(-len(curves) // columns)
         figure = Figure(figsize=(6.4, 4.0 + 0.24 * rows), layout="constrained", facecolor=PAPER)
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(facecolor="none")
@@ -63,7 +66,7 @@ def accuracy_drawing(curves: Mapping[str, Mapping[int, Spread]], *, title: str, 
         axes.set_ylabel("Accuracy (%)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(visible=True, color=INK, alpha=0.15)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=10)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=10)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None}, facecolor=PAPER)
     svg = file.getvalue()
@@ -121,17 +124,27 @@ def curve_drawings(findings: Findings, dataset: str, group: str, rows: Sequence[
         )
 
 
-def drawing_name(dataset: str, group: str, column: str) -> str:
+CLASSES, DOMAINS = "classes", "domains"
+"""Columns of the heat maps (fedplcc/comparison/accuracy_maps.py)."""
+
+
+def drawing_name(dataset: str, group: str, column: str, *, kind: str = "curves") -> str:
     """Return the name of a drawing's file: unique in a report, and independent of the other drawings.
 
     Hyphens within names are doubled. As names begin with a letter or a digit, an odd number of them is between two names.
     """
-    return f"curves-{'-'.join(name.replace('-', '--') for name in (dataset, group, column))}.svg"
+    return f"{kind}-{'-'.join(name.replace('-', '--') for name in (dataset, group, column))}.svg"
 
 
 def drawing_patterns(datasets: Iterable[str]) -> list[str]:
     """Return patterns of the names of all drawings of these data sets."""
-    return [drawing_name(dataset, "*", column) for dataset in datasets for column in TITLES]
+    kinds = {"curves": (*TITLES,), "map": (CLASSES, DOMAINS)}
+    return [
+        drawing_name(dataset, "*", column, kind=kind)
+        for dataset in datasets
+        for kind, columns in kinds.items()
+        for column in columns
+    ]
 
 
 def cell_pictures(findings: Findings, dataset: str) -> Iterator[Part]:

@@ -17,7 +17,7 @@
     group = "ablation"
     set = { "method.unit_weights" = true }
 
-What may be set is what `fedplcc simulate --set` takes.
+What may be set is what `fedplcc simulate --set` takes. A section `[sweep]` tries values (fedplcc/comparison/sweep.py).
 """
 
 from __future__ import annotations
@@ -31,12 +31,25 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedplcc.comparison.published import PublishedTable, published_tables
+from fedplcc.comparison.sweep import (
+    Point,
+    Seed,
+    SweepSection,
+    as_list,
+    each_once,
+    flat,
+    name_of,
+    sweep_problems,
+    words_of,
+)
 from shared.bounds import NAME_PATTERN
 from shared.config.problems import table_problems
 from shared.config.sections import Name, Section, read_document, unknown
 from shared.errors import InvalidConfig
-from shared.methods import METHODS
+from shared.methods import METHODS, add_methods, refusal
 
+TRIALS = "trials"
+"""Folder of a sweep's trials, in that of the results."""
 DEFAULT_GROUP = "methods"
 """Group of a row that names none."""
 KEPT_FOR_THE_TABLES = {
@@ -47,19 +60,10 @@ KEPT_FOR_THE_TABLES = {
 """Keys that a row or a data set must not set, and why."""
 
 
-def _as_list(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(strict=False)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(as_list), Field(strict=False)]
 """One text, or a list of them."""
-Names = Annotated[tuple[Name, ...], BeforeValidator(_as_list), AfterValidator(_each_once), Field(strict=False)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(as_list), AfterValidator(each_once), Field(strict=False)]
 """One name, or a list of them without repetitions."""
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seeds = Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
 Settings = Mapping[str, Any]
 
@@ -92,6 +96,9 @@ class DatasetSection(Section):
     """Sentences on the differences from the published set-up."""
     seeds: Seeds | None = None
     """Instead of the comparison's."""
+    balanced: bool = False
+    """Whether the report has tables of balanced accuracy too, the mean recall of the classes that a test set has: for data
+    whose classes are unequally frequent."""
     set: Settings = Field(default_factory=dict)
     """Keys of the configuration that all of this data set's cells change."""
 
@@ -131,6 +138,8 @@ class Comparison(Section):
     datasets: Mapping[str, DatasetSection]
     rows: Mapping[str, RowSection]
     groups: Mapping[str, GroupSection] = Field(default_factory=dict)
+    sweep: SweepSection | None = None
+    """Only one that chooses; a grid whose points are rows is among the rows."""
 
     def seeds_of(self, dataset: str) -> tuple[int, ...]:
         """Return the seeds of a data set's cells, sorted."""
@@ -182,6 +191,21 @@ class Comparison(Section):
         """Return the name of a row in a table of published numbers, if it has one."""
         return next((name for name in self.rows[row].published if name in table.accuracy), None)
 
+    def with_points(self, row: str, by_dataset: Mapping[str, Point]) -> RowSection:
+        """Return a row with the settings of a point on each of these data sets, and on no other."""
+        section = self.rows[row]
+        keys = {key for point in by_dataset.values() for key in point}
+        return section.model_copy(
+            update={
+                "datasets": tuple(by_dataset),
+                "set": {key: value for key, value in flat(section.set).items() if key not in keys},
+                "set_for": {
+                    dataset: {**flat(section.set_for.get(dataset, {})), **point}
+                    for dataset, point in by_dataset.items()
+                },
+            }
+        )
+
 
 def read_comparison(path: Path) -> Comparison:
     """Read a comparison's file.
@@ -195,24 +219,42 @@ def read_comparison(path: Path) -> Comparison:
             f"{path} is the configuration of one run; write another file beside it with [datasets.NAME], "
             f"config = {json.dumps(path.name)} in it, and a table [rows.NAME] with a method for each row"
         )
+    return parse_comparison(document)
+
+
+def parse_comparison(document: Mapping[str, Any]) -> Comparison:
+    """Check the content of a comparison's file.
+
+    Raises:
+        InvalidConfig: All problems in it, one sentence each.
+    """
+    if problems := problems_of(document):
+        raise InvalidConfig("; ".join(problems))
+    return _expanded(Comparison.model_validate(document))
+
+
+def problems_of(document: Mapping[str, Any]) -> list[str]:
+    """Return all problems of a comparison's tables, one sentence each; those of its cells are in plan.py."""
     problems = list(dict.fromkeys(_problems(document)))
-    if problems:
-        raise InvalidConfig("; ".join(problems))
-    comparison = Comparison.model_validate(document)
-    if problems := list(_rows_without_a_group(comparison)):
-        raise InvalidConfig("; ".join(problems))
-    return comparison
+    return problems or list(_rows_without_a_group(Comparison.model_validate(document)))
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return settings by dotted key, whether they are written so or as nested tables."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
+def _expanded(comparison: Comparison) -> Comparison:
+    """Return a comparison in which each point of a grid that chooses nothing is a row."""
+    sweep = comparison.sweep
+    if sweep is None or sweep.chooses:
+        return comparison
+    rows: dict[str, RowSection] = {}
+    swept = sweep.swept(comparison.rows)
+    for row, section in comparison.rows.items():
+        datasets = [name for name in comparison.datasets if row in comparison.rows_of(name)]
+        for point in sweep.points(row) if row in swept else ():
+            label = f"{comparison.label_of_row(row)}, {words_of(point)}"
+            pointed = comparison.with_points(row, dict.fromkeys(datasets, point))
+            rows[name_of(row, point)] = pointed.model_copy(update={"label": label})
+        if row not in swept:
+            rows[row] = section
+    return comparison.model_copy(update={"rows": rows, "sweep": None})
 
 
 def assignments(settings: Mapping[str, Any]) -> list[str]:
@@ -241,6 +283,30 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{section}.{name}: a name is up to 64 letters, digits, '.', '_' or '-'"
             yield from _table_problems(f"{section}.{name}", table, kind)
     yield from _unknown_references(document.get("compare", {}), **tables)
+    if "sweep" in document:
+        yield from _of_the_sweep(document["sweep"], document.get("compare"), tables["rows"], tables["datasets"])
+
+
+def _of_the_sweep(table: Any, compare: Any, rows: Mapping[str, Any], datasets: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problems of `[sweep]`."""
+    problems = list(_table_problems("sweep", table, SweepSection))
+    yield from problems
+    if problems:
+        return
+    section = SweepSection.model_validate(table)
+    named = {"rows": section.rows, "grid_for": section.grid_for, "ranges_for": section.ranges_for}
+    for key, names in named.items():
+        for row in names:
+            if row not in rows:
+                yield f"sweep.{key}: {unknown('row', row, rows)}"
+    for key in ("grid", "ranges"):
+        yield from _setting_problems(f"sweep.{key}", table.get(key, {}))
+        for row, settings in table.get(f"{key}_for", {}).items():
+            yield from _setting_problems(f"sweep.{key}_for.{row}", settings)
+    baselines = _texts(compare.get("baseline", ())) if isinstance(compare, Mapping) else []
+    yield from sweep_problems(section, rows, baselines)
+    if section.chooses and TRIALS in datasets:
+        yield f"datasets.{TRIALS}: trials have their folder there; give the data set another name"
 
 
 def _indistinct_names(section: str, names: Iterable[str]) -> Iterator[str]:
@@ -278,8 +344,8 @@ def _unknown_references(
         if other != name:
             yield f"rows.{name}.label: row {other!r} has that name in the report already; give each its own"
         method = table.get("method")
-        if isinstance(method, str) and method not in METHODS:
-            yield f"rows.{name}.method: {unknown('method', method, METHODS)}"
+        if isinstance(method, str) and (problem := _method_problem(method)) is not None:
+            yield f"rows.{name}.method: {problem}"
         yield from _setting_problems(f"rows.{name}.set", table.get("set", {}))
         set_for = table.get("set_for", {})
         set_for = set_for if isinstance(set_for, Mapping) else {}
@@ -317,6 +383,16 @@ def _rows_without_a_group(comparison: Comparison) -> Iterator[str]:
                 )
 
 
+def _method_problem(method: str) -> str | None:
+    """Return what is wrong with a row's method; one of another package is imported, because a person's own file names it."""
+    if refusal(method) is not None:
+        try:
+            add_methods([method])
+        except InvalidConfig as error:
+            return error.detail
+    return None if method in METHODS else unknown("method", method, METHODS)
+
+
 def _setting_problems(where: str, settings: Any) -> Iterator[str]:
     for key, value in flat(settings).items() if isinstance(settings, Mapping) else ():
         if key in KEPT_FOR_THE_TABLES:
@@ -331,5 +407,5 @@ def _setting_problems(where: str, settings: Any) -> Iterator[str]:
 
 
 def _texts(value: Any) -> list[str]:
-    listed = _as_list(value)
+    listed = as_list(value)
     return [text for text in listed if isinstance(text, str)] if isinstance(listed, list | tuple) else []

@@ -1,4 +1,4 @@
-"""Outcomes of runs in four views, and their mean and standard deviation over seeds. Pure.
+"""Outcomes of runs in five views, and their mean and standard deviation over seeds. Pure.
 
 Each view takes some of a run's rounds and averages every domain's accuracy over them; "mean" is the mean of these over the
 domains and "worst" the lowest of them. Of a single round they are what metrics.jsonl says.
@@ -11,18 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedplcc.comparison.reading import CellResult, RoundValues, mean_of, worst_of
-from shared.types import GLOBAL_MODEL
+from fedplcc.comparison.reading import CellResult
+from fedplcc.comparison.round_values import RoundValues, mean_of, under, worst_of
+from shared.types import GLOBAL_MODEL, VALIDATION_SET
 
-View = Literal["last", "best", "last5", "last10"]
+View = Literal["last", "validated", "best", "last5", "last10"]
 VIEWS: Mapping[View, str] = {
     "last": "Last round",
+    "validated": "Best round by validation",
     "best": "Best round",
     "last5": "Mean of the last 5 rounds",
     "last10": "Mean of the last 10 rounds",
 }
-"""Views with their titles."""
+"""Views with their titles. "validated" chooses its round on validation images, "best" on the test images themselves."""
 LENGTHS: Mapping[View, int] = {"last": 1, "last5": 5, "last10": 10}
+CHOSEN: tuple[View, ...] = ("validated", "best")
+"""Views of one round, which each seed chooses for itself."""
 MEAN, WORST = "mean", "worst"
 SUMMARIES = (MEAN, WORST)
 """Columns after those of the domains."""
@@ -62,13 +66,17 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
     """Return the outcome of a run under a model; None if that model was never evaluated.
 
     A view of more rounds than the run has takes all of them, and none takes a round that was not evaluated. The best round
-    is the first one with the highest mean over domains.
+    is the first one with the highest mean over domains: of this very accuracy, or of the one on validation images; there
+    is none without validation images.
     """
     having = [current for current in rounds if mean_of(current.accuracy.get(model, {})) is not None]
+    judged_by = under(model.partition("/")[0], VALIDATION_SET) if view == "validated" else model
+    if view == "validated":
+        having = [current for current in having if mean_of(current.accuracy.get(judged_by, {})) is not None]
     if not having:
         return None
-    if view == "best":
-        window = [max(having, key=lambda current: mean_of(current.accuracy[model]) or 0.0)]
+    if view in CHOSEN:
+        window = [max(having, key=lambda current: mean_of(current.accuracy[judged_by]) or 0.0)]
     else:
         window = [current for current in having if current.number > having[-1].number - LENGTHS[view]]
     domains = dict.fromkeys(domain for current in window for domain in current.accuracy[model])

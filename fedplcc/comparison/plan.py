@@ -8,7 +8,7 @@ A cell's folder OUT/DATASET/ROW/seed-SEED is that of the following command, and 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class Cell:
         federation: Its configuration with its clients.
         folder: Folder of its training.
         is_chosen: Whether to train it if it is missing.
+        is_trial: Whether it is a trial of a sweep, of which validation images alone are told.
     """
 
     dataset: str
@@ -41,6 +42,7 @@ class Cell:
     federation: FederationFile
     folder: Path
     is_chosen: bool = True
+    is_trial: bool = False
 
     @property
     def name(self) -> str:
@@ -55,6 +57,7 @@ def plan(
     *,
     only: Sequence[str] = (),
     seeds: Sequence[int] = (),
+    also_known: Collection[str] = (),
 ) -> list[Cell]:
     """Return all cells by data set, seed and row, in the order of the file, so that a first table is soon complete.
 
@@ -64,11 +67,12 @@ def plan(
         out: Folder of the results.
         only: Rows, or DATASET/ROW, that are chosen for training; all if empty.
         seeds: Chosen seeds; those that the file lacks are added. All of the file if empty.
+        also_known: Further names that `only` may have, of rows without cells.
 
     Raises:
         InvalidConfig: All problems of the cells' configurations, one sentence each; or a chosen row does not exist.
     """
-    _check_choice(comparison, only)
+    _check_choice(comparison, [name for name in only if name not in also_known])
     return [
         Cell(
             dataset=dataset,
@@ -93,12 +97,25 @@ def command_of(comparison: Comparison, file: Path, dataset: str, row: str) -> st
     return f"{shlex.join(words)} --seed SEED --out FOLDER"
 
 
+def cell_problems(comparison: Comparison, file: Path) -> list[str]:
+    """Return all problems of the cells' configurations, one sentence each."""
+    return _read(comparison, file)[1]
+
+
 def _documents(comparison: Comparison, file: Path) -> dict[str, dict[str, Any]]:
     """Return the data sets' configurations.
 
     Raises:
         InvalidConfig: All problems in them, and in the changes that rows make.
     """
+    documents, problems = _read(comparison, file)
+    if problems:
+        raise InvalidConfig("; ".join(problems))
+    return documents
+
+
+def _read(comparison: Comparison, file: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the data sets' configurations, and all problems in them and in the changes that rows make."""
     documents: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     for dataset, section in comparison.datasets.items():
@@ -108,9 +125,7 @@ def _documents(comparison: Comparison, file: Path) -> dict[str, dict[str, Any]]:
         except InvalidConfig as error:
             problems.append(f"datasets.{dataset}: {error.detail}")
     problems += _problems(comparison, documents)
-    if problems:
-        raise InvalidConfig("; ".join(dict.fromkeys(problems)))
-    return documents
+    return documents, list(dict.fromkeys(problems))
 
 
 def _check_choice(comparison: Comparison, only: Sequence[str]) -> None:

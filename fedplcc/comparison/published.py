@@ -10,14 +10,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
+from fedplcc.comparison.round_values import ATTACKED_MODELS
 from shared.config.sections import Section
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 MEAN = "mean"
 """Column of the printed average."""
-LOCAL = "local "
-"""Prefix of the columns of clients' own models."""
 
 
 class PublishedTable(Section):
@@ -33,7 +32,8 @@ class PublishedTable(Section):
     differs: tuple[str, ...] = Field((), strict=False)
     """Differences from the set-up that no configuration can remove."""
     columns: tuple[str, ...] = Field(strict=False)
-    """Domains, and "mean", the printed average; those of clients' own models begin with `LOCAL`."""
+    """Domains, and "mean", the printed average. Before it, with a space, stands the model where it is not the global one on
+    test images as they are: "local", or a model under an attack, such as "global/fgsm"."""
     labels: tuple[str, ...] = Field(strict=False)
     accuracy: Mapping[str, Annotated[tuple[Percent, ...], Field(strict=False)]]
     """Percent in the order of the columns, by the method's name in the paper."""
@@ -45,6 +45,8 @@ class PublishedTable(Section):
         for method, values in self.accuracy.items():
             if len(values) != len(self.columns):
                 raise ValueError(f"{method} has not a value for each column")
+        if strange := {model for model, _ in self.kinds} - {GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS}:
+            raise ValueError(f"no model is called {min(strange)!r}")
         return self
 
     @property
@@ -56,9 +58,8 @@ class PublishedTable(Section):
     @property
     def kinds(self) -> list[tuple[str, str]]:
         """Model, and domain or "mean", of each column."""
-        return [
-            (LOCAL_MODEL if name.startswith(LOCAL) else GLOBAL_MODEL, name.removeprefix(LOCAL)) for name in self.columns
-        ]
+        parts = [name.rpartition(" ") for name in self.columns]
+        return [(model or GLOBAL_MODEL, domain) for model, _, domain in parts]
 
     def of(self, method: str) -> dict[str, float] | None:
         """Return a method's accuracies in percent by column; None if the table lacks it."""

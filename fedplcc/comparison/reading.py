@@ -11,16 +11,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from fedplcc.comparison.choice import Choice, Key
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
+from fedplcc.comparison.round_values import (
+    RoundValues,
+    classes_by_round,
+    counts_by_round,
+    measurements_of,
+    round_values,
+)
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
-from fedplcc.runs.plots import SUMMARIES
 from fedplcc.runs.run_folder import FEDERATION, RunFolder
-from shared.config.evaluation import Attack
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, TEST_SET
 
 PICTURES = "pictures"
 """Folder of a cell's pictures: the report shows its PNG and SVG files, NAME.png with the caption of NAME-facts.json."""
@@ -32,40 +37,8 @@ DO_WITHOUT = "restore or remove the file; the report does without it"
 """Advice on another damaged file."""
 
 ARCHIVE_SUFFIX = ".zip"
-
-
-def under(model: str, attack: str) -> str:
-    """Return the name under which the accuracies of a model under an attack stand beside those of the models."""
-    return f"{model}/{attack}"
-
-
-ATTACKED_MODELS = tuple(under(model, attack) for attack in get_args(Attack) for model in (GLOBAL_MODEL, LOCAL_MODEL))
-"""Names of the attacked models, in the order of a report's tables."""
 Files = Path | zipfile.Path
 """A file or a folder, on the disk or in an archive."""
-Counts = tuple[int, int]
-"""Correct and total predictions."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundValues:
-    """One committed round.
-
-    Attributes:
-        number: Its number, from 1.
-        accuracy: By model (GLOBAL_MODEL, LOCAL_MODEL where clients have one, and `under` an attack), then domain: fraction
-            of correct predictions on the domain's test samples; None where nobody reported. Empty if the round was not
-            evaluated.
-        counts: The numbers of predictions behind them, where they are known.
-        computed: Losses, numbers of prototypes and the like, by name; equal on every run.
-        measured: Seconds and bytes, by name.
-    """
-
-    number: int
-    accuracy: Mapping[str, Mapping[str, float | None]]
-    counts: Mapping[tuple[str, str], Counts]
-    computed: Mapping[str, float]
-    measured: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +106,17 @@ class Findings:
         file: The path of that file, as it was named.
         results: The trained cells.
         missing: The other cells.
+        choices: What a sweep has chosen, by data set and row.
+        unchosen: Why a row that a sweep searches has no values yet.
     """
 
     comparison: Comparison
     file: Path
     results: Sequence[CellResult]
     missing: Sequence[MissingCell]
-    _by_row: dict[tuple[str, str], list[CellResult]] = field(default_factory=dict)
+    choices: Mapping[Key, Choice] = field(default_factory=dict)
+    unchosen: Mapping[Key, str] = field(default_factory=dict)
+    _by_row: dict[tuple[str, str], list[CellResult]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for result in self.results:
@@ -240,9 +217,11 @@ def _is_whole(files: Files) -> bool:
     goes_on = isinstance(files, Path) and RunFolder(files, False).state.exists()
     try:
         with _reading(manifest, TRAIN_AGAIN):
-            num_rounds = _object(manifest)["total_rounds"]
+            ended = _object(manifest)
+            num_rounds = ended["total_rounds"]
         with _reading(metrics, TRAIN_AGAIN):
-            has_all: bool = len(metrics.read_text(encoding="utf-8").splitlines()) == num_rounds
+            lines = metrics.read_text(encoding="utf-8").splitlines()
+            has_all = len(lines) == num_rounds or _stopped_early(ended, lines)
     except _Unreadable:
         if goes_on:
             return False  # training writes its files again
@@ -252,6 +231,14 @@ def _is_whole(files: Files) -> bool:
             f"{_name(files)}: there is a {MANIFEST} but not a line for each round in {METRICS}; {TRAIN_AGAIN}"
         )
     return has_all
+
+
+def _stopped_early(manifest: Mapping[str, Any], lines: Sequence[str]) -> bool:
+    """Whether run.patience ended the run with the last of these lines of metrics.jsonl."""
+    patience = manifest.get("config", {}).get("run", {}).get("patience")
+    means = [(_parsed(line, "it is no JSON object").get("accuracy_validation") or {}).get("mean") for line in lines]
+    known = [mean for mean in means if mean is not None]
+    return patience is not None and bool(known) and len(means) - 1 - means.index(max(known)) >= patience
 
 
 def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
@@ -308,17 +295,6 @@ def _of_another_configuration(files: Files, how: str) -> str:
     )
 
 
-def mean_of(accuracy: Mapping[str, float | None]) -> float | None:
-    """Return the mean over the domains that have an accuracy, as in metrics.jsonl."""
-    known = [value for value in accuracy.values() if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def worst_of(accuracy: Mapping[str, float | None]) -> float | None:
-    """Return the lowest accuracy of a domain."""
-    return min((value for value in accuracy.values() if value is not None), default=None)
-
-
 def _name(files: object) -> str:
     return str(files).rstrip("/")
 
@@ -349,15 +325,20 @@ def _read(cell: Cell, folder: Files) -> CellResult:
         _Unreadable: One of its files cannot be used.
     """
     with _reading(folder / TIMINGS, DO_WITHOUT):
-        measured = {line["round"]: _measured(line) for line in _lines(folder / TIMINGS, is_optional=True)}
+        measured = {line["round"]: measurements_of(line) for line in _lines(folder / TIMINGS, is_optional=True)}
     with _reading(folder / EVALUATIONS, DO_WITHOUT):
-        counts = _counts(_lines(folder / EVALUATIONS, is_optional=True))
+        reports = _lines(folder / EVALUATIONS, is_optional=True)
+        counts, classes = counts_by_round(reports), classes_by_round(reports)
     with _reading(folder / MANIFEST, TRAIN_AGAIN):
         manifest = _object(folder / MANIFEST)
         _ = manifest["config_hash"]  # the report needs it
     with _reading(folder / METRICS, TRAIN_AGAIN):
         metrics = _lines(folder / METRICS)
-        rounds = [_round(line, measured.get(line["round"], {}), counts.get(line["round"], {})) for line in metrics]
+        rounds = [
+            round_values(line, measured.get(number, {}), counts.get(number, {}), classes.get(number, {}))
+            for line in metrics
+            if (number := line["round"]) is not None
+        ]
         hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
     drawn = [
         path
@@ -365,37 +346,6 @@ def _read(cell: Cell, folder: Files) -> CellResult:
         if path.suffix in (".png", ".svg") and path.is_file()
     ]
     return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes, pictures=[*map(_picture, drawn)])
-
-
-def _round(
-    line: Mapping[str, Any], measured: Mapping[str, float], counts: Mapping[tuple[str, str], Counts]
-) -> RoundValues:
-    """Return the values of a line of metrics.jsonl, with the measurements and counts of its round."""
-    accuracy = {line.get("accuracy_of", GLOBAL_MODEL): line["accuracy"]}
-    if "accuracy_local" in line:
-        accuracy[LOCAL_MODEL] = line["accuracy_local"]
-    for attack, values in (line.get("accuracy_attacked") or {}).items():
-        accuracy[under(line.get("accuracy_of", GLOBAL_MODEL), attack)] = values
-    if line["accuracy"] is None:
-        accuracy = {}  # the round was not evaluated
-    for (domain, model), (correct, total) in counts.items():
-        # A line has the attacked accuracies of one model; reports have those of the other too.
-        if model in ATTACKED_MODELS and total:
-            accuracy.setdefault(model, {}).setdefault(domain, correct / total)
-    return RoundValues(
-        number=line["round"],
-        accuracy={
-            model: {domain: value for domain, value in values.items() if domain not in SUMMARIES}
-            for model, values in accuracy.items()
-        },
-        counts=counts,
-        computed={
-            **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
-            **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
-            **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
-        },
-        measured=measured,
-    )
 
 
 def _picture(path: Path) -> CellPicture:
@@ -406,37 +356,6 @@ def _picture(path: Path) -> CellPicture:
         return CellPicture(path, str(facts["caption"]), str(facts["alt_text"]))
     except (OSError, ValueError, LookupError, TypeError):
         return CellPicture(path, words, words)
-
-
-def _measured(timing: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds by phase and the bytes that clients sent and received, to train and to evaluate."""
-    seconds = {
-        f"seconds.{phase}": value for phase, value in sorted(timing.get("seconds", {}).items()) if value is not None
-    }
-    clients = list(timing.get("clients", {}).values())
-    if not clients:
-        return seconds
-    return {
-        "bytes.sent": sum(client.get("sent_bytes", 0) for client in clients),
-        "bytes.received": sum(
-            client.get("received_bytes", 0) + client.get("evaluation_received_bytes", 0) for client in clients
-        ),
-        **seconds,
-    }
-
-
-def _counts(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], Counts]]:
-    """Return the correct and total test predictions by round, then domain and model, summed over a domain's clients."""
-    pooled: dict[int, dict[tuple[str, str], Counts]] = {}
-    for report in reports:
-        of_round = pooled.setdefault(report["round"], {})
-        for counts in report["counts"]:
-            of_what, _, attack = counts["set_name"].partition("/")
-            if of_what == TEST_SET:
-                key = (report["domain"], under(counts["model"], attack) if attack else counts["model"])
-                correct, total = of_round.get(key, (0, 0))
-                of_round[key] = (correct + sum(counts["correct"]), total + sum(counts["total"]))
-    return pooled
 
 
 def _lines(path: Files, *, is_optional: bool = False) -> list[dict[str, Any]]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from fedplcc.comparison.accuracy_maps import map_by_class, map_by_domain
+from fedplcc.comparison.choice_tables import choice_tables
 from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.drawings import cell_pictures, curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
-from fedplcc.comparison.reading import ATTACKED_MODELS, Absence, Findings, MissingCell, seeds_by_reason
+from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
+from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS
 from fedplcc.comparison.tables import (
     NOTHING,
     counted,
@@ -23,6 +26,7 @@ from fedplcc.comparison.tables import (
     ranking,
     tables_of_views,
 )
+from fedplcc.comparison.uncertainty import uncertainty_notes, uncertainty_tables
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 HASH_CHARACTERS = 12
@@ -37,9 +41,11 @@ def report(findings: Findings) -> list[Part]:
     parts.append(
         Paragraph(
             "Accuracy in percent on the domains' test sets: mean ± sample standard deviation over seeds; mean is the "
-            "unweighted mean of the domains, worst the lowest of them; the best value of a column is bold."
+            "unweighted mean of the domains, worst the lowest of them; the best value of a column is bold. "
+            "The best round is the one with the highest mean on the test sets themselves: an upper bound, not a result."
         )
     )
+    parts += uncertainty_notes(findings)
     for dataset in comparison.datasets:
         parts += _of_dataset(findings, dataset)
     parts += provenance(findings)
@@ -61,6 +67,7 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
     comparison = findings.comparison
     label = comparison.label_of_dataset(dataset)
     yield Heading(2, label)
+    yield from choice_tables(findings, dataset)
     domains = _domains(findings, dataset)
     if not domains:
         yield Paragraph("No cell of this data set is trained yet.")
@@ -72,6 +79,7 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
             yield from (Paragraph(note) for note in comparison.groups[group].notes)
         having = [row for row in rows if findings.cells(dataset, row)]
         yield from ranking(findings, dataset, having)
+        yield from uncertainty_tables(findings, dataset, having)
         yield from tables_of_views(findings, dataset, having, domains, GLOBAL_MODEL)
         without = [row for row in having if not over_seeds(findings.cells(dataset, row), "last")]
         if without:
@@ -79,10 +87,13 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
             yield Paragraph(f"No global model, so only in the tables of local models: {names}.")
         yield from _absent(findings, dataset, rows)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
-        for model in ATTACKED_MODELS:
+        balanced = BALANCED_MODELS if comparison.datasets[dataset].balanced else ()
+        for model in (*balanced, *ATTACKED_MODELS):
             yield from tables_of_views(findings, dataset, having, domains, model)
         yield from published_comparison(findings, dataset, group, having)
+        yield from map_by_domain(findings, dataset, group, having, domains)
         yield from curve_drawings(findings, dataset, group, having)
+        yield from map_by_class(findings, dataset, group, having, domains)
     yield from cell_pictures(findings, dataset)
 
 

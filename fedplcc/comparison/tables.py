@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.outcomes import (
+    CHOSEN,
     LENGTHS,
     MEAN,
     SUMMARIES,
@@ -22,6 +23,7 @@ from fedplcc.comparison.outcomes import (
 )
 from fedplcc.comparison.published import PublishedTable
 from fedplcc.comparison.reading import CellResult, Findings
+from fedplcc.comparison.round_values import BALANCED_MODELS
 from shared.types import GLOBAL_MODEL
 
 NOTHING = "-"
@@ -108,7 +110,8 @@ def tables_of_views(
     """Yield a table for each view of the rows that have such a model."""
     having = [row for row in rows if over_seeds(findings.cells(dataset, row), "last", model)]
     for view in VIEWS if having else ():
-        yield _table_of_view(findings, dataset, having, domains, view, model)
+        if any(over_seeds(findings.cells(dataset, row), view, model) for row in having):
+            yield _table_of_view(findings, dataset, having, domains, view, model)
 
 
 def _table_of_view(
@@ -124,7 +127,7 @@ def _table_of_view(
     heads = ["", *domains.values(), *SUMMARIES]
     if against is not None:
         heads += [f"{column} vs {comparison.label_of_row(against)}" for column in SUMMARIES]
-    heads.append("round" if view == "best" else "seeds")
+    heads.append("round" if view in CHOSEN else "seeds")
     lines = []
     for row in rows:
         found, cells = spreads[row], findings.cells(dataset, row)
@@ -132,11 +135,11 @@ def _table_of_view(
         for column in () if against is None else SUMMARIES:
             others = [] if against is None or row == against else findings.cells(dataset, against)
             values.append(Value(gain_text(spread([*gains(cells, others, view, column).values()]))))
-        values.append(Value(_rounds(cells, model) if view == "best" else str(len(cells))))
+        values.append(Value(_rounds(cells, view, model) if view in CHOSEN else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
-    whose, _, attack = model.partition("/")
+    whose, _, how = model.partition("/")
     which = "global model" if whose == GLOBAL_MODEL else "local models, each on its own domain"
-    which += f", under {attack.upper()}" if attack else ""
+    which += ", balanced accuracy" if model in BALANCED_MODELS else f", under {how.upper()}" if how else ""
     title = _title_of(view, max(len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)))
     caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
@@ -149,10 +152,10 @@ def _title_of(view: View, num_rounds: int) -> str:
     return f"{VIEWS[view]} (of all, as there are only {num_rounds})"
 
 
-def _rounds(cells: Sequence[CellResult], model: str) -> str:
-    """Return the best round of each seed."""
-    found = [outcome(cell.rounds, "best", model) for cell in cells]
-    return ", ".join(str(each.rounds[0]) for each in found if each is not None)
+def _rounds(cells: Sequence[CellResult], view: View, model: str) -> str:
+    """Return the chosen round of each seed."""
+    found = [outcome(cell.rounds, view, model) for cell in cells]
+    return ", ".join(str(each.rounds[0]) for each in found if each is not None) or NOTHING
 
 
 def _best(values: Sequence[float]) -> float | None:

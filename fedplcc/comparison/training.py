@@ -20,16 +20,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from aggregator.coordinator import event_log
 from fedplcc.comparison.plan import Cell
-from fedplcc.runs.artifacts import ending_of
+from fedplcc.runs.artifacts import ending_of, read_record
 from fedplcc.runs.run_folder import claimed_folder
 from fedplcc.simulation import simulate_in_folder
 from fedplcc.simulation.messages import CommittedRound, Link, LinkLost, Report, outcome
+from fedplcc.simulation.watch import RunWatch
 from fedplcc.simulation.worker_pool import Order, WorkerPool
 from fedplcc.simulation.worker_process import PipeLink, WorkerProcess
 from fedplcc.terminal.printable import printable
 from fedplcc.terminal.progress import RunProgress, shows_bars
+from fedplcc.tracking.destinations import make_trackers
+from fedplcc.tracking.observation import Observation
 from shared.documents import Event
 from shared.errors import FailedPrecondition, FedplccError, InvalidData
+from shared.methods import add_methods
 from shared.process import log
 from trainer.cancellation import Cancelled
 from trainer.data.specs import open_source, opened_once
@@ -44,6 +48,7 @@ def train(
     jobs: int,
     device: str,
     should_stop: Callable[[], bool],
+    log: Sequence[str] = (),
 ) -> dict[str, str]:
     """Train cells until all have ended or `should_stop()` holds; returns the reasons of failed cells by their names.
 
@@ -53,9 +58,10 @@ def train(
         jobs: How many cells are trained at a time.
         device: Device of their clients.
         should_stop: Asked several times a second; the cells in training are then killed.
+        log: Trackers, as texts. They are told of cells that are whole already, too.
     """
     by_name, failures = {cell.name: cell for cell in cells}, dict[str, str]()
-    orders = [_order(cell, shown, device) for cell in cells]
+    orders = [_order(cell, shown, device, tuple(log)) for cell in cells]
     pool = WorkerPool(min(jobs, len(cells)), partial(WorkerProcess, WORKER_MODULE))
     with suppress(Cancelled), closing(pool):
         for ended in pool.carry_out(orders, should_stop):
@@ -128,7 +134,7 @@ class CellsShown(AbstractContextManager["CellsShown"]):
         """Move the bar of a cell whose round has committed, with the mean accuracy over domains that is known last."""
         if mean is not None:
             self._last[cell.name] = mean
-        known = _percent(self._last.get(cell.name))
+        known = _percent(cell, self._last.get(cell.name))
         self._progress.update(self._bars[cell.name], completed=number, description=f"{cell.name}, {known}")
 
     def note(self, cell: Cell, text: str) -> None:
@@ -139,12 +145,14 @@ class CellsShown(AbstractContextManager["CellsShown"]):
         """Print that a cell is trained, or why it cannot be, and remove its bar."""
         self._progress.remove_task(self._bars.pop(cell.name))
         ending = (
-            f"failed: {failure}" if failure else f"trained, {_percent(self._last.get(cell.name))} in the last round"
+            f"failed: {failure}"
+            if failure
+            else f"trained, {_percent(cell, self._last.get(cell.name))} in the last round"
         )
         self._console.print(printable(f"{cell.name}: {ending}"))
 
 
-def _order(cell: Cell, shown: CellsShown, device: str) -> Order:
+def _order(cell: Cell, shown: CellsShown, device: str, log: Sequence[str]) -> Order:
     def report(content: CommittedRound | str) -> None:
         if isinstance(content, CommittedRound):
             shown.round(cell, content.number, content.mean)
@@ -153,7 +161,7 @@ def _order(cell: Cell, shown: CellsShown, device: str) -> Order:
 
     return Order(
         name=cell.name,
-        message=(cell, device),
+        message=(cell, device, log),
         threads=cell.federation.config.training.threads,
         on_begin=partial(shown.begins, cell),
         on_report=report,
@@ -170,8 +178,9 @@ def _reason(name: str, error: BaseException) -> str:
     return f"{type(error).__name__}: {error} (its traceback is on stderr)"
 
 
-def _percent(mean: float | None) -> str:
-    return "mean accuracy -" if mean is None else f"mean accuracy {100 * mean:.1f}%"
+def _percent(cell: Cell, mean: float | None) -> str:
+    what = "mean accuracy on validation images" if cell.is_trial else "mean accuracy"
+    return f"{what} -" if mean is None else f"{what} {100 * mean:.1f}%"
 
 
 class CellProgress(RunProgress):
@@ -180,6 +189,8 @@ class CellProgress(RunProgress):
     def __init__(self, link: Link) -> None:
         super().__init__(Console(file=io.StringIO()), total_rounds=0)
         self._link = link
+        self.reported = "accuracy"
+        """Accuracies of a line of metrics.jsonl that are reported."""
 
     def note(self, text: str) -> None:
         """Report a sentence."""
@@ -193,21 +204,26 @@ class CellProgress(RunProgress):
         if event.type != "round_committed":
             super().event(event)
         elif event.round is not None and event.data.get("metrics"):
-            accuracy = event.data["metrics"]["accuracy"] or {}
+            accuracy = event.data["metrics"].get(self.reported) or {}
             self._link.send(Report(CommittedRound(event.round, accuracy.get("mean"))))
 
 
-def train_cell(cell: Cell, device: str, progress: RunProgress) -> None:
-    """Train a cell in this process, or go on with it.
+def train_cell(cell: Cell, device: str, log: Sequence[str], progress: RunProgress) -> None:
+    """Train a cell in this process, or go on with it, and tell its trackers.
 
     Raises:
         FedplccError: It cannot be trained.
     """
-    with claimed_folder(cell.folder, cell.federation) as folder:
+    add_methods([cell.federation.config.run.method])  # of another package, in a worker
+    watch = RunWatch(Observation(make_trackers(log), progress.note), label=cell.name)
+    with closing(watch), claimed_folder(cell.folder, cell.federation) as folder:
         if folder.is_finished:
+            if log:
+                watch.ended_before(read_record(folder.path), folder.path)
             return
         folder.prepare()
-        record = simulate_in_folder(cell.federation, folder, progress, device=device)
+        record = simulate_in_folder(cell.federation, folder, progress, device=device, watch=watch)
+        watch.ends(record, folder.path)
         if record.status != "completed":
             raise FailedPrecondition(ending_of(record.manifest["run_id"], record.status, record.reason))
         folder.remove_state()
@@ -220,8 +236,9 @@ def run_worker(descriptor: int) -> None:
     progress = CellProgress(link)
     with suppress(LinkLost):
         while True:
-            cell, device = link.receive()
-            link.send(outcome(partial(train_cell, cell, device, progress)))
+            cell, device, log_to = link.receive()
+            progress.reported = "accuracy_validation" if cell.is_trial else "accuracy"
+            link.send(outcome(partial(train_cell, cell, device, log_to, progress)))
 
 
 if __name__ == "__main__":

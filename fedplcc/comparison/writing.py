@@ -1,10 +1,13 @@
 """The files that `fedplcc compare` writes beside its cells.
 
-    report.md, report.html   the report; curves-*.svg are its drawings
+    report.md, report.html   the report; curves-*.svg and map-*.svg are its drawings
     evaluations.csv          every evaluation: cell, round, domain, model, correct, total, accuracy
+    classes.csv              correct and total predictions of each class, of a cell's last evaluated round
     rounds.csv               every other computed value of a round, by name: losses, prototypes, samples
     summary.csv              mean and standard deviation over seeds, by view and column
     differences.csv          differences from each baseline over the seeds that both rows have, and how many are above 0
+    uncertainty.csv          intervals of accuracies and differences, and tests of the differences
+    trials.csv               trials of a sweep that chooses: settings and accuracy on validation images
     cells.csv                every cell: its settings, state and hashes
     measured.csv             seconds and bytes of a round, by name
     failures.json            reasons of cells that could not be trained the last time, by their names
@@ -22,12 +25,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedplcc.comparison.accuracy_maps import class_lines
+from fedplcc.comparison.choice_tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.comparison.document import Drawing, markdown, page
 from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spread
-from fedplcc.comparison.reading import ATTACKED_MODELS, Absence, CellResult, Findings, MissingCell
+from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
 from fedplcc.comparison.report import report
+from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, VALIDATED_MODELS
+from fedplcc.comparison.uncertainty import UNCERTAINTY_COLUMNS, uncertainty_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
@@ -53,8 +60,7 @@ def write_findings(out: Path, findings: Findings) -> list[str]:
     }
     for name, text in files.items():
         write_text(out / name, text)
-    if drawings:  # without matplotlib earlier drawings stay
-        _remove_others(out, drawing_patterns(findings.comparison.datasets), drawings)
+    _remove_others(out, drawing_patterns(findings.comparison.datasets), drawings)
     return list(files)
 
 
@@ -64,8 +70,10 @@ def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, st
     Raises:
         StoreUnavailable: The folder cannot be written.
     """
+    kinds = {name.partition("-")[0] for name in drawings}
     for pattern in patterns:
-        for path in out.glob(pattern):
+        # Without matplotlib there are no curves, and earlier ones stay.
+        for path in out.glob(pattern) if pattern.partition("-")[0] in kinds else ():
             if path.name not in drawings:
                 with disk_errors(path):
                     path.unlink(missing_ok=True)
@@ -97,6 +105,7 @@ def summary(out: Path, findings: Findings) -> dict[str, Any]:
         for row in comparison.rows_of(dataset):
             cells = findings.cells(dataset, row)
             views = {view: over_seeds(cells, view) for view in VIEWS}
+            views = {view: found for view, found in views.items() if found or view != "validated"}
             row_summary: dict[str, Any] = {"seeds": [cell.cell.seed for cell in cells]}
             for view, found in views.items():
                 row_summary[view] = {
@@ -112,7 +121,16 @@ def summary(out: Path, findings: Findings) -> dict[str, Any]:
         "missing": {each.cell.name: each.reason for each in findings.missing},
         "failed": [each.cell.name for each in findings.missing if each.absence is Absence.FAILED],
         "results": results,
+        **({"chosen": _chosen(findings)} if findings.choices else {}),
     }
+
+
+def _chosen(findings: Findings) -> dict[str, Any]:
+    """Return the chosen values by data set and row, by dotted key."""
+    found: dict[str, Any] = {}
+    for (dataset, row), choice in findings.choices.items():
+        found.setdefault(dataset, {})[row] = dict(choice.chosen.point)
+    return found
 
 
 def csv_tables(findings: Findings) -> dict[str, str]:
@@ -121,6 +139,7 @@ def csv_tables(findings: Findings) -> dict[str, str]:
         "evaluations.csv": _csv(
             (*CELL, "round", "domain", "model", "correct", "total", "accuracy"), _evaluations(findings.results)
         ),
+        "classes.csv": _csv((*CELL, "round", "domain", "model", "class", "correct", "total"), class_lines(findings)),
         "rounds.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.results, "computed")),
         "summary.csv": _csv(
             ("dataset", "row", "method", "view", "model", "column", "mean", "std", "seeds"),
@@ -130,6 +149,8 @@ def csv_tables(findings: Findings) -> dict[str, str]:
             ("dataset", "row", "method", "baseline", "view", "column", "mean", "std", "seeds", "higher"),
             _differences(findings),
         ),
+        "uncertainty.csv": _csv(UNCERTAINTY_COLUMNS, uncertainty_lines(findings)),
+        **({"trials.csv": _csv(TRIAL_COLUMNS, trial_lines(findings))} if findings.choices else {}),
         "cells.csv": _csv(
             (*CELL, "settings", "state", "reason", "rounds", "config_hash", "model_sha256", "prototypes_sha256"),
             _cells(findings),
@@ -142,6 +163,8 @@ def _evaluations(results: Iterable[CellResult]) -> Iterator[tuple[Value, ...]]:
     for result in results:
         for current in result.rounds:
             for model, by_domain in current.accuracy.items():
+                if model in BALANCED_MODELS:
+                    continue  # follows from the predictions of each class
                 for domain, accuracy in by_domain.items():
                     correct, total = current.counts.get((domain, model), (None, None))
                     yield (*_key(result), current.number, domain, model, correct, total, accuracy)
@@ -161,7 +184,7 @@ def _summary(findings: Findings) -> Iterator[tuple[Value, ...]]:
         for row in comparison.rows_of(dataset):
             cells = findings.cells(dataset, row)
             for view in VIEWS:
-                for model in (GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS):
+                for model in (GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS, *VALIDATED_MODELS):
                     for column, found in over_seeds(cells, view, model).items():
                         method = comparison.rows[row].method
                         yield dataset, row, method, view, model, column, found.mean, found.std, found.count

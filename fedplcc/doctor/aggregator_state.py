@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from aggregator.coordinator.garbage import Keep, all_runs, needed_blobs, rounds_of
+from aggregator.coordinator.garbage import Keep, all_runs, find_best, needed_blobs, rounds_of
 from aggregator.rounds.events import STATUS_EVENTS
 from aggregator.rounds.machine import last_committed
 from aggregator.store.base import Store
@@ -26,7 +26,7 @@ from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import FedplccError, RowCorrupt
 from shared.identity.audit_chain import verify
 from shared.reasons import RowDamaged
-from shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus
+from shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus, state_blobs
 
 LEAST = Keep(models=1, prototypes=0, updates=0)
 """The least that any garbage collection keeps."""
@@ -110,7 +110,11 @@ def needed(store: Store) -> Iterator[Finding]:
     for run in whole_runs(store):
         with suppress(RowCorrupt):
             known = rounds_of(store, run, LEAST)
-            gone = [sha256 for sha256 in needed_blobs(run, known, LEAST) if store.find_blob(sha256) is None]
+            gone = [
+                sha256
+                for sha256 in needed_blobs(run, known, LEAST, find_best(store, run.run_id))
+                if store.find_blob(sha256) is None
+            ]
             if gone:
                 names = ", ".join(sorted(sha256[:12] for sha256 in gone)[:MOST_NAMED])
                 missing.append(f"run {run.run_id} lacks {names}")
@@ -142,7 +146,7 @@ def all_rounds(store: Store, run_id: str) -> Iterator[Round]:
 def sequence(store: Store) -> Iterator[Finding]:
     """Check that the events' numbers have no gap."""
     expected, holes, count = 1, [], 0
-    known, gone = set(store.run_ids()), dict[str, int]()
+    known, gone = {*store.run_ids(), *store.deleted_runs()}, dict[str, int]()
     for event in history(store):
         if event.run_id and event.run_id not in known:
             gone[event.run_id] = gone.get(event.run_id, 0) + 1
@@ -346,6 +350,8 @@ def _use(store: Store, run: Run, sha256: str) -> str:
         for kind, blob in (("model", each.model), ("prototypes", each.prototypes)):
             if blob is not None and blob.sha256 == sha256:
                 return f"{where}, global {kind}"
+        if any(blob.sha256 == sha256 for blob in state_blobs(each)):
+            return f"{where}, server state"
         whole = store.find_round(run.run_id, each.number)
         for client_id, update in whole.updates.items() if whole is not None else ():
             if any(blob.sha256 == sha256 for blob in update.payload.blobs):

@@ -13,6 +13,7 @@ from fedplcc.remote.own_identity import identity_below
 from shared.errors import FedplccError, TlsFailed
 from shared.version import VERSION
 from shared.wire.addresses import split_address
+from shared.wire.connection_trouble import unknown_name_sentence
 
 TIMEOUT_S = 3.0
 """Longest wait for each step."""
@@ -98,9 +99,7 @@ def _reached(subject: Subject, what: str, host: str, port: int) -> Iterator[Find
     try:
         found = subject.probes.resolve(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise _Unreached(
-            problem(what, f"the name {host} is not known here ({error}); mend DNS or /etc/hosts, or write the address")
-        ) from error
+        raise _Unreached(problem(what, unknown_name_sentence(host, error))) from error
     addresses = list(dict.fromkeys(entry[4][0] for entry in found))
     try:
         subject.probes.connect((host, port), TIMEOUT_S).close()

@@ -72,7 +72,7 @@ class Demo:
     def _local(self) -> LocalFederation:
         return LocalFederation(
             self._clients,
-            consent=Consent.to(self._federation.config.model),
+            consent=Consent.to_run(self._federation.config),
             state=self._folder.state,
             logs=self._folder.logs,
             threads=self._federation.config.training.threads,

@@ -193,13 +193,31 @@ class LocalFederation:
 
     async def _start(self) -> None:
         aggregator = self._process(
-            "aggregator", "--host", HOST, "--port", "0", "--enrol-port", "0", "--metrics-port", "0"
+            "aggregator",
+            "--host",
+            HOST,
+            "--port",
+            "0",
+            "--enrol-port",
+            "0",
+            "--metrics-port",
+            "0",
+            *self._consent.method_flags,
         )
         await self._launch(aggregator)
         ready = await self._ready(aggregator, "aggregator_ready")
         address = f"{HOST}:{ready['port']}"
         await self.guard(asyncio.to_thread(admit, self.aggregator_state, self._members()))
-        gateway = self._process("gateway", "--host", HOST, "--port", str(self._gateway_port), "--aggregator", address)
+        gateway = self._process(
+            "gateway",
+            "--host",
+            HOST,
+            "--port",
+            str(self._gateway_port),
+            "--aggregator",
+            address,
+            *self._consent.method_flags,
+        )
         trainers = [self._trainer(name, client, address) for name, client in self._clients.items()]
         for process in (gateway, *trainers):
             await self._launch(process)
@@ -216,7 +234,8 @@ class LocalFederation:
         return [Member(Role.GATEWAY, GATEWAY, self._state / "gateway"), *clients]
 
     def _trainer(self, name: str, client: ClientSection, address: str) -> LocalProcess:
-        samples = () if client.samples_per_class is None else ("--samples-per-class", str(client.samples_per_class))
+        numbers = {"samples": client.samples_per_class, "validation": client.validation_per_class}
+        samples = [text for name, n in numbers.items() if n is not None for text in (f"--{name}-per-class", str(n))]
         return self._process(
             _trainer(name),
             *("--aggregator", address, "--client", name, "--domain", domain_of(name, client), "--data", client.data),

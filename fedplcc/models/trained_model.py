@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedplcc.runs.artifacts import MANIFEST, METRICS, MODEL, PROTOTYPES
+from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MANIFEST, METRICS, MODEL, PROTOTYPES
 from fedplcc.runs.run_folder import FEDERATION, RUNS
 from shared.config.run import RunConfig, load_federation, parse_run_config
 from shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
+from shared.methods import refusal
 from shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import PrototypeSet
 from trainer.consent import Consent
@@ -107,10 +108,11 @@ def read_trained_model(
     except InvalidModel as error:
         raise InvalidModel(f"{file} is no model of this run: {error.detail}") from error
     digest = sha256_hex(data)
+    prototypes = BEST_PROTOTYPES if file.name == BEST_MODEL else PROTOTYPES
     return TrainedModel(
         model=model.to(target).eval(),
         config=config,
-        prototypes=_prototypes(file.with_name(PROTOTYPES), cast(FeatureModel, model).feature_dim, config),
+        prototypes=_prototypes(file.with_name(prototypes), cast(FeatureModel, model).feature_dim, config),
         device=target,
         file=file,
         sha256=digest,
@@ -156,6 +158,12 @@ def _manifest(file: Path) -> Mapping[str, Any]:
 
 def _config(manifest: Mapping[str, Any], file: Path, trusted_factory: str | None) -> RunConfig:
     path = file.with_name(MANIFEST)
+    method = manifest.get("method")
+    if refusal(method) is not None:
+        raise InvalidModel(
+            f"{path} names the method {method!r}, which is code of another package; if you trust it, name a configuration "
+            "file with this method: --config FILE, or config= of load_model"
+        )
     try:
         config = parse_run_config(manifest["config"])
     except InvalidConfig as error:

@@ -29,6 +29,7 @@ from fedplcc.pictures.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PANEL_INCHES = 4.7
 ROW_INCHES = 0.2
@@ -56,6 +57,18 @@ def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
     Raises:
         ImportError: matplotlib is not installed.
     """
+    with house_style():
+        return picture_bytes(
+            map_figure(feature_map), suffix, title=_title(feature_map.panels), description=feature_map.alt_text()
+        )
+
+
+def map_figure(feature_map: FeatureMap) -> Figure:
+    """Return a map as a figure.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -73,7 +86,7 @@ def draw_map(feature_map: FeatureMap, suffix: str) -> bytes:
         for column, panel in enumerate(feature_map.panels):
             _draw_panel(figure.add_subplot(grid[column]), panel, feature_map.classes, colours, marks)
         _draw_legends(figure.add_subplot(grid[num_panels]), legends, height)
-        return picture_bytes(figure, suffix, title=_title(feature_map.panels), description=feature_map.alt_text())
+    return figure
 
 
 def _draw_panel(axes: Axes, panel: Panel, classes: Sequence[str], colours: Sequence[str], marks: Sequence[str]) -> None:

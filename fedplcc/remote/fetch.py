@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from fedplcc.remote.rest_client import Gateway
-from fedplcc.runs.artifacts import MODEL, PROTOTYPES, RunRecord, blob_file, claim_folder, write_record
+from fedplcc.runs.artifacts import (
+    BEST_MODEL,
+    BEST_PROTOTYPES,
+    MODEL,
+    PROTOTYPES,
+    RunRecord,
+    blob_file,
+    claim_folder,
+    write_record,
+)
+from shared.errors import BlobNotFound
 from shared.types import BlobRef
 
 OnBytes = Callable[[str, int, int], None]
@@ -33,8 +44,6 @@ async def fetch_run(
     timings = [line for line in timings if json.loads(line)["round"] <= number]
     blobs = await gateway.results(run_id, number)
     claim_folder(folder, run_id)
-    for name, blob in zip((MODEL, PROTOTYPES), blobs, strict=True):
-        await _download(gateway, run_id, number, blob, folder / name, on_bytes)
     record = RunRecord(
         manifest=await gateway.manifest(run_id),
         status=run.status.value,
@@ -44,8 +53,21 @@ async def fetch_run(
         model=blobs[0],
         prototypes=blobs[1],
     )
+    await _fetch_results(gateway, run_id, number, (folder / MODEL, folder / PROTOTYPES), on_bytes)
+    if record.best is not None:
+        with suppress(BlobNotFound):  # a better round may have committed since, and this one been collected
+            names = (folder / BEST_MODEL, folder / BEST_PROTOTYPES)
+            await _fetch_results(gateway, run_id, int(record.best["round"]), names, on_bytes)
     write_record(folder, record)
     return record
+
+
+async def _fetch_results(
+    gateway: Gateway, run_id: str, number: int, paths: tuple[Path, Path], on_bytes: OnBytes
+) -> None:
+    """Write the model and the prototypes of a round."""
+    for path, blob in zip(paths, await gateway.results(run_id, number), strict=True):
+        await _download(gateway, run_id, number, blob, path, on_bytes)
 
 
 async def _download(gateway: Gateway, run_id: str, number: int, blob: BlobRef, path: Path, on_bytes: OnBytes) -> None:

@@ -63,8 +63,8 @@ def _ask_grpc(address: str, service: str, *, timeout_s: float, insecure: bool, i
 
     from shared.identity.credentials import Credentials
     from shared.wire.channels import open_channel
+    from shared.wire.connection_trouble import cause_of_failure, speaks_http
     from shared.wire.tls import ClientTls
-    from shared.wire.tls_trouble import cause_of_failure, speaks_tls
 
     held = None if identity is None else Credentials.load(identity)
     tls = None if held is None else ClientTls(lambda: held)
@@ -74,13 +74,17 @@ def _ask_grpc(address: str, service: str, *, timeout_s: float, insecure: bool, i
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                cause = None if held is None else cause_of_failure(address, held)
-                if held is None and speaks_tls(address):
+                if speaks_http(address, over_tls=held is not None):
+                    raise Unavailable(
+                        f"what answers at {address} speaks HTTP, not gRPC; a gateway is asked at http://HOST:PORT"
+                    ) from error
+                cause = cause_of_failure(address, held)
+                if held is None and isinstance(cause, TlsFailed):
                     own = identity_below(STATE)
                     file = "FILE, the identity.pem of a member" if own is None else str(own)
-                    cause = f"{address} speaks TLS: give --identity {file}, or ask its health port"
+                    raise TlsFailed(f"{address} speaks TLS: give --identity {file}, or ask its health port") from error
                 if cause is not None:
-                    raise TlsFailed(cause) from error
+                    raise cause from error
             raise _grpc_refusal(address, service, error.code(), timeout_s) from error
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise FailedPrecondition(f"{address} answers but does not serve now; its log says why")

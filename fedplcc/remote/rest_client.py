@@ -13,7 +13,7 @@ import random
 import re
 import ssl
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,20 @@ from pydantic import ValidationError
 from fedplcc.remote.gateway_tls import context_for
 from fedplcc.remote.own_keys import key_for
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
-from shared.documents import Client, ClientList, Document, Event, InitialModel, Problem, Round, RoundPage, Run, RunPage
+from shared.documents import (
+    Client,
+    ClientPage,
+    DeletedRun,
+    Document,
+    Event,
+    InitialModel,
+    Problem,
+    Round,
+    RoundPage,
+    Run,
+    RunPage,
+    RunSummary,
+)
 from shared.errors import (
     BlobTooLarge,
     Code,
@@ -42,6 +55,7 @@ from shared.errors import (
 )
 from shared.types import BlobRef, RoundPhase
 from shared.wire.addresses import is_loopback, join_address, require_secure
+from shared.wire.connection_trouble import speaks_grpc, unknown_name
 from shared.wire.tls_trouble import certificate_at
 
 CONNECT_S, ANSWER_S = 10.0, 45.0
@@ -61,6 +75,8 @@ PAUSE_S = (0.25, 5.0)
 MAX_ASKED_PAUSE_S = 30.0
 """Longest pause between attempts that a gateway may ask for."""
 PAGE_SIZE = 200
+DELETE_S = 310.0
+"""Longest wait for the answer to a deletion: thousands of files are removed, after those of the deletions before it."""
 
 Answer = TypeVar("Answer", bound=Document)
 
@@ -154,20 +170,53 @@ class Gateway:
         stored = _document(InitialModel, answer)
         return BlobRef(blob.role, stored.sha256, stored.size_bytes)
 
-    async def list_runs(self, *, limit: int) -> list[Run]:
-        """The newest runs, newest first."""
-        runs: list[Run] = []
-        token: str | None = ""
-        while token is not None and len(runs) < limit:
-            params = {"page_size": min(PAGE_SIZE, limit - len(runs)), **({"page_token": token} if token else {})}
+    async def list_runs(self, *, limit: int, **filters: str | Sequence[str]) -> RunPage:
+        """The first runs that match, as one page; the newest ones if nothing else is said.
+
+        Args:
+            limit: Most runs.
+            filters: Parameters of the request: status, method, name, tag, since, order, show.
+
+        Raises:
+            MalformedRequest: The gateway refuses a filter.
+        """
+        runs: list[RunSummary] = []
+        asked: dict[str, Any] = {name: value for name, value in filters.items() if value}
+        while True:
+            params = {**asked, "page_size": min(PAGE_SIZE, limit - len(runs))}
             page = _document(RunPage, await self._request("GET", "/v1/runs", params=params))
             runs += page.runs
-            token = page.next_page_token
-        return runs[:limit]
+            if page.next_page_token is None or len(runs) >= limit:
+                return page.model_copy(update={"runs": runs[:limit]})
+            asked["page_token"] = page.next_page_token
 
     async def get_run(self, run_id: str) -> Run:
         """A run and its latest round."""
         return _document(Run, await self._request("GET", _path(run_id)))
+
+    async def update(
+        self,
+        run_id: str,
+        *,
+        tags: Sequence[str] | None = None,
+        notes: str | None = None,
+        is_archived: bool | None = None,
+    ) -> Run:
+        """Change what people note about a run; None leaves what is there."""
+        asked = {"tags": None if tags is None else list(tags), "notes": notes, "is_archived": is_archived}
+        change = {name: value for name, value in asked.items() if value is not None}
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return _document(Run, await self._request("PATCH", _path(run_id), json=change, headers=headers))
+
+    async def delete(self, run_id: str) -> DeletedRun:
+        """Delete a run that has ended."""
+        return _document(
+            DeletedRun, await self._request("DELETE", _path(run_id), timeout=httpx.Timeout(DELETE_S, connect=CONNECT_S))
+        )
+
+    async def forget_client(self, client_id: str) -> Client:
+        """Forget a client that takes part in no open run; return it as it was."""
+        return _document(Client, await self._request("DELETE", f"/v1/clients/{quote(client_id, safe='')}"))
 
     async def pause(self, run_id: str, *, now: bool, request_id: str = "") -> Run:
         """Pause a run when its open round commits, or at once.
@@ -184,6 +233,10 @@ class Gateway:
     async def stop(self, run_id: str, *, reason: str = "", request_id: str = "") -> Run:
         """Stop a run."""
         return await self._steer(run_id, "stop", request_id, json={"reason": reason})
+
+    async def extend(self, run_id: str, *, rounds: int, request_id: str = "") -> Run:
+        """Let a completed run go on to more rounds."""
+        return await self._steer(run_id, "extend", request_id, json={"rounds": rounds})
 
     async def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
         """Leave a client out of a run until it is released."""
@@ -326,7 +379,15 @@ class Gateway:
 
     async def list_clients(self, *, attempts: int = ATTEMPTS) -> list[Client]:
         """Every client that ever joined, with its activity; a caller that polls needs one attempt only."""
-        return _document(ClientList, await self._request("GET", "/v1/clients", attempts=attempts)).clients
+        asked = {"page_size": "1000"}
+        clients: list[Client] = []
+        while True:
+            answer = await self._request("GET", "/v1/clients", attempts=attempts, params=asked)
+            page = _document(ClientPage, answer)
+            clients += page.clients
+            if page.next_page_token is None:
+                return clients
+            asked["page_token"] = page.next_page_token
 
     async def revoke_key(self) -> None:
         """Revoke the key of this client.
@@ -343,6 +404,14 @@ class Gateway:
         except httpx.TransportError:
             return False
         return answer.status_code == httpx.codes.OK
+
+    async def request(self, method: str, path: str, **parts: Any) -> httpx.Response:
+        """Make a request, again where it failed for a reason that passes; returns a successful answer.
+
+        Raises:
+            FedplccError: The gateway refuses, or does not answer.
+        """
+        return await self._request(method, path, **parts)
 
     # Shared parts
 
@@ -391,16 +460,19 @@ class Gateway:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             refused = _tls_error(error)
             if refused is not None:
-                raise TlsFailed(_tls_sentence(self.url, refused)) from error
+                raise _with_another_port(self.url, TlsFailed(_tls_sentence(self.url, refused))) from error
+            unknown = unknown_name(_address(self.url))
             raise GatewayAbsent(
-                f"no gateway answers at {self.url}; start one with 'fedplcc gateway', or name another with --gateway"
+                unknown
+                or f"no gateway answers at {self.url}; start one with 'fedplcc gateway', or name another with --gateway"
             ) from error
         except httpx.TimeoutException as error:
             raise Unavailable(f"the gateway at {self.url} did not answer in time") from error
         except httpx.TransportError as error:
-            if self.url.startswith("http:") and _speaks_tls(self.url):
-                raise TlsFailed(f"the gateway at {self.url} speaks TLS; write https://") from error
-            raise Unavailable(f"the connection to the gateway at {self.url} broke: {error}") from error
+            broken = Unavailable(f"the connection to the gateway at {self.url} broke: {error}")
+            if self.url.startswith("http:") and certificate_at(_address(self.url)) is not None:
+                broken = TlsFailed(f"the gateway at {self.url} speaks TLS; write https://")
+            raise _with_another_port(self.url, broken) from error
 
     async def _pause(self, failures: int, *, at_least_s: float = 0.0) -> None:
         first, longest = PAUSE_S
@@ -454,9 +526,19 @@ def _tls_sentence(url: str, error: ssl.SSLError) -> str:
     return f"the TLS handshake with the gateway at {url} fails: {error.reason or type(error).__name__}"
 
 
-def _speaks_tls(url: str) -> bool:
+def _with_another_port(url: str, error: Unavailable) -> Unavailable:
+    """Return the error, or one that says that the URL is the aggregator's."""
+    if not speaks_grpc(_address(url)):
+        return error
+    return GatewayAbsent(
+        f"what answers at {url} speaks gRPC, not HTTP: that is the aggregator's port; the gateway's is 8080 unless it was "
+        "started with another --port"
+    )
+
+
+def _address(url: str) -> str:
     parsed = httpx.URL(url)
-    return certificate_at(join_address(parsed.host, parsed.port or 80)) is not None
+    return join_address(parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80))
 
 
 def _asked_pause_s(error: FedplccError) -> float:

@@ -7,6 +7,9 @@
     prototypes.safetensors   its global prototypes
     accuracy.png             accuracy of each domain over the rounds
 
+    model-best.safetensors, prototypes-best.safetensors
+                             those of the best round by validation, where the run has validation images
+
 A simulation leaves evaluations.jsonl besides: a line per report of a client, with its correct and total predictions by
 class, set and model. Of a deployed run the gateway lists the same documents.
 
@@ -32,6 +35,8 @@ MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.json
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 FILES = (MANIFEST, METRICS, TIMINGS, MODEL, PROTOTYPES, PICTURE)
 """Everything that a run leaves."""
+BEST_MODEL, BEST_PROTOTYPES = "model-best.safetensors", "prototypes-best.safetensors"
+"""What a run with validation images leaves besides."""
 EVALUATIONS = "evaluations.jsonl"
 """What a simulation leaves besides."""
 
@@ -64,6 +69,12 @@ class RunRecord:
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, read."""
         return [json.loads(line) for line in self.metrics_lines]
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The line of the round with the highest mean accuracy on validation images, the first one; None without any."""
+        validated = [line for line in self.metrics if (line.get("accuracy_validation") or {}).get("mean") is not None]
+        return max(validated, key=lambda line: line["accuracy_validation"]["mean"], default=None)
 
 
 def claim_folder(folder: Path, run_id: str) -> None:
@@ -172,7 +183,10 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     evaluated = [line for line in lines if line["accuracy"] is not None]
     if evaluated:
         texts += _accuracies(evaluated[-1], "" if evaluated[-1] is lines[-1] else f" in round {evaluated[-1]['round']}")
-    names = [name for name in (*FILES, EVALUATIONS) if (folder / name).exists()]
+    if record.best is not None:
+        share = record.best["accuracy_validation"]["mean"]
+        texts.append(f"best round by validation: {record.best['round']}, mean {100 * share:.1f}% there")
+    names = [name for name in (*FILES, BEST_MODEL, BEST_PROTOTYPES, EVALUATIONS) if (folder / name).exists()]
     texts.append(f"results in {folder}: {', '.join(names)}")
     if PICTURE not in names:
         texts.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")

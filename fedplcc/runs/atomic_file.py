@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from shared.errors import StoreUnavailable
+from shared.errors import InvalidConfig, StoreUnavailable
 from shared.process.disk import fsync_folder
 
 
@@ -45,6 +45,22 @@ def write_text(path: Path, text: str) -> None:
     """
     with atomic_file(path) as file:
         file.write(text.encode())
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet.
+
+    Raises:
+        InvalidConfig: It is there already.
+        StoreUnavailable: It cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as target:
+            target.write(text)
+    except FileExistsError:
+        raise InvalidConfig(f"{path} is there already; name another file, or remove it first") from None
+    except OSError as error:
+        raise StoreUnavailable(f"cannot write {path}: {error.strerror or error}; name a file elsewhere") from error
 
 
 def make_folder(path: Path) -> None:

@@ -32,9 +32,14 @@ SECTIONS = {
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,
     "run.cohort_size": 2,
+    "run.patience": 5,
+    "run.keep_every": 10,
     "run.initial_model": "run:scans-97f12353",
     "training.local_epochs": 1,
     "training.clip_norm": 40.0,
+    "training.schedule_rounds": 100,
+    "training.step_rounds": 30,
+    "training.step_factor": 0.1,
     "training.adversarial": {"epsilon": 0.3, "step_size": 0.075, "steps": 7},
     "evaluation.epsilon": 0.3,
     "admission.max_update_norm": 100.0,
@@ -45,6 +50,8 @@ EXAMPLES: Mapping[str, Any] = {
     "quorum.deadline_s": 600.0,
     "quorum.min_clients": 2,
     "clients.samples_per_class": 50,
+    "clients.validation_per_class": 20,
+    "data.validation_every": 5,
     "clients.domain": "scanner-a",
     "model.options.checkpoint": "weights.safetensors",
     "model.stem": "cifar3x3",
@@ -82,16 +89,16 @@ def template(federation: FederationFile) -> str:
     for name, section in _sections(federation):
         lines += ["", f"# {_heading(name, section)}", f"[{name}]"]
         for key in type(section).model_fields:
-            lines += _explained(f"{name}.{key}", type(section), key, getattr(section, key))
+            lines += explained(f"{name}.{key}", type(section), key, getattr(section, key))
         if name == "model":
             lines += ["", "# For timm:NAME, instead of options above:", "# [model.options]"]
             for key, field in TimmOptions.model_fields.items():
-                lines += _explained(f"model.options.{key}", TimmOptions, key, field.default, is_used=False)
+                lines += explained(f"model.options.{key}", TimmOptions, key, field.default, is_used=False)
         if name == "training":
             lines += ["", "# For images that an attack has changed:", "# [training.adversarial]"]
             for key, field in AdversarialSettings.model_fields.items():
                 place = f"training.adversarial.{key}"
-                lines += _explained(place, AdversarialSettings, key, field.default, is_used=False)
+                lines += explained(place, AdversarialSettings, key, field.default, is_used=False)
     lines += [
         "",
         "# The clients, for demo and simulate; a deployed trainer says the same on its command line.",
@@ -100,8 +107,8 @@ def template(federation: FederationFile) -> str:
     for number, (name, client) in enumerate(federation.clients.items()):
         lines += ["", f"[clients.{toml_key(name)}]"] if number else [f"[clients.{toml_key(name)}]"]
         for key, value in _values(client).items():
-            explained = _explained(f"clients.{key}", ClientSection, key, value)
-            lines += explained if number == 0 else [line for line in explained if value is not None and line[0] != "#"]
+            about = explained(f"clients.{key}", ClientSection, key, value)
+            lines += about if number == 0 else [line for line in about if value is not None and line[0] != "#"]
     lines += ["", *_partition_lines()]
     return "\n".join(lines) + "\n"
 
@@ -147,12 +154,29 @@ def _heading(name: str, section: BaseModel) -> str:
     return f"{own[0]}" if name == "method" and own else text
 
 
-def _explained(place: str, kind: type[BaseModel], key: str, value: Any, *, is_used: bool = True) -> list[str]:
-    """A key below its comment; a key without a value is commented out."""
+def explained(
+    place: str,
+    kind: type[BaseModel],
+    key: str,
+    value: Any,
+    *,
+    is_used: bool = True,
+    examples: Mapping[str, Any] = EXAMPLES,
+) -> list[str]:
+    """The lines of a key below its comment; a key without a value is commented out.
+
+    Args:
+        place: Dotted key, by which an example of a value is found.
+        kind: The record that has the key.
+        key: The key.
+        value: Its value, or None.
+        is_used: Whether the key stands; otherwise it is commented out too.
+        examples: Values to show for keys that are not set.
+    """
     field = kind.model_fields[key]
     said = [key_descriptions(kind).get(key, ""), f"({range_of(field)})" if range_of(field) else ""]
     comment = " ".join(filter(None, said))
-    shown = EXAMPLES.get(place, _anything(field)) if value is None else value
+    shown = examples.get(place, _anything(field)) if value is None else value
     assignment = toml_assignment(key, shown)
     if value is None or not is_used:
         assignment = textwrap.indent(assignment, "# ", lambda line: True)

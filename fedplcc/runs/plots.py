@@ -23,15 +23,21 @@ LEGEND_ROWS = 40
 
 
 def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
+    """Draw `accuracy_figure` as a PNG file.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    return png(accuracy_figure(lines, title=title))
+
+
+def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure:
     """Draw the accuracy of each domain and their mean over the rounds, and the mean of clients' own models beside it.
 
     Args:
         lines: Lines of metrics.jsonl, in order. A domain without a report in a round leaves a gap; curves lead over rounds
             that were not evaluated.
         title: What the picture shows.
-
-    Returns:
-        A PNG file.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -82,7 +88,7 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
         ncols=columns,
         frameon=False,
     )
-    return png(figure)
+    return figure
 
 
 def domains_of(lines: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import Literal
 
-from fedplcc.runs.artifacts import MANIFEST
+from fedplcc.runs.artifacts import MANIFEST, TIMINGS
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
 from shared.config.run import FederationFile
@@ -37,6 +39,7 @@ class _Content(Enum):
     NOTHING = auto()
     UNFINISHED = auto()
     ENDED = auto()
+    SHORTER = auto()
     ANOTHER_RUN = auto()
     OTHER_FILES = auto()
 
@@ -79,13 +82,14 @@ class RunFolder:
 
 
 @contextmanager
-def claimed_folder(out: Path | None, federation: FederationFile) -> Iterator[RunFolder]:
+def claimed_folder(out: Path | None, federation: FederationFile, *, extends: bool = False) -> Iterator[RunFolder]:
     """Choose the folder for a run and hold it for this process while the block lasts.
 
     Args:
         out: The folder. If None it is `fedplcc-runs/NAME`, or with -2, -3, ... behind it where that
             one is taken; an unfinished run of the same configuration is gone on with.
         federation: What is to be trained.
+        extends: Whether a folder with the same run of fewer rounds, and its state, is gone on with to more.
 
     Raises:
         InvalidConfig: The folder holds something else, or another process works in it.
@@ -95,12 +99,12 @@ def claimed_folder(out: Path | None, federation: FederationFile) -> Iterator[Run
         make_folder(path)
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            problem, content = _try(path, descriptor, federation)
+            problem, content = _try(path, descriptor, federation, extends)
             if out is None and (problem or content is _Content.ENDED):
                 continue
             if problem:
                 raise InvalidConfig(problem)
-            if content is _Content.NOTHING:
+            if content in (_Content.NOTHING, _Content.SHORTER):
                 write_text(path / FEDERATION, federation_json(federation))
             # A stopped or failed run keeps its state: when it is started again, the aggregator gives the reason.
             has_state = RunFolder(path, False).state.exists()
@@ -108,6 +112,48 @@ def claimed_folder(out: Path | None, federation: FederationFile) -> Iterator[Run
             return
         finally:
             os.close(descriptor)
+
+
+Foreseen = Literal["new", "begun", "finished", "shorter"]
+"""State of a folder before a run: nothing there, this run begun, this run whole, or this run with fewer rounds."""
+
+
+def foreseen_folder(out: Path | None, federation: FederationFile, *, extends: bool = False) -> tuple[Path, Foreseen]:
+    """Return the folder that `claimed_folder` would choose now, and what is in it; makes and writes nothing.
+
+    Raises:
+        InvalidConfig: `claimed_folder` would refuse it.
+    """
+    for path in _candidates(out, federation.config.run.name):
+        if not path.exists():
+            if extends:
+                raise InvalidConfig(_nothing_to_extend(path))
+            return path, "new"
+        with disk_errors(path):
+            descriptor = os.open(path, os.O_RDONLY)
+        try:
+            problem, content = _try(path, descriptor, federation, extends)
+        finally:
+            os.close(descriptor)
+        if out is None and (problem or content is _Content.ENDED):
+            continue
+        if problem:
+            raise InvalidConfig(problem)
+        if content is _Content.ENDED:
+            return path, "begun" if RunFolder(path, False).state.exists() else "finished"
+        if content is _Content.NOTHING:
+            return path, "new"
+        return path, "shorter" if content is _Content.SHORTER else "begun"
+    raise AssertionError("candidates do not end")
+
+
+def seconds_taken(folder: Path) -> float | None:
+    """Return the seconds of a finished run's rounds; None if they were not kept."""
+    try:
+        lines = [json.loads(line) for line in (folder / TIMINGS).read_text(encoding="utf-8").splitlines()]
+        return float(sum(line["seconds"]["total"] for line in lines)) if lines else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _candidates(out: Path | None, name: str) -> Iterator[Path]:
@@ -119,7 +165,7 @@ def _candidates(out: Path | None, name: str) -> Iterator[Path]:
         yield RUNS / f"{name}-{number}"
 
 
-def _try(path: Path, descriptor: int, federation: FederationFile) -> tuple[str, _Content]:
+def _try(path: Path, descriptor: int, federation: FederationFile, extends: bool) -> tuple[str, _Content]:
     """The reason why the folder cannot be used, or an empty one, and its content."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,6 +175,12 @@ def _try(path: Path, descriptor: int, federation: FederationFile) -> tuple[str, 
             _Content.OTHER_FILES,
         )
     content = _content(path, federation_json(federation))
+    if content is _Content.SHORTER and not extends:
+        content = _Content.ANOTHER_RUN
+    if content is _Content.SHORTER and not RunFolder(path, False).state.exists():
+        return f"{path} has no state to go on from: train the first rounds with --keep to go on later", content
+    if extends and content is _Content.NOTHING:
+        return _nothing_to_extend(path), content
     if content is _Content.ANOTHER_RUN:
         return (
             f"{path} holds a run of another configuration ({path / FEDERATION}); choose another folder with --out",
@@ -139,11 +191,26 @@ def _try(path: Path, descriptor: int, federation: FederationFile) -> tuple[str, 
     return "", content
 
 
+def _nothing_to_extend(path: Path) -> str:
+    return f"{path} holds no run to go on with; leave out --continue, or name another folder with --out"
+
+
 def _content(path: Path, wanted: str) -> _Content:
     with disk_errors(path):
         names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")}
         if FEDERATION not in names:
             return _Content.OTHER_FILES if names else _Content.NOTHING
-        if (path / FEDERATION).read_text(encoding="utf-8", errors="replace") != wanted:
-            return _Content.ANOTHER_RUN
+        written = (path / FEDERATION).read_text(encoding="utf-8", errors="replace")
+        if written != wanted:
+            return _Content.SHORTER if _is_shorter(written, wanted) else _Content.ANOTHER_RUN
         return _Content.ENDED if MANIFEST in names else _Content.UNFINISHED
+
+
+def _is_shorter(written: str, wanted: str) -> bool:
+    """Whether two configurations differ in the number of rounds alone, of which the first has fewer."""
+    try:
+        one, other = json.loads(written), json.loads(wanted)
+        rounds = [document["config"]["run"].pop("rounds") for document in (one, other)]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+    return bool(one == other and rounds[0] < rounds[1])

@@ -21,6 +21,7 @@ from fedplcc.simulation.engine import Site
 from fedplcc.simulation.in_process import task_runner
 from fedplcc.simulation.messages import Activity, Forget, Link, LinkLost, Perform, Read, Report, ask, outcome
 from fedplcc.simulation.worker_process import PipeLink
+from shared.methods import add_methods
 from shared.process import log
 from shared.types import BlobRef, Client, ClientActivity, ClientProblem, CommittedUpdate, Evaluation, Membership, Update
 from trainer.data import opened_once
@@ -81,6 +82,7 @@ class Worker:
 
     def _runner(self, site: Site) -> TaskRunner:
         if site.client_id not in self._runners:
+            add_methods(site.consent.methods)
             states = self._access.states(site, self._link)
             self._runners[site.client_id] = task_runner(site, states, self._latest_model)
         return self._runners[site.client_id]

@@ -50,6 +50,7 @@ class Site:
         domain: Label of the domain of its data.
         data: Data specification.
         samples_per_class: Size of a class-balanced training subset; None for all samples.
+        validation_per_class: Training samples of a class to set aside for validation; None for the run's rule.
         device: auto, cpu, cuda or cuda:N.
         states: Folder of the client's kept state.
         consent: Code and downloads that the run may name: those of the simulating person's own configuration.
@@ -59,6 +60,7 @@ class Site:
     domain: str
     data: str
     samples_per_class: int | None
+    validation_per_class: int | None
     device: str
     states: Path
     consent: Consent

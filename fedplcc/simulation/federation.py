@@ -10,16 +10,19 @@ import json
 import math
 import shutil
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from aggregator.coordinator.extensions import longer
 from aggregator.coordinator.service import Coordinator, Limits
 from aggregator.metrics import AggregatorMetrics
+from aggregator.rounds.configuration import document_of
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.database.sql_store import SqlStore
 from fedplcc.interruption import Interrupted
-from fedplcc.runs.artifacts import MODEL, PROTOTYPES, RunRecord, blob_file, write_record
+from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MODEL, PROTOTYPES, RunRecord, blob_file, write_record
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
@@ -27,13 +30,15 @@ from fedplcc.simulation.engine import Observers, Site, Work
 from fedplcc.simulation.engines import make_engine
 from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessAggregator
 from fedplcc.simulation.parallelism import EngineName
+from fedplcc.simulation.watch import RunWatch
 from fedplcc.terminal.progress import RunProgress
-from shared.config.run import FederationFile, canonical_json
+from shared.config.run import FederationFile, RunConfig, canonical_json
 from shared.documents import Evaluation as EvaluationDocument
 from shared.documents import Event
+from shared.errors import RequestIdReused
 from shared.process.metrics import new_registry
 from shared.reasons import sentence_of
-from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, TaskKind
+from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, RunStatus, TaskKind
 from trainer.cancellation import Cancelled, ShouldStop, never
 from trainer.consent import Consent
 
@@ -76,7 +81,7 @@ class Simulation:
         Raises:
             Cancelled: `should_stop()` held.
             InvalidConfig, InvalidData: The configuration, the device or a client's data is wrong.
-            RequestIdReused: The directory holds a run of another configuration.
+            RequestIdReused, InvalidConfig: The directory holds a run of another configuration, not of fewer rounds alone.
             StoreUnavailable: The directory cannot be used.
         """
         config = federation.config
@@ -86,9 +91,10 @@ class Simulation:
                 domain=domain_of(name, client),
                 data=client.data,
                 samples_per_class=client.samples_per_class,
+                validation_per_class=client.validation_per_class,
                 device=device,
                 states=state_dir / TRAINERS_FOLDER / name,
-                consent=Consent.to(config.model),
+                consent=Consent.to_run(config),
             )
             for name, client in local_clients(federation).items()
         ]
@@ -121,21 +127,50 @@ class Simulation:
                 aggregator.announce(clients[name])
             if federation.initial_model_file is not None:
                 _hold(self._service, federation.initial_model_file)
-            self._run_id = self._service.create_run(request_id, json.loads(config.canonical_json)).run_id
+            self._run_id = self._begun(request_id, config)
         except BaseException:
             self.close()
             raise
+
+    def _begun(self, request_id: str, config: RunConfig) -> str:
+        """Begin the run, go on with it, or let it go on to more rounds; returns its id."""
+        try:
+            return self._service.create_run(request_id, json.loads(config.canonical_json)).run_id
+        except RequestIdReused as error:
+            run = self._service.get_run(error.metadata["run_id"])
+            if run.config_hash == config.hash:  # it was extended before
+                return run.run_id
+            is_longer = config.run.rounds > run.total_rounds
+            if not is_longer or longer(document_of(run), run.total_rounds, config.run.rounds).hash != config.hash:
+                raise
+            return self._service.extend(run.run_id, rounds=config.run.rounds).run_id
 
     def close(self) -> None:
         """End all work, and close the state directory."""
         self._closing.close()
 
-    def run_to_end(self, should_stop: ShouldStop = never) -> Run:
+    @property
+    def run(self) -> Run:
+        """The run."""
+        return self._service.get_run(self._run_id)
+
+    @property
+    def last_event(self) -> int:
+        """Position of the last event of the run's history; those up to there are reported again by `run_to_end`."""
+        last = self._service.list_events(EventQuery(run_id=self._run_id, limit=1, newest_first=True))
+        return last[-1].sequence if last else 0
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the content of run.json so far."""
+        return self._service.manifest(self.run)
+
+    def run_to_end(self, should_stop: ShouldStop = never, stop_reason: Callable[[], str | None] = lambda: None) -> Run:
         """Train until the run has ended, and return it.
 
         Args:
             should_stop: Asked before every batch, or many times a second where several clients work at a time.
                 Committed rounds stay, and the next simulation goes on from there.
+            stop_reason: Asked after the events of each pass have been reported: why to end the run there, or None.
 
         Raises:
             Cancelled: `should_stop()` held.
@@ -143,6 +178,13 @@ class Simulation:
         """
         while not (run := self._service.get_run(self._run_id)).status.is_final:
             self._report_events()
+            if run.status is not RunStatus.STOPPING and (why := stop_reason()) is not None:
+                run = self._service.stop(self._run_id, reason=why)
+            if run.status is RunStatus.STOPPING:
+                for aggregator in self._aggregators.values():
+                    aggregator.leave()
+                self._service.tick()
+                continue
             # All tasks are collected first: a round that one task opens begins in the next pass, in the order of ids.
             work = [
                 Work(client_id=name, task=aggregator.task(), aggregator=aggregator)
@@ -174,15 +216,15 @@ class Simulation:
             model=self.artifact("model")[0],
             prototypes=self.artifact("prototypes")[0],
             evaluations_lines=[
-                canonical_json(EvaluationDocument.of(number, report).model_dump(mode="json"))
+                canonical_json(EvaluationDocument.of(number, report).model_dump(mode="json", exclude_none=True))
                 for number, report in self._service.list_evaluations(self._run_id)
                 if number in committed
             ],
         )
 
-    def artifact(self, kind: ArtifactKind) -> tuple[BlobRef, Path]:
-        """Return the global model or prototypes of the last committed round, and their file."""
-        return self._service.artifact(self._run_id, -1, kind)
+    def artifact(self, kind: ArtifactKind, number: int = -1) -> tuple[BlobRef, Path]:
+        """Return the global model or prototypes of a committed round, and their file; -1 is the last round."""
+        return self._service.artifact(self._run_id, number, kind)
 
     def _report_events(self) -> None:
         """Report the events that were added to the run's history."""
@@ -210,6 +252,7 @@ def simulate_in_folder(
     jobs: int | None = 1,
     engine: EngineName = "local",
     ray_address: str | None = None,
+    watch: RunWatch | None = None,
 ) -> RunRecord:
     """Train until the run has ended, and write its results into the folder.
 
@@ -223,14 +266,21 @@ def simulate_in_folder(
             this process, several in processes of their own.
         engine: "local" for processes of this machine, "ray" for those of a Ray cluster.
         ray_address: Address of the Ray cluster; None to start one on this machine for this run.
+        watch: Told of the run's rounds.
 
     Raises:
         Interrupted: `should_stop()` held; the same call goes on where this one stopped.
         FedplccError: As `Simulation`.
     """
+
+    def on_event(event: Event) -> None:
+        progress.event(event)
+        if watch is not None:
+            watch.event(event)
+
     observers = Observers(
-        on_event=progress.event,
-        on_problem=lambda client_id, problem: progress.note(f"client {client_id}: {problem.detail}; {problem.hint}"),
+        on_event=on_event,
+        on_problem=lambda client_id, problem: progress.problem(f"client {client_id}: {problem.detail}; {problem.hint}"),
         on_activity=lambda client_id, activity, done: progress.now(f"{client_id}: {activity}, {done:.0%}"),
         on_begin=progress.step,
         on_note=progress.note,
@@ -251,13 +301,18 @@ def simulate_in_folder(
         raise Interrupted from None
     with closing(simulation):
         try:
-            simulation.run_to_end(should_stop)
+            if watch is not None:
+                watch.begins(simulation.run, simulation.manifest(), folder.path, simulation.last_event)
+            simulation.run_to_end(should_stop, watch.stop_reason if watch is not None else lambda: None)
         except Cancelled:
             raise Interrupted from None
         record = simulation.record()
-        files: dict[ArtifactKind, str] = {"model": MODEL, "prototypes": PROTOTYPES}
-        for kind, name in files.items():
-            blob, path = simulation.artifact(kind)
+        files: list[tuple[ArtifactKind, int, str]] = [("model", -1, MODEL), ("prototypes", -1, PROTOTYPES)]
+        if record.best is not None:
+            number = int(record.best["round"])
+            files += [("model", number, BEST_MODEL), ("prototypes", number, BEST_PROTOTYPES)]
+        for kind, number, name in files:
+            blob, path = simulation.artifact(kind, number)
             with path.open("rb") as source, blob_file(folder.path / name, blob) as target:
                 shutil.copyfileobj(source, target)
     write_record(folder.path, record)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aggregator.coordinator.service import Coordinator
 from aggregator.metrics.transfers import Direction
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Task, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Heartbeat, Membership, Task, Update
 
 CHUNK_BYTES = 1 << 20
 """Size of one piece of an upload."""
@@ -34,6 +34,11 @@ class InProcessAggregator:
     def announce(self, client: Client) -> Membership:
         """Join, or join again."""
         return self._service.join(client, self._token)
+
+    def leave(self) -> None:
+        """Take the task of a run that stops, and be idle."""
+        self.task()
+        self._service.heartbeat(Heartbeat(client_id=self._client_id), self._token)
 
     def fetch(self, blob: BlobRef) -> bytes:
         """Return the bytes of a blob of the client's present task."""

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.computation.aggregation import aggregate, earlier_updates
+from aggregator.computation.aggregation import Aggregated, aggregate, earlier_updates
 from aggregator.computation.fold import BLOCK_ELEMENTS
+from aggregator.coordinator.layouts import Layouts
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.files import BlobFiles
 from aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.state.snapshot import require_state, snapshot
-from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunNotFound
-from shared.tensors import read_header
-from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, Update
+from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunDeleted, RunNotFound
+from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, Update, state_blobs
 
 
 class Collected(BlobNotFound):
@@ -33,9 +34,9 @@ class Replayed:
     number: int
     clients: tuple[str, ...]
     """Whose updates, sorted."""
-    recorded: tuple[BlobRef, BlobRef]
-    """Global model and prototypes."""
-    computed: tuple[BlobRef, BlobRef]
+    recorded: Mapping[str, BlobRef]
+    """Global model and prototypes, and where the round made them the next start and the server state, by name."""
+    computed: Mapping[str, BlobRef]
 
     @property
     def is_equal(self) -> bool:
@@ -54,7 +55,7 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
 
     Raises:
         InvalidConfig: The folder is no state directory, or the round is 0.
-        RunNotFound, RoundNotFound: There is no such run, or the round has no result yet.
+        RunNotFound, RoundNotFound: There is no such run (RunDeleted if it was deleted), or the round has no result yet.
         Collected: Updates of the round, or the model that it started from, were collected.
         PayloadCorrupt: One of them is damaged.
         StoreUnavailable: The state directory cannot be read, or there is no room for the result in the temporary folder.
@@ -68,24 +69,32 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
         tempfile.TemporaryDirectory(prefix="fedplcc-replay-") as scratch,
     ):
         run, record = _found(store, run_id, number)
-        recorded = record.model, record.prototypes
-        assert recorded[0] is not None
-        assert recorded[1] is not None
         run = _as_it_was(store, run, record)
         earlier = earlier_updates(run, store)
         _require_kept(store, run, number, earlier)
         assert run.model is not None
         files = _Scratch(Path(scratch), state)
-        with files.verified_path(run.model.sha256).open("rb") as file:
-            table = read_header(file)
-        computed = aggregate(run, table, files, BLOCK_ELEMENTS, earlier)
+        layouts = Layouts(store, files)
+        computed = aggregate(
+            run,
+            layouts.table(run),
+            files,
+            BLOCK_ELEMENTS,
+            earlier,
+            int_lists=layouts.int_lists(run),
+        )
         return Replayed(
             run_id=run_id,
             number=number,
             clients=tuple(sorted(record.updates)),
-            recorded=(recorded[0], recorded[1]),
-            computed=(computed.model, computed.prototypes),
+            recorded=_by_name(record),
+            computed=_by_name(computed),
         )
+
+
+def _by_name(record: Round | Aggregated) -> dict[str, BlobRef]:
+    named = {"model": record.model, "prototypes": record.prototypes, "start": record.start, **record.server_state}
+    return {name: blob for name, blob in named.items() if blob is not None}
 
 
 class _Scratch(BlobStore):
@@ -101,6 +110,8 @@ class _Scratch(BlobStore):
 
 def _found(store: Store, run_id: str, number: int) -> tuple[Run, Round]:
     run = store.find_run(run_id)
+    if run is None and store.find_labels(run_id).deleted_at is not None:
+        raise RunDeleted(f"run {run_id} was deleted: nothing of it can be computed again", run_id=run_id)
     if run is None:
         known = ", ".join(run.run_id for run in store.list_runs(limit=5))
         raise RunNotFound(f"there is no run {run_id!r}; the newest are: {known or 'none'}", run_id=run_id)
@@ -114,36 +125,57 @@ def _as_it_was(store: Store, run: Run, record: Round) -> Run:
     """The run when the round had all its updates and no result."""
     before = store.find_round(run.run_id, record.number - 1)
     assert before is not None, "rounds follow one another"
-    opened = replace(record, phase=RoundPhase.AGGREGATING, model=None, prototypes=None, evaluations={})
-    quarantined = _quarantined_in(store, run.run_id, record.number)
-    return replace(run, model=before.model, prototypes=before.prototypes, current_round=opened, quarantined=quarantined)
+    opened = replace(
+        record, phase=RoundPhase.AGGREGATING, model=None, prototypes=None, start=None, server_state={}, evaluations={}
+    )
+    roster, quarantined = _members_in(store, run, record.number)
+    return replace(
+        run,
+        model=before.model,
+        prototypes=before.prototypes,
+        start=before.start,
+        server_state=before.server_state,
+        current_round=opened,
+        roster=roster,
+        quarantined=quarantined,
+    )
 
 
-def _quarantined_in(store: Store, run_id: str, number: int) -> dict[str, str]:
-    """Clients in quarantine when the round was aggregated: the pool had none of their prototypes."""
-    types = ("client_quarantined", "client_released", "round_aggregating")
+def _members_in(store: Store, run: Run, number: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Roster and quarantine when the round was aggregated: who was not eligible counted in nothing that it computed."""
+    types = ("client_quarantined", "client_released", "clients_admitted", "round_aggregating")
     quarantined: dict[str, str] = {}
-    page = store.list_events(EventQuery(run_id=run_id, types=types))
+    later: set[str] = set()
+    is_later = False
+    page = store.list_events(EventQuery(run_id=run.run_id, types=types))
     while page:
         for event in page:
-            if event.type == "client_quarantined":
+            if event.type == "clients_admitted" and is_later:
+                later.update(event.data.get("clients", {}))
+            elif event.type == "client_quarantined" and not is_later:
                 quarantined[event.client_id] = str(event.data.get("reason", ""))
-            elif event.type == "client_released":
+            elif event.type == "client_released" and not is_later:
                 quarantined.pop(event.client_id, None)
-            elif event.round == number:
-                return quarantined
-        page = store.list_events(EventQuery(run_id=run_id, types=types, after=page[-1].sequence))
-    return quarantined
+            is_later = is_later or (event.type == "round_aggregating" and event.round == number)
+        page = store.list_events(EventQuery(run_id=run.run_id, types=types, after=page[-1].sequence))
+    return tuple(name for name in run.roster if name not in later), quarantined
 
 
 def _require_kept(store: Store, run: Run, number: int, earlier: Mapping[str, Update]) -> None:
     assert run.current_round is not None
     assert run.model is not None
-    if store.find_blob(run.model.sha256) is None:
-        raise Collected(
-            f"round {number} of run {run.run_id} cannot be computed again: the model that it started from was collected; an "
-            "aggregator with a larger --keep-updates keeps what more rounds need"
-        )
+    is_carried = config_of(run).algorithm.carry_prototypes is not None
+    started_from = (
+        ("model", (run.model,)),
+        ("server state", state_blobs(run)),
+        ("set of prototypes", (run.prototypes,) if is_carried and run.prototypes is not None else ()),
+    )
+    for what, blobs in started_from:
+        if any(store.find_blob(blob.sha256) is None for blob in blobs):
+            raise Collected(
+                f"round {number} of run {run.run_id} cannot be computed again: the {what} that it started from was "
+                "collected; an aggregator with a larger --keep-updates keeps what more rounds need"
+            )
     gone = [
         client_id
         for client_id, update in sorted(run.current_round.updates.items())

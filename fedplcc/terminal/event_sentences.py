@@ -68,6 +68,8 @@ def _with_data(event: Event) -> str | None:
             return f"round {event.round} goes on without the update of client {name}"
         case "report_removed":
             return f"round {event.round} goes on without the report of client {name}"
+        case "run_extended":
+            return f"the run goes on to {data.get('rounds')} rounds"
         case "run_parked":
             return f"the run is {data.get('reason')}"
         case "aggregation_failed":

@@ -5,10 +5,10 @@ It reads the events of a run's history, so a demo, a simulation and a run watche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -26,8 +26,10 @@ from rich.progress import (
 from rich.table import Column
 
 from fedplcc.terminal.event_sentences import PHASES
+from fedplcc.terminal.printable import printable
 from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
 from fedplcc.terminal.run_history import RunHistory
+from shared.chance import RunWarningKind
 from shared.documents import Event
 from shared.types import RoundPhase
 
@@ -45,9 +47,20 @@ def shows_bars(console: Console) -> bool:
 class RunProgress(AbstractContextManager["RunProgress"]):
     """Prints the events of one run as they come."""
 
-    def __init__(self, console: Console, *, total_rounds: int) -> None:
-        self.run = RunHistory(total_rounds=total_rounds)
+    def __init__(
+        self, console: Console, *, total_rounds: int, config: Mapping[str, Any] | None = None, method: str = ""
+    ) -> None:
+        """Prepare to print.
+
+        Args:
+            console: Where.
+            total_rounds: Rounds of the run after round 0.
+            config: The run's configuration with its defaults; without it no warning is printed.
+            method: The run's method, for what mends the trouble that a warning is about.
+        """
+        self.run = RunHistory(total_rounds=total_rounds, config=config or {}, method=method)
         """The run as its events so far show it."""
+        self._warned: set[RunWarningKind] = set()
         self.num_lines = 0
         """Lines that were printed so far."""
         self._console = console
@@ -72,6 +85,10 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         """Print a line."""
         self._console.print(text)
         self.num_lines += 1
+
+    def problem(self, text: str) -> None:
+        """Print what is wrong at a client's site."""
+        self.note(text)
 
     @property
     def has_bar(self) -> bool:
@@ -111,6 +128,11 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._table = table
             self.note(self._table.heading())
         self.note(self._table.line(metrics, self.run.last_round_s))
+        warnings = self.run.warnings
+        for warning in warnings:
+            if warning.kind not in self._warned:
+                self.note(printable(f"warning: {warning.sentence}"))
+        self._warned = {warning.kind for warning in warnings}
         if self._bar is not None:
             self._bar.update(self._bar_task, completed=event.round)
 

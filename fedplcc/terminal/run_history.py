@@ -14,6 +14,7 @@ from typing import Any
 
 from fedplcc.runs.plots import SUMMARIES, domains_of
 from fedplcc.terminal.event_sentences import TROUBLE, sentence_of
+from shared.chance import ROUNDS, RunWarning, warnings_of
 from shared.documents import Client, Event, Round, Run
 from shared.types import ClientActivity, RoundPhase, RunStatus
 
@@ -33,6 +34,7 @@ STATUS_AFTER = {
     "run_stopping": RunStatus.STOPPING,
     "run_stopped": RunStatus.STOPPED,
     "run_completed": RunStatus.COMPLETED,
+    "run_extended": RunStatus.RUNNING,
     "run_failed": RunStatus.FAILED,
 }
 WORKING = {
@@ -84,6 +86,8 @@ class RunHistory:
 
     run_id: str = ""
     method: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The run's configuration; without it no warning is found."""
     total_rounds: int = 0
     status: RunStatus = RunStatus.PENDING
     reason: str = ""
@@ -123,6 +127,7 @@ class RunHistory:
         return cls(
             run_id=run.run_id,
             method=run.method,
+            config=run.config,
             total_rounds=run.total_rounds,
             status=run.status,
             reason=run.reason,
@@ -143,6 +148,8 @@ class RunHistory:
         name, client = event.type, event.client_id or ""
         if name in STATUS_AFTER:
             self.status, self.reason = STATUS_AFTER[name], str(event.data.get("reason", ""))
+        if name == "run_extended":
+            self.total_rounds = int(event.data["rounds"])
         if name == "round_opened":
             self._opened(event)
         elif name in ("update_committed", "evaluation_reported"):
@@ -290,6 +297,13 @@ class RunHistory:
         if client.activity in WORKING[self.phase]:
             return min(max(client.progress, 0.0), 1.0)
         return 1.0 if client.activity in NEARLY_DONE else 0.0
+
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """The warnings about the run, from the rounds that are known here."""
+        means = [(line["round"], line["accuracy"]["mean"]) for line in self.evaluated[-ROUNDS:]]
+        known = [(number, mean) for number, mean in means if mean is not None]
+        return warnings_of(known, self.config, self.method)
 
     @property
     def evaluated(self) -> list[Mapping[str, Any]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.filesize import decimal
+
 from fedplcc.terminal.event_sentences import PHASES
-from fedplcc.terminal.numbers import for_so_long
+from fedplcc.terminal.numbers import for_so_long, percent
 from fedplcc.terminal.printable import printable
 from fedplcc.terminal.run_history import PHASES_OF_CLIENTS, RunHistory
-from shared.documents import Client, Round, Run
+from shared.documents import Client, Round, Run, RunSummary, RunTotals
 from shared.types import ClientActivity, RunStatus
 
 MAX_AWAITED_LINES = 10
@@ -17,15 +19,44 @@ MAX_AWAITED_NAMES = 3
 """Awaited clients that one line names."""
 
 
-def run_lines(runs: Sequence[Run]) -> list[str]:
+def run_lines(runs: Sequence[RunSummary]) -> list[str]:
     """A heading, and a line for each run."""
-    rows = [("run", "method", "status", "round", "created", "reason")]
+    rows = [("run", "method", "status", "round", "mean", "worst", "created", "tags", "reason")]
     for run in runs:
         created = run.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         round_text = f"{max(run.round, 0)}/{run.total_rounds}"
-        rows.append((run.run_id, run.method, run.status.value, round_text, created, run.reason))
+        accuracies = (percent(run.mean_accuracy), percent(run.worst_accuracy))
+        status = "deleted" if run.is_deleted else "archived" if run.is_archived else run.status.value
+        rows.append((run.run_id, run.method, status, round_text, *accuracies, created, " ".join(run.tags), run.reason))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        printable("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]
+
+
+def totals_line(num_shown: int, total: int, totals: RunTotals) -> str:
+    """How many of the matching runs are shown, and how many there are of each status."""
+    counts = ", ".join(f"{number} {status}" for status, number in totals.model_dump().items() if number)
+    return f"{num_shown} of {total} run{'' if total == 1 else 's'}{f'; {counts}' if counts else ''}"
+
+
+def label_lines(run: Run) -> list[str]:
+    """A line with the tags of a run, one that it is archived, and its notes."""
+    out = [f"tags: {' '.join(run.tags)}"] if run.tags else []
+    out += ["it is archived"] if run.is_archived else []
+    return [printable(line) for line in (*out, *run.notes.splitlines())]
+
+
+def server_state_lines(run: Run) -> list[str]:
+    """A line with what the server keeps for the next round, if it keeps anything."""
+    kept = [f"{role} ({decimal(size)})" for role, size in run.server_state.items()]
+    return [printable(f"the server keeps {', '.join(kept)}")] if kept else []
+
+
+def warning_lines(run: Run) -> list[str]:
+    """A line for each warning about a run."""
+    return [printable(f"warning: {warning.sentence}") for warning in run.warnings]
 
 
 def refusal_lines(run: Run) -> list[str]:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.console.files import INDEX, ConsoleFile, console_files, imported_by, version_of
+from gateway.http.api_page import api_page
 from gateway.http.operations import Operations
 
 OPERATIONS = Operations("console", is_listed=False)
@@ -53,6 +54,18 @@ HEADERS = {
 async def get_page(request: Request) -> Response:
     """Return the console's page."""
     return _respond(request, _page(), {"Cache-Control": ASK_AGAIN, "Link": _preload()})
+
+
+@OPERATIONS.add("GET", "/docs", calls_aggregator=False, has_head=True)
+async def get_api_page(request: Request) -> Response:
+    """Return the page of the API, made of the OpenAPI document."""
+    state = request.app.state
+    document = request.app.openapi()
+    made_for, page = getattr(state, "api_page", (None, None))
+    if page is None or made_for != state.described_for:
+        content = api_page(document, f"console/{_version()}/").encode()
+        state.api_page = (state.described_for, page := ConsoleFile(INDEX, content))
+    return _respond(request, page, {"Cache-Control": ASK_AGAIN})
 
 
 @OPERATIONS.add("GET", "/console/{file_path:path}", calls_aggregator=False, has_head=True)

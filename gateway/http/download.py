@@ -15,7 +15,7 @@ from gateway.http.problem import respond_http
 from gateway.http.slots import Slots
 from gateway.http.streaming import Stream
 from gateway.run_service import Artifact, ArtifactKind, RunServiceClient
-from shared.types import BlobRef
+from shared.types import BEST, LAST, BlobRef
 
 MEDIA_TYPE = "application/octet-stream"
 
@@ -28,16 +28,20 @@ async def download(
     places: Slots,
     run_id: str,
     kind: ArtifactKind,
-    round_number: int | None,
+    number: int,
 ) -> Response:
-    """Answer a GET or HEAD for a file of a committed round; None is the last one.
+    """Answer a GET or HEAD for a file of a committed round; `LAST` and `BEST` are numbers too.
 
     Raises:
         RunNotFound, RoundNotFound: There is no such run or committed round.
         Overloaded: All places for downloads are taken.
     """
     with places.taken():
-        return await _answer(request, aggregator, places, run_id, kind, round_number)
+        return await _answer(request, aggregator, places, run_id, kind, number)
+
+
+_WORDS = {LAST: "", BEST: "best-"}
+"""Parts of a file's name for choices of a round."""
 
 
 async def _answer(
@@ -46,12 +50,12 @@ async def _answer(
     places: Slots,
     run_id: str,
     kind: ArtifactKind,
-    round_number: int | None,
+    number: int,
 ) -> Response:
-    number = -1 if round_number is None else round_number
     artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number)
     blob = artifact.blob
-    headers = _headers(blob, kind)
+    name = f"{run_id}-{_WORDS.get(number, f'round-{number}-')}{kind}"
+    headers = _headers(blob, name)
     offset = _offset(request, headers["ETag"])
     if _is_known(request, headers["ETag"]):
         return _without_body(artifact, Response(status_code=304, headers=headers))
@@ -71,7 +75,7 @@ async def _answer(
         # A round has committed in between: the reader has the beginning of another file.
         artifact.close()
         artifact = await aggregator.fetch_artifact(run_id, kind, round_number=number)
-        headers = _headers(artifact.blob, kind)
+        headers = _headers(artifact.blob, name)
     headers["Content-Length"] = str(artifact.blob.size_bytes)
     return _whole_or_rest(artifact, places, headers)
 
@@ -87,12 +91,12 @@ def _whole_or_rest(artifact: Artifact, places: Slots, headers: dict[str, str], s
     )
 
 
-def _headers(blob: BlobRef, kind: ArtifactKind) -> dict[str, str]:
+def _headers(blob: BlobRef, name: str) -> dict[str, str]:
     return {
         "ETag": f'"{blob.sha256}"',
         "Accept-Ranges": "bytes",
         "Cache-Control": "no-cache",
-        "Content-Disposition": f'attachment; filename="{kind}.safetensors"',
+        "Content-Disposition": f'attachment; filename="{name}.safetensors"',
     }
 
 

@@ -19,7 +19,7 @@ from shared.identity.api_keys import parse_api_key
 
 SESSIONS_PATH = "/v1/console/sessions"
 SESSION_END_PATH = "/v1/session/end"
-OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", PROBLEMS_PATH, SESSIONS_PATH})
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/docs", PROBLEMS_PATH, SESSIONS_PATH})
 OPEN_FOLDERS = ("/console/", f"{PROBLEMS_PATH}/")
 """Paths that need no key: what probes, browsers before a login and readers of the interface's description ask for."""
 CONSOLE_HEADER = "X-Fedplcc-Console"

@@ -22,7 +22,18 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from shared.documents import FieldProblem, Problem, ProblemKind
-from shared.errors import BY_REASON, BlobTooLarge, FedplccError, Internal, MalformedRequest, ScopeMissing
+from shared.errors import (
+    BY_REASON,
+    BlobTooLarge,
+    ClientInOpenRun,
+    FedplccError,
+    Internal,
+    InvalidTransition,
+    MalformedRequest,
+    RunDeleted,
+    RunIsOpen,
+    ScopeMissing,
+)
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEMS_PATH = "/v1/problems"
@@ -94,9 +105,19 @@ HTTP_PROBLEMS: Mapping[int, Kind] = MappingProxyType(
 """Refusals by HTTP itself, by status."""
 
 
+_STATUS_OF: Mapping[type[FedplccError], int] = {
+    BlobTooLarge: 413,  # the code's 429 says to try again
+    RunDeleted: 410,
+    InvalidTransition: 409,
+    RunIsOpen: 409,
+    ClientInOpenRun: 409,
+}
+"""Statuses of errors for which HTTP has a better one than their code's."""
+
+
 def kind_of(error: type[FedplccError]) -> Kind:
     """Return the kind of problem of an error class."""
-    status = 413 if issubclass(error, BlobTooLarge) else error.code.http_status  # the code's 429 says to try again
+    status = _STATUS_OF.get(error, error.code.http_status)
     return Kind(error.reason, status, inspect.cleandoc(error.__doc__ or ""))
 
 

@@ -17,6 +17,9 @@ from shared.errors import InvalidConfig
 STOP_S = 5
 """Time that open requests have to finish when the gateway stops; event streams end at once."""
 BACKLOG = 1024
+KEEP_ALIVE_S = 90
+"""Time that an idle connection stays open: longer than proxies keep theirs (60 s is usual), so that it is they who end it,
+and no request meets a connection that just closed."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -55,6 +58,7 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=STOP_S,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         config.load()
         config.ssl = tls

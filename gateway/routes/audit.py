@@ -9,7 +9,9 @@ from fastapi import Query
 from gateway.http.operations import Operations
 from gateway.routes.dependencies import Aggregator
 from gateway.routes.events import MAX_SEQUENCE
+from gateway.routes.parameters import PageToken
 from shared import documents
+from shared.convert.page_tokens import number_of, token_of
 
 OPERATIONS = Operations("federation")
 
@@ -19,9 +21,13 @@ async def list_audit(
     aggregator: Aggregator,
     after: Annotated[int, Query(ge=0, le=MAX_SEQUENCE, description="Only entries after this number.")] = 0,
     page_size: Annotated[int, Query(ge=1, le=1000)] = 500,
+    page_token: PageToken = "",
 ) -> documents.AuditPage:
     """List who changed what and who was refused, in order.
 
     `fedplcc audit --verify` checks the chain of the hashes.
     """
-    return documents.AuditPage.of(await aggregator.list_audit(after=after, limit=page_size), after=after)
+    place = number_of("audit", page_token, most=MAX_SEQUENCE) if page_token else 0
+    entries = await aggregator.list_audit(after=max(after, place), limit=page_size)
+    following = token_of("audit", entries[-1].number) if len(entries) == page_size else None
+    return documents.AuditPage.of(entries, following)

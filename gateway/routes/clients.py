@@ -1,15 +1,49 @@
-"""Operation on the clients of the federation."""
+"""Operations on the clients of the federation."""
 
 from __future__ import annotations
 
+import re
+from typing import Annotated
+
+from fastapi import Query
+
 from gateway.http.operations import Operations
 from gateway.routes.dependencies import Aggregator
+from gateway.routes.parameters import ClientId, PageToken
 from shared import documents
+from shared.bounds import NAME_PATTERN
+from shared.convert.page_tokens import place_of, refused_token, token_of
+from shared.errors import ClientInOpenRun, ClientNotFound
 
 OPERATIONS = Operations("federation")
 
 
 @OPERATIONS.add("GET", "/v1/clients")
-async def list_clients(aggregator: Aggregator) -> documents.ClientList:
-    """List every client that ever joined, with its present activity."""
-    return documents.ClientList(clients=[documents.Client.of(client) for client in await aggregator.list_clients()])
+async def list_clients(
+    aggregator: Aggregator,
+    page_size: Annotated[int, Query(ge=1, le=1000)] = 500,
+    page_token: PageToken = "",
+) -> documents.ClientPage:
+    """List the clients that ever joined by id, with their present activity."""
+    clients = await aggregator.list_clients(after=_client_of(page_token), limit=page_size)
+    following = token_of("clients", clients[-1].client_id) if len(clients) == page_size else None
+    return documents.ClientPage(clients=[documents.Client.of(client) for client in clients], next_page_token=following)
+
+
+@OPERATIONS.add("DELETE", "/v1/clients/{client_id}", refusals=(ClientNotFound, ClientInOpenRun))
+async def forget_client(aggregator: Aggregator, client_id: ClientId) -> documents.Client:
+    """Forget a client that takes part in no open run, and return it as it was. If it joins again, it is new.
+
+    What it did in runs that have ended stays in their results. Its certificate holds on until it is revoked.
+    """
+    return documents.Client.of(await aggregator.forget_client(client_id))
+
+
+def _client_of(page_token: str) -> str:
+    """Return the client after which a page begins; empty for the first page."""
+    if not page_token:
+        return ""
+    place = place_of("clients", page_token)
+    if len(place) != 1 or not isinstance(place[0], str) or not re.fullmatch(NAME_PATTERN, place[0]):
+        raise refused_token()
+    return place[0]

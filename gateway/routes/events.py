@@ -14,10 +14,11 @@ from gateway.http import sse
 from gateway.http.operations import SCHEMA, Operations
 from gateway.http.streaming import Stream
 from gateway.routes.dependencies import MAX_EVENT_STREAMS, Aggregator, Services, services_of
-from gateway.routes.parameters import RUN_PATH, RunId
+from gateway.routes.parameters import RUN_PATH, PageToken, RunId
 from gateway.run_service import RunServiceClient
 from shared import documents
 from shared.bounds import NAME_PATTERN
+from shared.convert.page_tokens import number_of, token_of
 from shared.errors import MalformedRequest, Overloaded, RunNotFound
 from shared.types import EventQuery
 
@@ -72,27 +73,35 @@ async def get_events(
         Query(alias="type", max_length=MAX_EVENT_TYPES, description="Only events of these types."),
     ] = (),
     client: Annotated[str, Query(pattern=rf"^$|{NAME_PATTERN}", description="Only events of this client.")] = "",
+    page_token: PageToken = "",
     last_event_id: LastEventId = None,
 ) -> Response:
     """Follow a run's history as server-sent events, or return a page of it.
 
     The answer is a page if the request does not accept text/event-stream, and accepts application/json or has `after`,
-    `before`, `order`, `type` or `client`. Otherwise it is a stream of every event after `Last-Event-ID`, else after `after`.
+    `before`, `order`, `type`, `client` or `page_token`. Otherwise it is a stream of every event after `Last-Event-ID`, else
+    after `after`.
     """
     accepted = request.headers.get("accept", "")
     newest_first = order == "newest_first"
-    chooses = bool(before or newest_first or types or client)
+    chooses = bool(before or newest_first or types or client or page_token)
     wants_page = sse.MEDIA_TYPE not in accepted and (after is not None or chooses or "application/json" in accepted)
     if chooses and not wants_page:
-        raise MalformedRequest("query: before, order, type and client are for pages; accept application/json")
+        raise MalformedRequest(
+            "query: before, order, type, client and page_token are for pages; accept application/json"
+        )
+    kind = f"events/{order}"
+    place = number_of(kind, page_token, most=MAX_SEQUENCE) if page_token else 0
     view = await aggregator.get_run(run_id)
+    if request.method == "HEAD":
+        return Response(media_type="application/json" if wants_page else sse.MEDIA_TYPE)
     if not wants_page:
         return _event_stream(services_of(request), aggregator, run_id, _cursor(last_event_id, after))
     events = await aggregator.list_events(
         EventQuery(
             run_id=run_id,
-            after=after or 0,
-            before=before,
+            after=after or 0 if newest_first else max(after or 0, place),
+            before=min(before or place, place) if newest_first and place else before,
             limit=page_size,
             types=types,
             client_id=client,
@@ -100,14 +109,20 @@ async def get_events(
         )
     )
     # The run was fetched first: if it had ended by then, its history is complete.
-    is_final = view.run.status.is_final and not before
-    page = documents.EventPage.of(events, page_size, after=after or 0, newest_first=newest_first, is_final=is_final)
+    is_full = len(events) == page_size
+    is_newest = not before and (not place if newest_first else not is_full)
+    page = documents.EventPage.of(
+        events,
+        token_of(kind, events[-1].sequence) if is_full else None,
+        after=max(after or 0, 0 if newest_first else place),
+        has_ended=view.run.status.is_final and is_newest,
+    )
     return Response(page.model_dump_json(), media_type="application/json")
 
 
 def _event_stream(services: Services, aggregator: RunServiceClient, run_id: str, after: int) -> Response:
     if services.stream_slots.locked():
-        raise Overloaded(f"{MAX_EVENT_STREAMS} event streams are open; read pages with ?after= instead")
+        raise Overloaded(f"{MAX_EVENT_STREAMS} event streams are open; read pages with ?page_token= instead")
 
     async def content() -> AsyncGenerator[str, None]:
         async with services.stream_slots:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Header, Path, Query
+from pydantic import Field
 
 from shared import documents
 from shared.bounds import NAME_PATTERN
+from shared.convert.page_tokens import MAX_TOKEN
+from shared.types import BEST, LAST
 
 RUN_PATH = "/v1/runs/{run_id}"
 MAX_ROUND = 2**31 - 1
@@ -17,10 +20,28 @@ RunId = Annotated[
 ]
 ClientId = Annotated[str, Path(pattern=NAME_PATTERN, description="The client's id.", examples=["ward-3"])]
 AfterRound = Annotated[int, Query(ge=-1, le=MAX_ROUND, description="Only rounds after this one.")]
-RoundChoice = Annotated[
-    int | None,
-    Query(ge=0, le=MAX_ROUND, alias="round", description="The round; the last committed round by default."),
+PageToken = Annotated[
+    str,
+    Query(max_length=MAX_TOKEN, description="`next_page_token` of the answer before; the other parameters stay."),
 ]
+RoundNumber = Annotated[int, Field(ge=0, le=MAX_ROUND)]
+RoundChoice = Annotated[
+    RoundNumber | Literal["best"] | None,
+    Query(
+        alias="round",
+        description="The round, or `best` for the one with the highest mean accuracy on validation images; the last "
+        "committed round by default.",
+    ),
+]
+
+
+def round_of(choice: RoundNumber | Literal["best"] | None) -> int:
+    """Return the number by which the aggregator knows a choice of a round."""
+    if choice is None:
+        return LAST
+    return BEST if choice == "best" else choice
+
+
 IdempotencyKey = Annotated[
     str | None,
     Header(

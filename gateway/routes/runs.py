@@ -7,13 +7,15 @@ import uuid
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
+from pydantic import AwareDatetime, Field
 
 from gateway import run_configuration
 from gateway.http.json_body import with_json_object
 from gateway.http.operations import SCHEMA, Operations
 from gateway.routes.dependencies import Aggregator, needs, services_of
-from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, RunId, SteeringKey, request_id_of
+from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, PageToken, RunId, SteeringKey, request_id_of
 from shared import documents
+from shared.bounds import MAX_SEARCHED, MAX_TAGS, TAG_PATTERN
 from shared.config.run import canonical_json
 from shared.errors import (
     BlobNotFound,
@@ -24,10 +26,13 @@ from shared.errors import (
     Overloaded,
     RequestIdReused,
     RoundNotFound,
+    RunIsOpen,
     RunNotFound,
     TooManyOpenRuns,
 )
 from shared.identity.api_keys import Scope
+from shared.run_lists import LabelChange, RunOrder, RunQuery, RunShow
+from shared.types import RunStatus
 
 OPERATIONS = Operations("runs")
 EXAMPLE = {
@@ -97,21 +102,75 @@ async def check_run_configuration(request: Request) -> documents.ConfigurationCh
     return await with_json_object(request, services_of(request).turns, run_configuration.check)
 
 
-@OPERATIONS.add("GET", RUNS_PATH, refusals=(RunNotFound,))
+@OPERATIONS.add("GET", RUNS_PATH)
 async def list_runs(
     aggregator: Aggregator,
+    status: Annotated[
+        list[RunStatus],
+        Query(
+            max_length=len(RunStatus), description="Only runs with one of these; `running` has those that are stopping."
+        ),
+    ] = [],  # noqa: B006  (the framework copies it)
+    method: Annotated[str, Query(pattern=r"^[!-~]{0,256}$", description="Only runs of this method.")] = "",
+    name: Annotated[
+        str,
+        Query(max_length=MAX_SEARCHED, description="Only runs with this in their name or id; case does not matter."),
+    ] = "",
+    tag: Annotated[
+        list[Annotated[str, Field(pattern=TAG_PATTERN)]],
+        Query(max_length=MAX_TAGS, description="Only runs with all of these tags."),
+    ] = [],  # noqa: B006
+    since: Annotated[
+        AwareDatetime | None,
+        Query(description="Only runs created then or later.", examples=["2026-11-23T00:00:00Z"]),
+    ] = None,
+    order: Annotated[
+        RunOrder, Query(description="`newest` and `oldest` by creation, `updated` by the last change, or `name`.")
+    ] = RunOrder.NEWEST,
+    show: Annotated[RunShow, Query(description="`current` runs are neither archived nor deleted.")] = RunShow.CURRENT,
     page_size: Annotated[int, Query(ge=1, le=200)] = 50,
-    page_token: Annotated[str, Query(pattern=r"^[!-~]{0,256}$", description="Token of the page before.")] = "",
+    page_token: PageToken = "",
 ) -> documents.RunPage:
-    """List runs, newest first."""
-    views, token = await aggregator.list_runs(page_size=page_size, page_token=page_token)
-    return documents.RunPage.of(views, token)
+    """List the runs that match all filters, with the numbers of runs by status."""
+    query = RunQuery(
+        statuses=tuple(status),
+        method=method,
+        name=name,
+        tags=tuple(tag),
+        since=None if since is None else since.timestamp(),
+        order=order,
+        show=show,
+        limit=page_size,
+    )
+    return documents.RunPage.of(*await aggregator.list_runs(query, page_token=page_token))
 
 
 @OPERATIONS.add("GET", RUN_PATH, refusals=(RunNotFound,))
 async def get_run(aggregator: Aggregator, run_id: RunId) -> documents.Run:
     """Return a run and its latest round."""
     return documents.Run.of(await aggregator.get_run(run_id))
+
+
+@OPERATIONS.add("PATCH", RUN_PATH, refusals=(RunNotFound, RunIsOpen, RequestIdReused), http_refusals=(413, 415))
+async def update_run(
+    aggregator: Aggregator, run_id: RunId, request: documents.RunChange, idempotency_key: SteeringKey = None
+) -> documents.Run:
+    """Change what people note about a run: tags, notes, archive. Nothing of its training changes."""
+    change = LabelChange(
+        tags=None if request.tags is None else tuple(request.tags),
+        notes=request.notes,
+        is_archived=request.is_archived,
+    )
+    return documents.Run.of(await aggregator.update_run(run_id, change, request_id=request_id_of(idempotency_key)))
+
+
+@OPERATIONS.add("DELETE", RUN_PATH, refusals=(RunNotFound, RunIsOpen, Overloaded))
+async def delete_run(aggregator: Aggregator, run_id: RunId) -> documents.DeletedRun:
+    """Delete a run that has ended, and each blob that no other run needs.
+
+    Its line stays: `show=deleted` lists it. Its id is never used again, and its events and the audit stay.
+    """
+    return documents.DeletedRun(run_id=run_id, freed_bytes=await aggregator.delete_run(run_id))
 
 
 @OPERATIONS.add(
@@ -146,6 +205,23 @@ async def stop_run(
     """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing."""
     reason, key = request.reason if request else "", request_id_of(idempotency_key)
     return documents.Run.of(await aggregator.stop_run(run_id, reason=reason, request_id=key))
+
+
+@OPERATIONS.add(
+    "POST",
+    f"{RUN_PATH}/extend",
+    refusals=(RunNotFound, InvalidTransition, InvalidConfig, TooManyOpenRuns, RequestIdReused),
+    http_refusals=(413,),
+)
+async def extend_run(
+    aggregator: Aggregator,
+    run_id: RunId,
+    request: documents.ExtendRequest,
+    idempotency_key: SteeringKey = None,
+) -> documents.Run:
+    """Let a completed run go on to more rounds; from there on it is the run that was longer from the start."""
+    key = request_id_of(idempotency_key)
+    return documents.Run.of(await aggregator.extend_run(run_id, rounds=request.rounds, request_id=key))
 
 
 @OPERATIONS.add(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from shared.config.sections import Section
 
@@ -25,6 +25,17 @@ class EvaluationSection(Section):
     cost about 4 and 60 times as much as the evaluation itself."""
     epsilon: float | None = Field(None, gt=0, le=1)
     """Largest change of a value in [0, 1] by `attacks`; training.adversarial.epsilon if not set, and 8/255 without that."""
+    confusion: bool = False
+    """Clients report which class each class of their test images was given: the confusion matrix of each evaluation set. It
+    needs at most 64 classes, and adds at most 32 KiB to a report of each set."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key was added later; runs without it keep their hashes.
+        values: dict[str, Any] = plain(self)
+        if not values.get("confusion", True):
+            del values["confusion"]
+        return values
 
     @field_validator("attacks")
     @classmethod

@@ -177,6 +177,8 @@ class Pool(Section):
     """Seed of the division; the run's seed if not set."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training images per class in a seeded, class-balanced subset of each part; all of them if not set."""
+    validation_per_class: int | None = Field(None, ge=1)
+    """Training images of a class that each part sets aside for validation; those of data.validation_every if not set."""
 
 
 _DOMAIN_NAME = rf"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}$"
@@ -251,7 +253,8 @@ def _clients(
     if pool.imbalance is not None:
         data = f"{LongTail(imbalance=pool.imbalance, seed=pool.seed).text}:{data}"
     width = max(2, len(str(pool.num_clients - 1)))
-    own = {} if pool.samples_per_class is None else {"samples_per_class": pool.samples_per_class}
+    numbers = {"samples_per_class": pool.samples_per_class, "validation_per_class": pool.validation_per_class}
+    own = {key: value for key, value in numbers.items() if value is not None}
     return {
         f"{name}-{k:0{width}}": {"domain": label, "data": part_spec(k, pool.num_clients, rule, data), **own}
         for k in range(pool.num_clients)

@@ -25,16 +25,17 @@ from pydantic import (
     model_validator,
 )
 
-from shared.bounds import NAME_PATTERN
-from shared.config.adversarial import EPSILON, AdversarialSettings
+from shared.bounds import MAX_CONFUSED_CLASSES, NAME_PATTERN
+from shared.config.adversarial import EPSILON
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.partition import expand
 from shared.config.sections import FACTORY as FACTORY
 from shared.config.sections import InvalidKey, Name, Section, check_keys, unknown, validate
 from shared.config.sections import read_document as read_document
+from shared.config.training import TrainingSection as TrainingSection
 from shared.errors import InvalidConfig
-from shared.methods import METHODS
+from shared.methods import METHODS, add_methods, refusal
 from shared.methods.base import MAX_PAIRS, MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
 
@@ -54,6 +55,8 @@ OLD_DEFAULT_STEM = "imagenet5x5"
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, with a name of timm's."""
 MODEL_FORMS = "write timm:NAME or package.module:factory"
+MAX_KEPT_ROUNDS = 100
+"""Most rounds of a run whose models its configuration keeps."""
 YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation"})
 """Sections added after the first release; runs that do not set them keep the hashes that they had."""
 
@@ -63,8 +66,9 @@ class RunSection(Section):
 
     name: Name = "run"
     """Name for people; not unique."""
-    method: str
-    """Name of a method in shared/methods."""
+    method: str = Field(max_length=128)
+    """Name of a method: one of fedplcc's, or of another package that the owners of all services allow: package.module, or
+    an entry point of the group fedplcc.methods."""
     rounds: int = Field(30, ge=1, le=100_000)
     """Number of rounds after round 0."""
     seed: int = Field(0, ge=0, lt=2**31)
@@ -77,6 +81,12 @@ class RunSection(Section):
     """Clients drawn for each round; all if not set."""
     initial_model: str | None = Field(None, max_length=1024)
     """Model of round 0: file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX; a new model if not set."""
+    patience: int | None = Field(None, ge=1, le=100_000)
+    """Rounds without a better mean accuracy on validation images after which the run completes early. Never if not set, and
+    not without validation images (data.validation_every or the clients' validation_per_class)."""
+    keep_every: int | None = Field(None, ge=1, le=100_000)
+    """Every n-th round whose model and prototypes are kept, besides those that the aggregator keeps anyway and the best
+    round by validation; at most 100 of the run."""
 
     @field_validator("clients")
     @classmethod
@@ -93,21 +103,32 @@ class RunSection(Section):
     @classmethod
     def _known_method(cls, method: str) -> str:
         if method not in METHODS:
-            raise ValueError(unknown("method", method, METHODS))
+            raise ValueError(refusal(method) or unknown("method", method, METHODS))
         return method
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added after the first release; runs without it keep their hashes.
+        # The keys were added after the first release; runs without them keep their hashes.
         values: dict[str, Any] = plain(self)
-        if values["initial_model"] is None:
-            del values["initial_model"]
+        for key in ("initial_model", "patience", "keep_every"):
+            if values[key] is None:
+                del values[key]
         return values
 
     @field_validator("initial_model")
     @classmethod
     def _a_model(cls, text: str | None) -> str | None:
         return None if text is None else str(parse_initial_model(text))
+
+    @model_validator(mode="after")
+    def _a_bound_on_what_is_kept(self) -> Self:
+        if self.keep_every is not None and self.rounds // self.keep_every > MAX_KEPT_ROUNDS:
+            raise InvalidKey(
+                "keep_every",
+                f"keep_every = {self.keep_every} would keep the models of {self.rounds // self.keep_every} rounds, and at "
+                f"most {MAX_KEPT_ROUNDS} are kept; set {-(-self.rounds // MAX_KEPT_ROUNDS)} or more",
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_name_clients(self) -> Self:
@@ -210,6 +231,17 @@ class DataSection(Section):
     """Standard deviation per channel, by which the difference is divided."""
     test_every: int = Field(5, ge=2, le=1000)
     """In a folder without train/ and test/, every n-th file by sorted name is for testing."""
+    validation_every: int | None = Field(None, ge=2, le=1000)
+    """Every n-th training image of a class is set aside for validation: it is never trained on, and reported as the set
+    `validation`. None if not set; a client's own validation_per_class goes before it."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key was added later; runs without it keep their hashes.
+        values: dict[str, Any] = plain(self)
+        if values.get("validation_every", 0) is None:
+            del values["validation_every"]
+        return values
 
     @field_validator("classes")
     @classmethod
@@ -220,66 +252,6 @@ class DataSection(Section):
         if wrong:
             raise ValueError(f"{wrong[0][:20]!a} is no name of 1 to {MAX_CLASS_CHARACTERS} printable characters")
         return classes
-
-
-class TrainingSection(Section):
-    """`[training]`: settings of local training besides data and method."""
-
-    local_steps: int | None = Field(None, ge=1, le=1_000_000)
-    """Mini-batches per round. Set either this or `local_epochs`; 10 if neither is set."""
-    local_epochs: int | None = Field(None, ge=1, le=100_000)
-    """Passes over the client's training set per round."""
-    batch_size: int = Field(32, ge=2, le=65_536)
-    """Images per mini-batch; at least 2, for batch normalisation."""
-    learning_rate: float = Field(0.01, gt=0, le=10)
-    """Learning rate of stochastic gradient descent."""
-    momentum: float = Field(0.9, ge=0, lt=1)
-    """Momentum of stochastic gradient descent; each round starts from zero velocity."""
-    weight_decay: float = Field(1e-5, ge=0, le=1)
-    """Weight decay: this factor times the weights is added to their gradient."""
-    clip_norm: float | None = Field(None, gt=0)
-    """Largest L2 norm of the whole gradient; no clipping if not set."""
-    augment: tuple[Literal["crop", "flip"], ...] = Field((), strict=False, fail_fast=True)
-    """Augmentations: random crop with a margin of 1/8, random horizontal flip."""
-    threads: int = Field(1, ge=1, le=256)
-    """Processor threads of local training; another number changes the last bits of results."""
-    evaluation_batch_size: int = Field(256, ge=1, le=65_536)
-    """Batch size without gradients; another size changes the last bits of features."""
-    adversarial: Mapping[str, JsonValue] | None = None
-    """Train on images that an attack has changed: a table of epsilon, step_size and steps. On the images as they are if not
-    set. What leaves a client for prototypes stays that of unchanged images."""
-
-    @property
-    def attack(self) -> AdversarialSettings | None:
-        """The attack on training images; None where they stay as they are."""
-        return None if self.adversarial is None else AdversarialSettings.model_validate(self.adversarial)
-
-    @field_validator("adversarial")
-    @classmethod
-    def _an_attack(cls, values: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
-        if values is None:
-            return None
-        check_keys(values, AdversarialSettings, "training.adversarial.")
-        return validate(AdversarialSettings, values, "training.adversarial.").model_dump()
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added after the first release; runs without it keep their hashes.
-        values: dict[str, Any] = plain(self)
-        if values["adversarial"] is None:
-            del values["adversarial"]
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_length(cls, values: Any) -> Any:
-        if isinstance(values, Mapping):
-            steps, epochs = values.get("local_steps"), values.get("local_epochs")
-            if steps is not None and epochs is not None:
-                raise InvalidKey("local_steps", "set exactly one of 'local_steps' and 'local_epochs'")
-            if steps is None and epochs is None:
-                return {**values, "local_steps": 10}
-        return values
 
 
 class AdmissionSection(Section):
@@ -446,6 +418,27 @@ class RunConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _a_confusion_that_fits(self) -> Self:
+        num_classes = len(self.data.classes)
+        if self.evaluation.confusion and num_classes > MAX_CONFUSED_CLASSES:
+            raise InvalidKey(
+                "evaluation.confusion",
+                f"evaluation.confusion reports a number for each pair of at most {MAX_CONFUSED_CLASSES} classes, and the "
+                f"run has {num_classes}; leave it out",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rounds_after_the_warm_up(self) -> Self:
+        if self.training.warmup_rounds >= self.run.rounds:
+            raise InvalidKey(
+                "training.warmup_rounds",
+                f"training.warmup_rounds = {self.training.warmup_rounds} leaves none of the {self.run.rounds} rounds of the "
+                "run; set fewer",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _prototypes_of_clean_images(self) -> Self:
         of_training = isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch"  # nosec B105
         if of_training and self.training.adversarial is not None:
@@ -518,6 +511,17 @@ class ClientSection(Section):
     """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data describe` tries one."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
+    validation_per_class: int | None = Field(None, ge=1)
+    """Training samples of a class that are set aside for validation, drawn by the seed, at most half of them; those of
+    data.validation_every if not set."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key was added later; folders of earlier runs keep their federation.json.
+        values: dict[str, Any] = plain(self)
+        if values.get("validation_per_class", 0) is None:
+            del values["validation_per_class"]
+        return values
 
 
 class FederationFile(BaseModel):
@@ -561,16 +565,20 @@ def parse_run_config(document: Mapping[str, Any]) -> RunConfig:
 def parse_federation(document: Mapping[str, Any]) -> FederationFile:
     """Check a configuration file's content: a run and, optionally, its clients or a `[partition]`.
 
-    The clients' names become the roster if `[run]` names none.
+    The clients' names become the roster if `[run]` names none. A method of another package is imported: call this with a
+    person's own file alone, by whom the method is listed, and never with what came over the network.
 
     Raises:
         InvalidConfig: The content is wrong.
     """
     document = dict(document)
+    run = document.get("run")
+    method = run.get("method") if isinstance(run, Mapping) else None
+    if isinstance(method, str) and refusal(method) is not None:
+        add_methods([method])
     tables = document.pop("clients", {})
     if not isinstance(tables, Mapping):
         raise InvalidConfig("[clients] holds one table per client: [clients.NAME]")
-    run = document.get("run")
     if "partition" in document:
         if tables:
             raise InvalidConfig(

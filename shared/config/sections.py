@@ -13,15 +13,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from shared.bounds import NAME_PATTERN
+from shared.bounds import DISPLAY_NAME_RULE, NAME_PATTERN, is_display_name
 from shared.errors import InvalidConfig
 
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""
 ABOUT_NAMES = "a name is up to 64 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+def _display_name(text: str) -> str:
+    if not is_display_name(text):
+        raise ValueError(DISPLAY_NAME_RULE)
+    return text
+
+
+DisplayName = Annotated[str, AfterValidator(_display_name)]
+"""Name for people in any letters; empty for none."""
 
 MAX_SAID = 20
 """Most problems that one error says."""

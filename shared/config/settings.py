@@ -29,7 +29,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from shared.config.sections import FACTORY, Name, explain, read_document
+from shared.bounds import METHOD_NAME
+from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown
 from shared.config.site_identity import with_identity
 from shared.errors import InvalidConfig
 from shared.process.log import Level
@@ -92,6 +93,12 @@ def _factory(name: str) -> str:
     return name
 
 
+def _method(name: str) -> str:
+    if not METHOD_NAME.fullmatch(name):
+        raise ValueError("write package.module, or the name of an entry point of the group fedplcc.methods")
+    return name
+
+
 def _timm(name: str) -> str:
     if not name.startswith("timm:"):
         raise ValueError("write timm:NAME")
@@ -114,6 +121,8 @@ def _network(text: str) -> str:
 
 Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDecode, BeforeValidator(_listed)]
 """IP addresses and networks, as a list or a comma-separated text."""
+MethodNames = Annotated[tuple[Annotated[str, AfterValidator(_method)], ...], NoDecode, BeforeValidator(_listed)]
+"""Names of methods of other packages, as a list or a comma-separated text."""
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
@@ -148,6 +157,9 @@ class Settings(BaseSettings):
     """Address at which /metrics is served. Off loopback it is served over TLS to monitors alone, without --insecure."""
     insecure: bool = False
     """Whether plain text is spoken and anyone may call anything, on a trusted network; TLS otherwise."""
+    allow_method: MethodNames = ()
+    """Method of another package that runs may name: package.module, or an entry point of the group fedplcc.methods. Every
+    service of a federation lists it. Nothing else is imported because a run names it. Repeat the flag for several."""
     log_level: Level = "info"
     """Lowest level that is logged."""
     keepalive_s: float = Field(30.0, ge=1, le=3600)
@@ -314,6 +326,8 @@ class TrainerSettings(Settings):
     """Id of the client that the trainer acts for."""
     domain: Name
     """Label of the data's domain; the client's id if not set."""
+    display_name: DisplayName = ""
+    """Name for people in any letters, which the console shows beside the id."""
     data: str = Field(min_length=1)
     """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data describe` tries one."""
     sync: Literal["stream", "poll"] = "stream"
@@ -324,6 +338,9 @@ class TrainerSettings(Settings):
     """Device of training: auto, cpu, cuda or cuda:N."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
+    validation_per_class: int | None = Field(None, ge=1)
+    """Training samples of a class that are set aside for validation, drawn by the run's seed, at most half of them; those of
+    the run's data.validation_every if not set."""
     allow_code: FactoryNames = ()
     """MODULE:NAME of code that runs may name as their model; none by default. A run that names other code is refused
     before any of it is imported. Repeat the flag for several; in the environment, separate them by commas."""
@@ -386,9 +403,9 @@ def load(
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None and value != []}
     from_file = {} if file is None else _table(file, kind.table)
-    unknown = sorted(from_file.keys() - kind.model_fields.keys())
-    if unknown:
-        raise InvalidConfig(f"{file}: unknown key {kind.table}.{unknown[0]}; known: {', '.join(kind.model_fields)}")
+    strange = sorted(from_file.keys() - kind.model_fields.keys())
+    if strange:
+        raise InvalidConfig(f"{file}: {unknown('key', strange[0], kind.model_fields, f'{kind.table}.')}")
     values = {**from_file, **EnvSettingsSource(kind)(), **given}
     first(values)
     try:
@@ -471,6 +488,13 @@ def run_from_command_line(
 
 def _table(file: Path, name: str) -> dict[str, Any]:
     document = read_document(file)
+    tables = [kind.table for kind in (AggregatorSettings, GatewaySettings, TrainerSettings)]
+    for strange in sorted(document.keys() - {*tables}):
+        if not isinstance(document[strange], dict):
+            raise InvalidConfig(f"{file}: {strange!r} stands in no table; write it below [{name}]")
+        if strange == "run":
+            raise InvalidConfig(f"{file} is the configuration of a run, for `fedplcc run start --config`")
+        raise InvalidConfig(f"{file}: {unknown('table', strange, tables)}")
     table = document.get(name, {})
     if not isinstance(table, dict):
         raise InvalidConfig(f"{file}: {name} is not a table")
@@ -506,6 +530,16 @@ def confine_ray_to_loopback() -> None:
     # Despite its name, a value of 0 makes Ray on Linux listen on loopback, as it does on the systems in the name.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+
+
+def disable_tracker_reports() -> None:
+    """Keep the libraries of trackers from reporting to their authors, and from trying a server that is away for minutes.
+
+    They read the variables when they load, so call this first.
+    """
+    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", WANDB_ERROR_REPORTING="false")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
 
 
 def invitation_in_environment() -> str:

@@ -15,6 +15,7 @@ from shared.convert.fields import (
     limited,
     malformed,
     plain_name,
+    shown_name,
     time_of,
     timestamp,
 )
@@ -80,6 +81,7 @@ def client_to_proto(client: Client) -> types_pb2.Client:
         problem=None if client.problem is None else problem_to_proto(client.problem),
         readings=client.readings,
         held_bytes=client.held_bytes,
+        display_name=client.display_name,
     )
 
 
@@ -88,6 +90,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
     return Client(
         client_id=plain_name("client_id", message.client_id),
         domain=plain_name("domain", message.domain),
+        display_name=shown_name("display_name", message.display_name),
         num_examples=at_least(0, "num_examples", message.num_examples),
         class_counts=class_counts_from_proto(message.class_counts),
         environment=environment_from_proto(message.environment),

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from shared.convert.fields import malformed
-from shared.gen.fedplcc.v1 import types_pb2
+from shared.gen.fedplcc.v1 import run_service_pb2, types_pb2
+from shared.run_lists import RunOrder, RunShow
 from shared.types import ClientActivity, RoundPhase, RunStatus, TaskKind
 
 Value = TypeVar("Value", bound=StrEnum)
@@ -33,3 +34,5 @@ STATUS = _Numbers(RunStatus, types_pb2.RunStatus, "RUN_STATUS")
 PHASE = _Numbers(RoundPhase, types_pb2.RoundPhase, "ROUND_PHASE")
 TASK = _Numbers(TaskKind, types_pb2.TaskKind, "TASK_KIND")
 ACTIVITY = _Numbers(ClientActivity, types_pb2.ClientActivity, "CLIENT_ACTIVITY")
+ORDER = _Numbers(RunOrder, run_service_pb2.RunOrder, "RUN_ORDER")
+SHOW = _Numbers(RunShow, run_service_pb2.RunShow, "RUN_SHOW")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shared.bounds import MAX_CONFUSED_CLASSES
 from shared.convert.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
 from shared.types import Evaluation, EvaluationCounts
@@ -10,7 +11,11 @@ from shared.types import Evaluation, EvaluationCounts
 def counts_to_proto(counts: EvaluationCounts) -> types_pb2.EvaluationCounts:
     """Return the message of one evaluation set's counts."""
     return types_pb2.EvaluationCounts(
-        set_name=counts.set_name, model=counts.model, correct=counts.correct, total=counts.total
+        set_name=counts.set_name,
+        model=counts.model,
+        correct=counts.correct,
+        total=counts.total,
+        confusion=counts.confusion,
     )
 
 
@@ -18,8 +23,13 @@ def counts_from_proto(message: types_pb2.EvaluationCounts) -> EvaluationCounts:
     """Return the counts of one evaluation set, unchecked."""
     correct = limited("correct", message.correct, MAX_CLASSES)
     total = limited("total", message.total, MAX_CLASSES)
+    confusion = limited("confusion", message.confusion, MAX_CONFUSED_CLASSES**2)
     return EvaluationCounts(
-        bounded_text("set_name", message.set_name), bounded_text("model", message.model), tuple(correct), tuple(total)
+        bounded_text("set_name", message.set_name),
+        bounded_text("model", message.model),
+        tuple(correct),
+        tuple(total),
+        tuple(confusion),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared.bounds import NAME_PATTERN
+from shared.bounds import DISPLAY_NAME_RULE, NAME_PATTERN, is_display_name
 from shared.errors import MalformedRequest
 
 MAX_TEXT = 1024
@@ -71,6 +71,13 @@ def plain_name(field: str, text: str) -> str:
     """Return a name of the form that configurations allow."""
     if not _NAME.fullmatch(text):
         raise malformed(field, "it is not 1 to 64 letters, digits, '.', '_' or '-' that begin with a letter or a digit")
+    return text
+
+
+def shown_name(field: str, text: str) -> str:
+    """Return a name for people; it may be empty."""
+    if not is_display_name(text):
+        raise malformed(field, DISPLAY_NAME_RULE)
     return text
 
 

@@ -9,7 +9,16 @@ from shared.convert.clients import (
     environment_from_proto,
     environment_to_proto,
 )
-from shared.convert.fields import at_least, at_most, bounded_text, duration, malformed, plain_name, seconds_of
+from shared.convert.fields import (
+    at_least,
+    at_most,
+    bounded_text,
+    duration,
+    malformed,
+    plain_name,
+    seconds_of,
+    shown_name,
+)
 from shared.convert.updates import committed_from_proto, committed_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.identity.audit_chain import checked_head
@@ -29,6 +38,7 @@ def client_to_join(client: Client, *, instance_token: str, version: str) -> roun
         class_counts=class_counts_to_proto(client.class_counts),
         environment=environment_to_proto(client.environment),
         version=version,
+        display_name=client.display_name,
     )
 
 
@@ -41,6 +51,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
     client = Client(
         client_id=plain_name("client_id", request.client_id),
         domain=plain_name("domain", request.domain),
+        display_name=shown_name("display_name", request.display_name),
         num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(1, "num_examples", request.num_examples)),
         class_counts=class_counts_from_proto(request.class_counts),
         environment=environment_from_proto(request.environment),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from shared.chance import RunWarning, RunWarningKind
 from shared.convert.enums import PHASE, STATUS
-from shared.convert.fields import at_least, json_object, malformed, present, time_of, timestamp
+from shared.convert.fields import at_least, bounded_map, json_object, malformed, present, time_of, timestamp
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.reasons import Stated, sentence_of
-from shared.types import Rejections, Round, Run
+from shared.run_lists import NO_LABELS, RunLabels
+from shared.types import START, Rejections, Round, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +25,30 @@ class RunView:
         config: The run's configuration with its defaults.
         done_clients: Clients whose part in the present phase is done, sorted.
         manifest_json: Content of run.json.
+        best_round: The best round by validation; None if none was validated.
+        labels: What people note about it.
+        warnings: Trouble with which it goes on all the same; those of kinds that this version knows.
+        server_state_bytes: Bytes of what the server keeps for the next round besides model and prototypes, by role.
     """
 
     run: Run
     config: Mapping[str, Any]
     done_clients: tuple[str, ...] = ()
     manifest_json: str = ""
+    best_round: int | None = None
+    labels: RunLabels = NO_LABELS
+    warnings: tuple[RunWarning, ...] = ()
+    server_state_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
-def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
+def run_to_proto(
+    run: Run,
+    *,
+    manifest_json: str = "",
+    best_round: int | None = None,
+    labels: RunLabels = NO_LABELS,
+    warnings: Sequence[RunWarning] = (),
+) -> types_pb2.Run:
     """Return the message of a run; `manifest_json` is the content of its run.json."""
     current = run.current_round
     return types_pb2.Run(
@@ -52,12 +69,27 @@ def run_to_proto(run: Run, *, manifest_json: str = "") -> types_pb2.Run:
         create_time=timestamp(run.created_at),
         update_time=timestamp(run.updated_at),
         manifest_json=manifest_json,
+        best_round=best_round,
         rejections=[_rejections_to_proto(*entry) for entry in sorted(run.rejections.items())],
         quarantined=[
             types_pb2.QuarantinedClient(client_id=client_id, reason=reason)
             for client_id, reason in sorted(run.quarantined.items())
         ],
+        tags=labels.tags,
+        notes=labels.notes,
+        is_archived=labels.is_archived,
+        warnings=[
+            types_pb2.RunWarning(kind=each.kind, round=each.round, sentence=each.sentence, keys=each.keys)
+            for each in warnings
+        ],
+        server_state_bytes=server_state_bytes(run),
     )
+
+
+def server_state_bytes(run: Run) -> dict[str, int]:
+    """Return the bytes of what the server keeps for the next round besides model and prototypes, by role."""
+    start = {} if run.start is None else {START: run.start}
+    return {role: blob.size_bytes for role, blob in sorted({**run.server_state, **start}.items())}
 
 
 def run_from_proto(message: types_pb2.Run) -> RunView:
@@ -86,7 +118,21 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
         quarantined={client.client_id: client.reason for client in message.quarantined},
     )
     return RunView(
-        run=run, config=config, done_clients=tuple(message.done_clients), manifest_json=message.manifest_json
+        run=run,
+        config=config,
+        done_clients=tuple(message.done_clients),
+        manifest_json=message.manifest_json,
+        best_round=message.best_round if message.HasField("best_round") else None,
+        labels=RunLabels(tags=tuple(message.tags), notes=message.notes, is_archived=message.is_archived),
+        warnings=tuple(
+            RunWarning(RunWarningKind(each.kind), each.round, each.sentence, tuple(each.keys))
+            for each in message.warnings
+            if each.kind in set(RunWarningKind)
+        ),
+        server_state_bytes={
+            role: at_least(0, "server_state_bytes", size)
+            for role, size in sorted(bounded_map("server_state_bytes", message.server_state_bytes).items())
+        },
     )
 
 

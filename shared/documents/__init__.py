@@ -7,7 +7,7 @@ unknown keys.
 
 from shared.documents.audit import AuditEntry, AuditPage
 from shared.documents.callers import Caller, ConsoleSessionRequest
-from shared.documents.clients import Client, ClientEnvironment, ClientList, ClientProblem
+from shared.documents.clients import Client, ClientEnvironment, ClientPage, ClientProblem
 from shared.documents.configurations import (
     ConfigurationCheck,
     MethodChoice,
@@ -22,9 +22,18 @@ from shared.documents.health import Health, Readiness
 from shared.documents.initial_models import InitialModel
 from shared.documents.problems import FieldProblem, Problem, ProblemKind, ProblemKinds
 from shared.documents.prototype_maps import MappedClient, MappedPrototype, PrototypeMap, RoundSpan
-from shared.documents.requests import REQUEST_ID, PauseRequest, QuarantineRequest, StopRequest
+from shared.documents.requests import REQUEST_ID, ExtendRequest, PauseRequest, QuarantineRequest, RunChange, StopRequest
 from shared.documents.rounds import Blob, DroppedClient, PrototypeCounts, Round, RoundMetrics, RoundPage
-from shared.documents.runs import QuarantinedClient, Rejections, Run, RunLinks, RunPage
+from shared.documents.runs import (
+    DeletedRun,
+    QuarantinedClient,
+    Rejections,
+    Run,
+    RunLinks,
+    RunPage,
+    RunSummary,
+    RunTotals,
+)
 
 __all__ = [
     "REQUEST_ID",
@@ -34,10 +43,11 @@ __all__ = [
     "Caller",
     "Client",
     "ClientEnvironment",
-    "ClientList",
+    "ClientPage",
     "ClientProblem",
     "ConfigurationCheck",
     "ConsoleSessionRequest",
+    "DeletedRun",
     "Document",
     "DroppedClient",
     "Evaluation",
@@ -45,6 +55,7 @@ __all__ = [
     "EvaluationPage",
     "Event",
     "EventPage",
+    "ExtendRequest",
     "FieldProblem",
     "Health",
     "InitialModel",
@@ -68,8 +79,11 @@ __all__ = [
     "RoundPage",
     "RoundSpan",
     "Run",
+    "RunChange",
     "RunConfigurationForm",
     "RunLinks",
     "RunPage",
+    "RunSummary",
+    "RunTotals",
     "StopRequest",
 ]

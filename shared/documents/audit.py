@@ -59,13 +59,10 @@ class AuditPage(Document):
     """Entries of the audit, in order."""
 
     entries: list[AuditEntry]
-    next_after: int
-    """`after` of the next page; unchanged without entries."""
+    next_page_token: str | None
+    """`page_token` of the next page; null at the end."""
 
     @classmethod
-    def of(cls, entries: Sequence[audit_chain.AuditEntry], *, after: int) -> Self:
-        """Return a page; `after` is the request's."""
-        return cls(
-            entries=[AuditEntry.of(entry) for entry in entries],
-            next_after=max((entry.number for entry in entries), default=after),
-        )
+    def of(cls, entries: Sequence[audit_chain.AuditEntry], next_page_token: str | None) -> Self:
+        """Return a page of entries."""
+        return cls(entries=[AuditEntry.of(entry) for entry in entries], next_page_token=next_page_token)

@@ -33,6 +33,8 @@ class Client(Document):
 
     client_id: str
     domain: str
+    display_name: str = ""
+    """Its name for people, in any letters, beside the id; empty if it has none."""
     is_connected: bool
     activity: ClientActivity
     run_id: str | None
@@ -58,6 +60,7 @@ class Client(Document):
         return cls(
             client_id=client.client_id,
             domain=client.domain,
+            display_name=client.display_name,
             is_connected=client.is_connected,
             activity=client.activity,
             run_id=client.run_id or None,
@@ -82,7 +85,9 @@ class Client(Document):
         )
 
 
-class ClientList(Document):
-    """Every client that ever joined, by id."""
+class ClientPage(Document):
+    """Clients that ever joined, by id."""
 
     clients: list[Client]
+    next_page_token: str | None
+    """`page_token` of the next page; null at the end."""

@@ -14,7 +14,7 @@ class Event(Document):
     """One entry of the history."""
 
     sequence: int
-    """Rising position in the history; the cursor of `after` and Last-Event-ID."""
+    """Rising position in the history; what `after`, `before` and Last-Event-ID name."""
     time: datetime
     type: str
     """Name, for instance "round_opened"."""
@@ -43,22 +43,19 @@ class EventPage(Document):
     """Events of a run, in order or newest first."""
 
     events: list[Event]
-    next_after: int
-    """`after` of the next page, or of a stream that continues this page; unchanged without new events."""
+    next_page_token: str | None
+    """`page_token` of the next page; null at the end."""
+    last_sequence: int
+    """Highest sequence of this page, or the one asked for: `after` or Last-Event-ID of a stream that goes on from here."""
     has_ended: bool
     """Whether the run has ended and this page has its last event."""
-    next_before: int | None = None
-    """`before` of the next page if the newest events come first; null without older events, and in the order of time."""
 
     @classmethod
-    def of(
-        cls, events: Sequence[types.Event], page_size: int, *, after: int, newest_first: bool, is_final: bool
-    ) -> Self:
-        """Return a page; `after` is the request's, `is_final` says whether the history is complete."""
-        is_full = len(events) == page_size
+    def of(cls, events: Sequence[types.Event], next_page_token: str | None, *, after: int, has_ended: bool) -> Self:
+        """Return a page; `after` is the lowest sequence that was asked for."""
         return cls(
             events=[Event.of(event) for event in events],
-            next_after=max((event.sequence for event in events), default=after),
-            has_ended=is_final and (newest_first or not is_full),
-            next_before=events[-1].sequence if newest_first and is_full else None,
+            next_page_token=next_page_token,
+            last_sequence=max((event.sequence for event in events), default=after),
+            has_ended=has_ended,
         )

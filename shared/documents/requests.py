@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import ConfigDict, Field
 
+from shared.bounds import MAX_NOTES, MAX_TAGS, TAG_PATTERN
 from shared.documents.document import Document
 
 REQUEST_ID = r"^[!-~]{1,128}$"
@@ -28,6 +31,15 @@ class StopRequest(Document):
     """For the history."""
 
 
+class ExtendRequest(Document):
+    """Number of rounds that a completed run goes on to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rounds: int = Field(ge=1, le=100_000)
+    """Rounds after round 0, with those that the run has."""
+
+
 class QuarantineRequest(Document):
     """Reason to quarantine a client."""
 
@@ -35,3 +47,16 @@ class QuarantineRequest(Document):
 
     reason: str = Field("", max_length=500)
     """For the history, and for the client."""
+
+
+class RunChange(Document):
+    """Change of what people note about a run. What is left out stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tags: list[Annotated[str, Field(pattern=TAG_PATTERN)]] | None = Field(None, max_length=MAX_TAGS)
+    """Its tags from now on."""
+    notes: str | None = Field(None, max_length=MAX_NOTES, pattern=r"^[^\x00]*$")
+    """Its notes from now on, plain text."""
+    is_archived: bool | None = None
+    """Whether it is archived: left out of lists that do not ask for it. Only a run that has ended can be."""

@@ -67,6 +67,8 @@ class RoundMetrics(Document):
     accuracy_attacked: dict[str, dict[str, float | None]] | None = None
     """As `accuracy`, under each attack of the run's configuration, by attack; null without attacks, and if the round is not
     evaluated."""
+    accuracy_validation: dict[str, float | None] | None = None
+    """As `accuracy`, on training images that clients set aside; null where none do, and if the round is not evaluated."""
     loss: dict[str, float]
     """Mean training loss by term."""
     prototypes: PrototypeCounts
@@ -113,11 +115,10 @@ class RoundPage(Document):
     """Rounds of a run in order."""
 
     rounds: list[Round]
-    next_after: int | None
-    """`after` of the next page; null if this page is not full."""
+    next_page_token: str | None
+    """`page_token` of the next page; null at the end."""
 
     @classmethod
-    def of(cls, rounds: Sequence[types.Round], page_size: int) -> Self:
+    def of(cls, rounds: Sequence[types.Round], next_page_token: str | None) -> Self:
         """Return a page of rounds."""
-        is_full = len(rounds) == page_size
-        return cls(rounds=[Round.of(current) for current in rounds], next_after=rounds[-1].number if is_full else None)
+        return cls(rounds=[Round.of(current) for current in rounds], next_page_token=next_page_token)

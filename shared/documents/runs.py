@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
 from pydantic import Field
 
-from shared import types
+from shared import run_lists, types
+from shared.chance import RunWarningKind
 from shared.convert.runs import RunView
 from shared.documents.document import Document, Sha256, utc_time
 from shared.reasons import sentence_of
@@ -86,6 +86,18 @@ class QuarantinedClient(Document):
     """Reason of the quarantine."""
 
 
+class RunWarning(Document):
+    """Trouble of a run that goes on all the same."""
+
+    kind: RunWarningKind
+    round: int
+    """The first of the rounds that show it."""
+    sentence: str
+    """The fact and what mends it."""
+    keys: list[str]
+    """Configuration keys that mend it in a new run, the likeliest first."""
+
+
 class Run(Document):
     """A run and its latest round."""
 
@@ -106,6 +118,9 @@ class Run(Document):
     """Clients of that round, sorted."""
     done_clients: list[str]
     """Clients whose part of the present phase is done, sorted."""
+    best_round: int | None = None
+    """The round with the highest mean accuracy on validation images, the first one of several; null where none was
+    validated. Its model is kept."""
     is_pause_requested: bool
     """Whether the run pauses when the open round commits."""
     reason: str
@@ -121,6 +136,17 @@ class Run(Document):
     """Clients with refused updates, by id; at most 1000, those of the latest refusals."""
     quarantined: list[QuarantinedClient] = Field([])
     """Clients in quarantine, by id."""
+    tags: list[str] = Field([])
+    """Its tags, sorted."""
+    notes: str = ""
+    """What people note about it, plain text."""
+    is_archived: bool = False
+    """Whether lists that do not ask for it leave it out."""
+    warnings: list[RunWarning] = Field([])
+    """Trouble with which the run goes on all the same, such as accuracy at chance for ten evaluated rounds."""
+    server_state: dict[str, int] = Field({})
+    """Bytes of what the server keeps for the next round besides model and prototypes, by role: the method's slots and
+    arrays, and `start` where the next round starts from another model than the result."""
 
     @classmethod
     def of(cls, view: RunView) -> Self:
@@ -137,6 +163,7 @@ class Run(Document):
             roster=list(run.roster),
             cohort=list(current.cohort) if current else [],
             done_clients=list(view.done_clients),
+            best_round=view.best_round,
             is_pause_requested=run.is_pause_requested,
             reason=sentence_of(run.reason),
             created_at=utc_time(run.created_at),
@@ -148,17 +175,116 @@ class Run(Document):
             quarantined=[
                 QuarantinedClient(client_id=client_id, reason=why) for client_id, why in sorted(run.quarantined.items())
             ],
+            tags=list(view.labels.tags),
+            notes=view.labels.notes,
+            is_archived=view.labels.is_archived,
+            warnings=[
+                RunWarning(kind=each.kind, round=each.round, sentence=each.sentence, keys=list(each.keys))
+                for each in view.warnings
+            ],
+            server_state=dict(view.server_state_bytes),
         )
 
 
-class RunPage(Document):
-    """Runs, newest first."""
+class RunSummary(Document):
+    """A run in a list: without its configuration and its clients."""
 
-    runs: list[Run]
+    run_id: str
+    name: str
+    """Its name in the configuration; not unique."""
+    status: RunStatus
+    method: str
+    round: int
+    """The latest round that opened; -1 before round 0."""
+    total_rounds: int
+    """Rounds after round 0."""
+    phase: RoundPhase | None
+    """Phase of that round; null before round 0, and where the run was deleted."""
+    num_clients: int
+    is_pause_requested: bool
+    """Whether the run pauses when the open round commits."""
+    reason: str
+    """Reason why the run waits, failed or stopped; else empty."""
+    created_at: datetime
+    updated_at: datetime
+    config_hash: Sha256
+    """SHA-256 of the configuration's canonical JSON."""
+    tags: list[str]
+    """Its tags, sorted."""
+    is_archived: bool
+    is_deleted: bool
+    mean_accuracy: float | None
+    """Mean over the domains in the last committed round that was evaluated, 0 to 1; null before one was."""
+    worst_accuracy: float | None
+    """The least accuracy of a domain in that round."""
+    worst_domain: str | None
+    """The domain that has it."""
+    links: RunLinks
+
+    @classmethod
+    def of(cls, run: run_lists.RunSummary) -> Self:
+        """Return the document of a run in a list."""
+        return cls(
+            run_id=run.run_id,
+            name=run.name,
+            status=run.status,
+            method=run.method,
+            round=run.round,
+            total_rounds=run.total_rounds,
+            phase=run.phase,
+            num_clients=run.num_clients,
+            is_pause_requested=run.is_pause_requested,
+            reason=sentence_of(run.reason),
+            created_at=utc_time(run.created_at),
+            updated_at=utc_time(run.updated_at),
+            config_hash=run.config_hash,
+            tags=list(run.tags),
+            is_archived=run.is_archived,
+            is_deleted=run.is_deleted,
+            mean_accuracy=run.mean_accuracy,
+            worst_accuracy=run.worst_accuracy,
+            worst_domain=run.worst_domain or None,
+            links=RunLinks.of(run.run_id),
+        )
+
+
+class RunTotals(Document):
+    """Numbers of runs by status; runs that are stopping count as running."""
+
+    pending: int = 0
+    running: int = 0
+    paused: int = 0
+    completed: int = 0
+    stopped: int = 0
+    failed: int = 0
+
+
+class RunPage(Document):
+    """Runs that match the filters, in the order asked for."""
+
+    runs: list[RunSummary]
+    total: int
+    """Number of runs on all pages: those that match all filters."""
+    totals: RunTotals
+    """Numbers of the runs that match all filters but `status`."""
     next_page_token: str | None
     """`page_token` of the next page; null at the end."""
 
     @classmethod
-    def of(cls, views: Sequence[RunView], next_page_token: str) -> Self:
+    def of(cls, found: run_lists.RunList, next_page_token: str) -> Self:
         """Return a page of runs."""
-        return cls(runs=[Run.of(view) for view in views], next_page_token=next_page_token or None)
+        return cls(
+            runs=[RunSummary.of(run) for run in found.runs],
+            total=found.total,
+            totals=RunTotals(**{status.value: number for status, number in found.totals.items()}),
+            next_page_token=next_page_token or None,
+        )
+
+
+class DeletedRun(Document):
+    """What the deletion of a run freed."""
+
+    run_id: str
+    freed_bytes: int
+    """Bytes of the files that are gone from the aggregator's disk. What somebody reads just now, or a backup keeps, goes
+    later and does not count."""

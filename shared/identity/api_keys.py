@@ -24,7 +24,7 @@ class Scope(StrEnum):
     RESULTS = "results"
     """Fetch models, prototypes and maps."""
     RUN = "run"
-    """Start, pause, resume and stop runs; quarantine clients."""
+    """Start, pause, resume, stop, note about, archive and delete runs; quarantine and forget clients."""
     ADMIN = "admin"
     """Invite, revoke, make keys, read the audit."""
     METRICS = "metrics"
@@ -52,7 +52,8 @@ SCOPE_OF_CALL: Mapping[str, Scope] = {
         {
             Scope.READ: "GetRun ListRuns ListRounds ListEvaluations WatchRun ListClients",
             Scope.RESULTS: "FetchArtifact GetPrototypeMap",
-            Scope.RUN: "CreateRun UploadInitialModel PauseRun ResumeRun StopRun QuarantineClient ReleaseClient",
+            Scope.RUN: "CreateRun UploadInitialModel PauseRun ResumeRun StopRun ExtendRun QuarantineClient ReleaseClient "
+            "UpdateRun DeleteRun ForgetClient",
         },
     ),
     **_calls(

@@ -180,7 +180,13 @@ def heads_from_text(text: str) -> list[AuditHead]:
     lines = text.splitlines()
     if len(lines) > MOST_HEADS:
         raise MalformedRequest(f"a witness file has at most {MOST_HEADS} lines")
-    return [_head_from(line, number) for number, line in enumerate(lines, 1)]
+    heads = []
+    for place, line in enumerate(lines, 1):
+        head = _head_from(line)
+        if head is None:
+            raise MalformedRequest(f"line {place} of the audit's heads is no number and hash")
+        heads.append(head)
+    return heads
 
 
 def checked_head(number: int, text: str) -> AuditHead:
@@ -189,11 +195,14 @@ def checked_head(number: int, text: str) -> AuditHead:
     Raises:
         MalformedRequest: The number or the hash is none.
     """
-    return _head_from(f"{number} {text}", 1)
+    head = _head_from(f"{number} {text}")
+    if head is None:
+        raise MalformedRequest("audit_head: this is no number and hash", field="audit_head")
+    return head
 
 
-def _head_from(line: str, place: int) -> AuditHead:
+def _head_from(line: str) -> AuditHead | None:
     found = _HEAD.fullmatch(line)
     if found is None or int(found[1]) > MAX_NUMBER:
-        raise MalformedRequest(f"line {place} of the audit's heads is no number and hash")
+        return None
     return AuditHead(int(found[1]), found[2])

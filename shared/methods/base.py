@@ -1,9 +1,9 @@
 """Method: a frozen record of pure functions, client half and server half together.
 
 A method file imports only the standard library, numpy, pydantic, `shared.methods.maths`, `shared.methods.finch`,
-`shared.types`, this module, prototypes.py and other methods. Its client half uses operators, `.sum()` and `.mean()`, which
-torch tensors and numpy arrays share, and `Ops` for everything else. The same loss therefore runs on torch in a trainer and
-on numpy in tests.
+`shared.types`, this module, slots.py, prototypes.py and other methods. Its client half uses operators, `.sum()` and
+`.mean()`, which torch tensors and numpy arrays share, and `Ops` for everything else. The same loss therefore runs on torch
+in a trainer and on numpy in tests.
 
 Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, K clients.
 """
@@ -19,7 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, Comparison, FloatArray, IntArray, PrototypeSet
+from shared.methods.server_arrays import (
+    ArrayGroup,
+    BeforeTraining,
+    DeclaredGroups,
+    ServerStep,
+    UploadFault,
+    no_groups,
+    sends_nothing,
+)
+from shared.methods.slots import SlotFold, TaskView, no_slots
+from shared.types import GLOBAL_MODEL, HEAD, LOCAL_MODEL, PARAMETERS, Comparison, FloatArray, IntArray, PrototypeSet
 
 Array = Any
 """A torch tensor in a trainer, a numpy array in a test."""
@@ -126,6 +136,8 @@ class Prototypes:
     """Owner of each prototype if the method sets one, else -1."""
     class_means_MD: Array
     """Plain mean of each class's prototypes, zeros for a class without any; computed once per round in float64."""
+    num_groups: int
+    """Number of different owners in `group_ids_G`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +162,10 @@ class ClientStep:
     """Features `[B, D]` of the same images under the method's reference models, by name, as constants."""
     reference_logits: Mapping[str, Array] = field(default_factory=dict)
     """Logits `[B, M]` of the same images under the method's reference models, by name, as constants."""
+    kept: Mapping[str, Array] = field(default_factory=dict)
+    """Arrays of the client's own state, by name, as constants; see `Method.loss_state`."""
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that came with the task; see `Method.scalars`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +195,13 @@ class ClientEnd:
     state: ClientState | None
     """State kept from its last committed update; None at its first participation."""
     round: int
+    parameters: tuple[str, ...] = ()
+    """Names of the tensors that were trained."""
 
 
 ClientLoss = Callable[[ClientStep, Any], LossTerms]
 ServerPrototypes = Callable[[Sequence[PrototypeSet], int, Any], PrototypeSet]
+CarryPrototypes = Callable[[PrototypeSet, PrototypeSet, Any], PrototypeSet]
 ReadBlock = Callable[[], Block]
 Fold = Callable[[ReadBlock, Iterable[Block], Sequence[float], Any], Block]
 
@@ -200,12 +219,24 @@ ClientReport = Callable[[FloatArray, IntArray, int, Any], Report]
 NextClientState = Callable[[ClientEnd, Any], ClientState]
 ReferenceModels = Callable[[ModelArrays, ClientState | None, Any], Mapping[str, ModelArrays]]
 ClientModel = Callable[[ModelArrays, ClientState | None, Any], ModelArrays | None]
+LossState = Callable[[ClientState, Any], Mapping[str, npt.NDArray[Any]]]
+Scalars = Callable[[TaskView, Any], Mapping[str, float]]
 Scores = Callable[[Ops, Array, Array, Prototypes | None, Any], Array]
 
 
 def always(config: MethodConfig) -> bool:
     """Return True, whatever the configuration."""
     return True
+
+
+def never(config: MethodConfig) -> bool:
+    """Return False, whatever the configuration."""
+    return False
+
+
+def no_key(config: MethodConfig) -> str | None:
+    """Return None, whatever the configuration."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,15 +251,38 @@ class Method:
         fold: `(read_state, update_blocks, weights, config) -> block`: the new global block from the cohort's blocks, which
             come one at a time in client-id order and may be read once. `read_state()` reads the old global block, for
             methods that use it. Elementwise, so any cutting gives the same bytes.
+        server_slots: `config -> {name: first value}`: arrays like the trainable parameters that the server keeps from round
+            to round. Where there are none, `fold` alone makes the model, and nothing is kept.
+        slot_fold: Fold of the trainable parameters together with their slots, where there are some; see slots.py. All else
+            of the model goes through `fold`.
+        has_start: `config -> bool`: whether the next round starts from another model than the result: what
+            `slot_fold` makes, or the folded model, of which `server_step` replaces the head in the result.
+        server_arrays: `(config, num_classes, feature_dim) -> schemas by group`: small arrays that the server keeps from
+            round to round; see server_arrays.py.
+        server_step: Makes the server arrays after the fold, and where `has_start` the head of the round's model.
+        sends: `config -> groups`: server arrays that go to clients with the task of training.
+        uploads: `(config, num_classes, feature_dim) -> schemas by group`: what an update has beside its model.
+        before_training: `(before, config) -> groups`: makes `uploads` of a client's samples under the received model.
+        upload_fault: `(uploads, class_counts, config) -> sentence`: what else is wrong with uploads, or
+            None.
+        needs_linear_head: Whether the head must be one linear layer; another model is refused at round 0.
+        size_fault: `(config, num_classes, feature_dim) -> sentence`: why a run of this size would be too much for the
+            server, or None; asked at round 0.
         prototype_kind: Kind of the set that a client uploads, or None where the method has no prototypes.
         client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
         server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.
+        carry_prototypes: `(made, previous, config) -> set`: the global set from what `server_prototypes` made and from the
+            global set that the round before committed, for methods that use it. Not called where that set is empty, as it
+            is in round 1.
         comparison: How prototypes are compared, for who draws them.
         weights_are_counts: Whether uploaded weights are sample counts that must add up (docs/algorithms.md, rule 1.7).
         next_client_state: `(end, config) -> state`: what the client keeps for its next participation, once this update is
             committed; nothing where it is empty. None where the method's clients keep nothing.
         reference_models: `(received, state, config) -> models by name`: frozen models under which the loss wants the
             features and logits of every mini-batch too, in evaluation mode. None where it wants none.
+        loss_state: `(state, config) -> arrays by name`: what of its state the loss wants in every mini-batch, as constants
+            on the training device; not asked at a client's first participation. None where it wants nothing.
+        scalars: `(view, config) -> numbers by name` that go to a client with its task; pure in what is recorded of the run.
         start_model: `(received, state, config) -> model` from which the client trains, where that may be another than the
             received one; None from it for the received one.
         local_model: `(received, state, config) -> model` of the client's own that it evaluates beside the global one, or in
@@ -239,6 +293,8 @@ class Method:
             what round 0 made it, and clients evaluate their own.
         scores: `(ops, features_BD, logits_BM, prototypes, config) -> [B, M]`: by which the local model names classes, the
             largest wins; the prototypes are those that the round came to. None for the logits.
+        length_key: `config -> key`: the hyper-parameter that says over how many rounds something is stretched, while it is
+            not set and all rounds of the run count: such a run cannot go on to more rounds. None where there is none.
         neutral: Hyper-parameters under which the method is FedAvg to the last bit. A method without such a setting has none
             and says in its docstring why.
     """
@@ -248,19 +304,38 @@ class Method:
     config: type[MethodConfig]
     client_loss: ClientLoss
     fold: Fold
+    server_slots: Callable[[Any], Mapping[str, float]] = no_slots
+    slot_fold: SlotFold | None = None
+    has_start: Callable[[Any], bool] = never
+    server_arrays: DeclaredGroups = no_groups
+    server_step: ServerStep | None = None
+    sends: Callable[[Any], tuple[str, ...]] = sends_nothing
+    uploads: DeclaredGroups = no_groups
+    before_training: Callable[[BeforeTraining, Any], Mapping[str, ArrayGroup]] | None = None
+    upload_fault: UploadFault | None = None
+    needs_linear_head: bool = False
+    size_fault: Callable[[Any, int, int], str | None] | None = None
     prototype_kind: str | None = None
     client_report: ClientReport | None = None
     server_prototypes: ServerPrototypes | None = None
+    carry_prototypes: CarryPrototypes | None = None
     comparison: Comparison = "cosine"
     weights_are_counts: bool = False
     next_client_state: NextClientState | None = None
     reference_models: ReferenceModels | None = None
+    loss_state: LossState | None = None
+    scalars: Scalars | None = None
     start_model: ClientModel | None = None
     local_model: ClientModel | None = None
     has_local_model: Callable[[Any], bool] = always
     shares_model: Callable[[Any], bool] = always
     scores: Scores | None = None
+    length_key: Callable[[Any], str | None] = no_key
     neutral: Mapping[str, Any] | None = None
+
+    def keeps_server_state(self, config: MethodConfig) -> bool:
+        """Whether the server keeps something from round to round."""
+        return self.server_step is not None or bool(self.server_slots(config))
 
     @property
     def keeps_client_state(self) -> bool:
@@ -280,6 +355,29 @@ class Method:
     def has_prototypes(self) -> bool:
         """Whether clients upload prototypes and the aggregator sends global ones."""
         return self.prototype_kind is not None
+
+    def global_prototypes(
+        self, sets: Sequence[PrototypeSet], previous: PrototypeSet, num_classes: int, config: MethodConfig
+    ) -> PrototypeSet:
+        """Return the global set of a round; the empty one of a method without prototypes.
+
+        Args:
+            sets: The cohort's sets in client-id order.
+            previous: The global set that the round before committed; empty in round 1.
+            num_classes: M.
+            config: The hyper-parameters.
+        """
+        if self.server_prototypes is None:
+            return PrototypeSet.empty()
+        made = self.server_prototypes(sets, num_classes, config)
+        if self.carry_prototypes is None or not len(previous):
+            return made
+        return self.carry_prototypes(made, previous, config)
+
+    def needed_tensor_lists(self, config: MethodConfig) -> tuple[str, ...]:
+        """Return the lists of tensors that round 0's update must have (shared/types.py, `TENSOR_LISTS`)."""
+        has_step = self.server_step is not None
+        return (*((PARAMETERS,) if self.server_slots(config) else ()), *((HEAD,) if has_step else ()))
 
     def evaluated_models(self, config: MethodConfig) -> tuple[str, ...]:
         """Return the models that a client's report covers: the global one if updates share it, then the client's own if any.

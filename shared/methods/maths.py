@@ -26,6 +26,21 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
         ValueError: No block, a weight that is not positive and finite, another number of weights than blocks, or blocks
             of several shapes.
     """
+    mean = unrounded_mean(blocks, weights)
+    return mean if np.issubdtype(mean.dtype, np.integer) else mean.astype(np.float32)
+
+
+def unrounded_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
+    """Return the mean of floats as float64, before it is rounded; else as `weighted_mean`.
+
+    Args:
+        blocks: K arrays of one shape and dtype, float32 or int64; read once, one at a time.
+        weights: K positive, finite numbers.
+
+    Raises:
+        ValueError: No block, a weight that is not positive and finite, another number of weights than blocks, or blocks
+            of several shapes.
+    """
     if not weights or not all(0 < weight < math.inf for weight in weights):
         raise ValueError("weights must be positive and finite, and at least one")
     total: Block | None = None
@@ -50,4 +65,10 @@ def weighted_mean(blocks: Iterable[Block], weights: Sequence[float]) -> Block:
     if np.issubdtype(total.dtype, np.integer):
         return total
     total /= float(sum(weights))
-    return total.astype(np.float32)
+    return total
+
+
+def to_float32(values: Block) -> Block:
+    """Round float64 values to float32 once; one beyond its range becomes the largest finite one of its sign."""
+    largest = float(np.finfo(np.float32).max)
+    return np.asarray(np.clip(values, -largest, largest), dtype=np.float32)

@@ -144,6 +144,16 @@ def set_up(
         logging.getLogger(name).setLevel(level.upper())
 
 
+def stay_quiet() -> None:
+    """Write nothing unless the program that uses this package has set up logging itself."""
+    for name in OUR_LOGGERS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(each, logging.NullHandler) for each in logger.handlers):
+            logger.addHandler(logging.NullHandler())
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.ERROR)
+
+
 def get_logger(name: str) -> BoundLogger:
     """Return a module's logger; it may be created before `set_up`."""
     logger: BoundLogger = structlog.stdlib.get_logger(name)

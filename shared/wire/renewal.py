@@ -20,8 +20,8 @@ from shared.identity.certificates import key_from_pem, key_to_pem, new_key
 from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
 from shared.process import disk
 from shared.process.log import get_logger
+from shared.wire.connection_trouble import ConnectionTrouble
 from shared.wire.enrolment import recover, renew
-from shared.wire.tls_trouble import TlsTrouble
 
 NEXT_KEY_FILE = "identity-next.pem"
 """File in a member's state directory: a key for which a certificate was or will be asked."""
@@ -125,7 +125,7 @@ class Renewal:
         self.held = Credentials.load(folder / IDENTITY_FILE)
         """Those of the moment."""
         self._folder, self._address, self._http_proxy = folder, address or self.held.address, http_proxy
-        self._trouble = TlsTrouble(self._address, lambda: self.held, http_proxy=http_proxy)
+        self._trouble = ConnectionTrouble(self._address, lambda: self.held, http_proxy=http_proxy)
         self._on_renewed, self._clock, self._rng = on_renewed, clock, rng or random.Random()  # nosec B311 # no secret
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)

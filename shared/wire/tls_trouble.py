@@ -7,15 +7,12 @@ its clock, and at what answers at the address.
 from __future__ import annotations
 
 import ssl
-import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from cryptography import x509
 
-from shared.errors import AggregatorUnavailable, TlsFailed
 from shared.identity.certificates import AGGREGATOR_DNS, issuer_of
 from shared.wire.addresses import split_address
 from shared.wire.dialling import ProxyRefused, dialled
@@ -25,40 +22,11 @@ from shared.wire.tls import HeldCertificate
 
 STEP_S = 3.0
 """Longest wait for each step."""
-LOOK_AGAIN_S = 10.0
-"""Time for which a found cause is given again before it is looked for anew."""
 SKEW_S = 3600.0
 """Least error of the own clock that is named as the cause: certificates begin two hours before they are issued."""
 
 
-class TlsTrouble:
-    """Cause of the failing connections to one address; any thread may ask."""
-
-    def __init__(self, address: str, held: Callable[[], HeldCertificate], *, http_proxy: str = "") -> None:
-        """Prepare.
-
-        Args:
-            address: HOST:PORT of the aggregator.
-            held: Returns the own certificate and the roots.
-            http_proxy: HOST:PORT of an HTTP proxy on the way; none if empty.
-        """
-        self._address, self._held, self._http_proxy = address, held, http_proxy
-        self._lock = threading.Lock()
-        self._found: tuple[float, str | None] | None = None
-
-    def explained(self, error: AggregatorUnavailable) -> AggregatorUnavailable:
-        """Return TlsFailed with the cause; the error itself where TLS is not the cause, or where none was found."""
-        with self._lock:  # one thread looks, the others wait for what it finds
-            if self._found is None or time.monotonic() >= self._found[0] + LOOK_AGAIN_S:
-                cause = cause_of_failure(self._address, self._held(), http_proxy=self._http_proxy)
-                self._found = (time.monotonic(), cause)
-            cause = self._found[1]
-        return error if cause is None else TlsFailed(cause)
-
-
-def cause_of_failure(
-    address: str, held: HeldCertificate, *, http_proxy: str = "", now: float | None = None
-) -> str | None:
+def tls_trouble(address: str, held: HeldCertificate, *, http_proxy: str = "", now: float | None = None) -> str | None:
     """Return a sentence on why TLS with an address fails; None where nobody answers there, or TLS is not why.
 
     Args:
@@ -83,7 +51,7 @@ def cause_of_failure(
     try:
         with (
             dialled(address, http_proxy) as connection,
-            _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
+            any_certificate().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
         ):
             shown = secure.getpeercert(binary_form=True)
     except ProxyRefused as error:
@@ -104,7 +72,7 @@ def cause_of_failure(
 def speaks_tls(address: str) -> bool:
     """Whether something at HOST:PORT answers a TLS handshake."""
     try:
-        with dialled(address) as connection, _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS):
+        with dialled(address) as connection, any_certificate().wrap_socket(connection, server_hostname=AGGREGATOR_DNS):
             return True
     except OSError:
         return False
@@ -124,8 +92,8 @@ def certificate_at(address: str) -> x509.Certificate | None:
         return None
 
 
-def _context() -> ssl.SSLContext:
-    """Return a context that takes any certificate: what is shown is looked at afterwards, and nothing is told."""
+def any_certificate() -> ssl.SSLContext:
+    """Return a context of gRPC that takes any certificate: what is shown is looked at afterwards, and nothing is told."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -156,7 +124,7 @@ def _certificate_trouble(
 
 def _refusal(address: str, held: HeldCertificate, http_proxy: str) -> str | None:
     """Return what the server says to the own certificate; in TLS 1.3 it says it after the handshake."""
-    context = _context()
+    context = any_certificate()
     load_pair(context, held.key_pem, held.chain_pem)
     try:
         with (
@@ -186,7 +154,7 @@ def _clock_trouble(enrolment: str, roots: list[x509.Certificate], http_proxy: st
     with (
         suppress(OSError, ValueError),
         dialled(enrolment, http_proxy) as connection,
-        _context().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
+        any_certificate().wrap_socket(connection, server_hostname=AGGREGATOR_DNS) as secure,
     ):
         shown = secure.getpeercert(binary_form=True)
         if shown is not None and issuer_of(x509.load_der_x509_certificate(shown), roots) is not None:

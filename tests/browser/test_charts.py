@@ -313,7 +313,7 @@ def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(co
     while federation.coordinator.get_run(run_id).round_number < 2:
         assert federation.step()
     console.open(f"#/runs/{run_id}")
-    summary = console.page.get_by_text("Time and data of the rounds")
+    summary = console.page.get_by_role("heading", name="Time and data of the rounds")
     expect(summary).to_be_visible()
     assert not any("timings.jsonl" in request for request in console.requests)
     summary.click()

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from fedplcc.runs.configuration import demo_file, local_clients, read_federation
-from shared.config.run import RunConfig
+from shared.config.run import RunConfig, parse_run_config
 from tests.support.federation.processes import Federation
 from tests.support.screens.browsing import DARK, PHONE, Tab
 
@@ -54,10 +54,7 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
     run_id = started(federation, demo.config)
 
     tab.open(f"#/runs/{run_id}")
-    for number in range(1, ROUNDS + 1):
-        committed = page.locator(".stat", has_text="Round").get_by_text(f"{number} committed", exact=True)
-        later = page.locator(".stat", has_text="Round").get_by_text(f"{number + 1} committed", exact=True)
-        expect(committed.or_(later)).to_be_visible(timeout=ROUND_MS)
+    expect_rounds(tab)
     expect_everything(tab)
     picture(tab, "run", bottom_of(map_of(tab)))
     tab.open("#/")
@@ -66,12 +63,30 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
     for name, look, height in (("run-dark", DARK, 1300), ("phone", PHONE, 1500)):
         other = Tab(browser.new_context(**look.context).new_page(), tab.origin)
         other.open(f"#code={federation.console_code()}")
-        other.page.wait_for_url(f"{tab.origin}/#/")
+        expect(other.page.get_by_role("article")).to_contain_text("running")
         other.open(f"#/runs/{run_id}")
         expect_everything(other)
         picture(other, name, height)
         assert not other.unforeseen()
         other.page.context.close()
+    # The same clients with FedAvg, to compare.
+    federation.ask(f"/v1/runs/{run_id}/stop", {}, method="POST")
+    document = json.loads(demo.config.canonical_json)
+    plain = {**document, "run": {**document["run"], "name": "digits-fedavg", "method": "fedavg"}, "method": {}}
+    other_id = started(federation, parse_run_config(plain))
+    tab.open(f"#/runs/{other_id}")
+    expect_rounds(tab)
+    tab.open(f"#/runs/compare?run={run_id}&run={other_id}")
+    expect(page.get_by_role("figure").first).to_contain_text("digits-fedavg, worst")
+    picture(tab, "compare", bottom_of(page.get_by_role("region", name="By domain", exact=True)))
+
+
+def expect_rounds(tab: Tab) -> None:
+    """Wait until the run on the page has committed the rounds of the pictures."""
+    for number in range(1, ROUNDS + 1):
+        committed = tab.page.locator(".stat", has_text="Round").get_by_text(f"{number} committed", exact=True)
+        later = tab.page.locator(".stat", has_text="Round").get_by_text(f"{number + 1} committed", exact=True)
+        expect(committed.or_(later)).to_be_visible(timeout=ROUND_MS)
 
 
 def started(federation: Federation, config: RunConfig) -> str:

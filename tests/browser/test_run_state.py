@@ -260,8 +260,25 @@ def test_the_remaining_time_follows_from_the_last_rounds(modules: Console) -> No
     assert seconds_left("00:00:10", events(commits[:1])) is None
     assert seconds_left("00:01:20", events(commits)) == pytest.approx(20)
     assert seconds_left("00:01:25", events(commits)) == pytest.approx(15)
-    assert seconds_left("00:02:00", events(commits)) == pytest.approx(40), "the open round takes 40 s already"
+    assert seconds_left("00:02:00", events(commits)) == pytest.approx(10), "a gap makes no round longer"
     assert seconds_left("00:01:20", events([*commits, an_event(99, "run_paused")])) is None
+
+
+def test_a_gap_neither_lengthens_the_estimate_nor_looks_like_work(modules: Console) -> None:
+    judged = """(module, [actions, now]) => {
+      const state = actions.reduce(module.reduce, module.initialState("run-1"));
+      return [module.secondsLeft(state, Date.parse(now)), module.isStalled(state, Date.parse(now))];
+    }"""
+
+    def at(now: str, *actions: Document) -> tuple[int, bool]:
+        left, stalled = modules.within("lib/run_state.js", judged, [[a_run(), *actions], f"2026-01-01T{now}Z"])
+        return round(left), stalled
+
+    commits = [an_event(10 * number, "round_committed", round=number, data={}) for number in range(1, 8)]
+    assert at("00:01:35", events(commits)) == (20, False)
+    assert at("00:01:46", events(commits)) == (20, True)
+    late = an_event(110, "round_committed", round=8, data={})
+    assert at("00:01:50", events([*commits, late])) == (20, False), "one long round is not the usual one"
 
 
 # Clients of a run
@@ -398,7 +415,8 @@ def types_of_events() -> set[str]:
         "report_refused",
     }
     found |= {f"round_{phase.value}" for phase in RoundPhase if phase is not RoundPhase.INITIALISING}
-    return found - {"client_joined", "client_lost"}
+    # Events of no run, and one after which nobody is shown the history any more.
+    return found - {"client_forgotten", "client_joined", "client_lost", "run_deleted"}
 
 
 def test_every_event_that_the_aggregator_writes_has_a_sentence_and_a_place_among_the_filters(modules: Console) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.identity.keyed_federation import Keyed
-from tests.support.screens.browsing import Tab
+from tests.support.screens.browsing import PHONE, Tab
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,18 @@ def signed_in(context: BrowserContext, keyed: Keyed) -> Page:
     page.goto(f"{keyed.gateway_url}/#code={keyed.code()}")
     expect(page.get_by_role("button", name="Sign out")).to_be_visible()
     return page
+
+
+def test_the_way_out_takes_no_line_of_its_own_on_a_phone(browser: Browser, keyed: Keyed) -> None:
+    context = browser.new_context(**PHONE.context)
+    page = signed_in(context, keyed)
+    expect(page.locator("#health")).to_contain_text("Aggregator ready")
+    boxes = [part.bounding_box() for part in (page.locator(".brand img"), page.get_by_role("button", name="Sign out"))]
+    context.close()
+    mark, way_out = (box for box in boxes if box is not None)
+    middle = mark["y"] + mark["height"] / 2
+    assert way_out["y"] < middle < way_out["y"] + way_out["height"]
+    assert way_out["x"] + way_out["width"] <= PHONE.width
 
 
 def revoke_sessions(keyed: Keyed) -> None:
@@ -112,3 +124,5 @@ def test_a_federation_that_is_open_to_a_network_says_so_on_every_page(
         else:
             expect(bar).to_be_empty()
         expect(tab.page.get_by_role("button", name="Sign out")).to_be_hidden()
+        # The page reads on: modules of other views, and the list of runs every few seconds.
+        tab.page.goto("about:blank")

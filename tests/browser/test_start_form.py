@@ -32,11 +32,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]:
 def runs(served: ServedGateway) -> Runs:
     """The runs that this test has made."""
 
-    def all_runs() -> list[dict[str, Any]]:
-        return list(served.http.get("/v1/runs", params={"page_size": 200}).json()["runs"])
+    def all_ids() -> list[str]:
+        return [run["run_id"] for run in served.http.get("/v1/runs", params={"page_size": 200}).json()["runs"]]
 
-    before = {run["run_id"] for run in all_runs()}
-    return lambda: [run for run in all_runs() if run["run_id"] not in before]
+    before = set(all_ids())
+    # A list has no configurations.
+    return lambda: [served.http.get(f"/v1/runs/{run_id}").json() for run_id in all_ids() if run_id not in before]
 
 
 @pytest.fixture
@@ -362,6 +363,21 @@ def test_the_whole_form_can_be_used_on_a_phone_by_everybody(console: Console, fo
     assert console.overflow_px() <= 0
     assert console.barriers() == []
     console.screenshot("start-form")
+
+
+def test_clients_with_classes_that_the_run_lacks_are_amber_beside_the_button(
+    console: Console, form: Locator, runs: Runs
+) -> None:
+    row(form, "ann").check()
+    status = form.locator(".start-status")
+    expect(status).to_contain_text("Nothing is wrong")
+    box(form, "Classes").fill("a, b")
+    expect(status).to_have_text("ann has the class c, which the run has not, and will refuse it.")
+    expect(status).to_have_attribute("data-tone", "warning")
+    assert console.barriers() == []
+    box(form, "Classes").fill("a, b, c, d")
+    expect(status).to_contain_text("Nothing is wrong")
+    expect(status).to_have_attribute("data-tone", "good")
 
 
 def test_names_and_addresses_are_understood(console: Console) -> None:

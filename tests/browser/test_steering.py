@@ -154,7 +154,7 @@ def test_what_is_refused_says_why_and_can_be_left(console: Console, run_id: str)
     console.served.federation.run_to_end(run_id)
     expect(status(console, "completed")).to_be_visible()
     confirm(console, "Pause")
-    console.tolerate("status of 400")
+    console.tolerate("status of 409")
     expect(dialog(console).get_by_role("alert")).to_have_text(
         re.compile("^This was not done. a run that is completed does not take pause.$", re.IGNORECASE)
     )
@@ -215,7 +215,7 @@ def test_a_quarantine_that_is_refused_says_why(console: Console, run_id: str) ->
     console.served.federation.run_to_end(run_id)
     expect(status(console, "completed")).to_be_visible()
     confirm(console, "Quarantine")
-    console.tolerate("status of 400")
+    console.tolerate("status of 409")
     expect(dialog(console).get_by_role("alert")).to_have_text(
         "This was not done. The run is completed; nobody takes part in it any more."
     )

@@ -19,6 +19,7 @@ from tests.support.screens.browsing import LIGHT, PHONE, Console, Look
 LONG = "n" * 64
 """The longest name of a run, a client and a domain."""
 MARKUP = "<img src=x onerror=\"window.wasRun = 'yes'\"><script>window.wasRun = 'yes'</script>"
+DISPLAY = "Klinik Köln <b>3</b> הסורק"
 HEBREW = "הסורק \u05d0\u05d5\u05e4\u05e1"
 CLASSES = [MARKUP, "W" * 128, "شبكة"]
 """Classes may be named with any printable characters, up to 128."""
@@ -43,7 +44,8 @@ def test_names_and_sentences_are_text_and_fit(console: Console, look: Look) -> N
     )
     for client in (first, second):
         counts = dict(zip(CLASSES, client.counts, strict=True))
-        federation.coordinator.join(replace(client.record, class_counts=counts), client.token)
+        named = replace(client.record, class_counts=counts, display_name=DISPLAY)
+        federation.coordinator.join(named, client.token)
     while federation.coordinator.get_run(run_id).round_number < 2:
         assert federation.step()
     federation.heartbeat(first, problem=ClientProblem(reason="ODD", detail=MARKUP, hint=HEBREW))
@@ -52,6 +54,8 @@ def test_names_and_sentences_are_text_and_fit(console: Console, look: Look) -> N
     for view in (f"#/runs/{run_id}", "#/clients", "#/", "#/start"):
         console.open(view)
         expect(console.page.get_by_text(LONG).first).to_be_visible()
+        if view != "#/":
+            expect(console.page.get_by_text(DISPLAY).first).to_be_visible()
         assert console.overflow_px() == 0, f"{view} is wider than the window"
     console.open(f"#/runs/{run_id}")
     expect(console.page.get_by_text(MARKUP).first).to_be_visible()

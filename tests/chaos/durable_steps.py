@@ -61,7 +61,7 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
     ): "the lock file is empty: what counts is its lock, which ends with the process",
     (
         "aggregator/store/blobs/blob_store.py",
-        "put",
+        "writing",
     ): "a file in staging/ is nothing until its fsync and link, and goes at the next start",
     (
         "aggregator/store/blobs/blob_store.py",

@@ -2,7 +2,8 @@
 
 At every state all that may happen is tried: a client comes, leaves, commits, reports; the aggregator finishes or fails a
 round, looks for absent clients, is killed and reads its state back from a real store; somebody pauses, resumes, stops,
-quarantines or releases. States that differ in nothing but times are one. Then it is checked that
+quarantines or releases, and lets a completed run go on to one more round, once. States that differ in nothing but times are
+one. Then it is checked that
 
 - nothing impossible is a state or a step: see `problems_of_state` and `problems_of_step`;
 - no state is a trap: without `stop` every run that has not ended can still complete or fail, with the help of people; and
@@ -39,7 +40,7 @@ LONGEST_SETTLING = 20
 """Steps after which a run that settles by itself counts as one that never does."""
 PHASES = list(RoundPhase)
 OPERATOR = frozenset({"pause", "pause now", "resume", "release"})
-"""What people do to help; quarantining and stopping is no help."""
+"""What people do to help; quarantining, stopping and extending is no help."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +261,7 @@ class Explorer:
             next_world = World(after, after_here)
             if _key(next_world) == _key(world):
                 continue
-            if run.status.is_final and after != run:
+            if run.status.is_final and name != "extend" and after != run:
                 self.found.violations.append(f"{name} changes a run that has ended: {_said(world)}")
             problems = problems_of_step(run, after, name, self._small.quorum)
             self.found.violations += [
@@ -305,6 +306,8 @@ class Explorer:
         yield "pause now", here, lambda run: machine.pause(run, now=True)
         yield "resume", here, machine.resume
         yield "stop", here, lambda run: machine.stop(run, reason="enough")
+        if run.status is RunStatus.COMPLETED and run.total_rounds == small.num_rounds:
+            yield "extend", here, _extend
 
     def _update(self, run: Run, client: str) -> Run:
         update = an_update(client, content=f"round {run.round_number}")
@@ -352,7 +355,8 @@ class Explorer:
             written = [replace(run, run_id=f"run-{number}") for number, run in enumerate(runs.values())]
             with store.transaction() as transaction:
                 for run in written:
-                    transaction.add_run(run, request_id=run.run_id, request_hash="0")
+                    begun = replace(run, total_rounds=self._small.num_rounds)  # an extension is written by save_run
+                    transaction.add_run(begun, request_id=run.run_id, request_hash="0")
                     transaction.save_run(run)
                     if run.current_round is not None:
                         for update in run.current_round.updates.values():
@@ -368,7 +372,7 @@ class Explorer:
     def _look_for_traps(self) -> None:
         final = {key for key, world in self._worlds.items() if world.run.status.is_final}
         result = {key for key in final if self._worlds[key].run.status is not RunStatus.STOPPED}
-        hindrances = {"stop", "aggregation fails", "quarantine"}
+        hindrances = {"stop", "aggregation fails", "quarantine", "extend"}
         with_people = self._leading_to(result, lambda name: name not in hindrances)
         alone = self._leading_to(result, lambda name: name not in hindrances | OPERATOR)
         asking = self._leading_to(
@@ -419,6 +423,12 @@ def _aggregate(run: Run) -> Run:
         prototypes=a_blob(f"prototypes {number}", "global_cluster"),
         prototype_counts=PrototypeCounts(by_class=(1, 1, 1)),
         now=0.0,
+    )
+
+
+def _extend(run: Run) -> Run:
+    return machine.extend(
+        run, rounds=run.total_rounds + 1, config_json=run.config_json, config_hash=f"{run.config_hash} longer"
     )
 
 
@@ -528,7 +538,7 @@ def _run_key(run: Run) -> Any:
         dropped = tuple((name, why.reason.value) for name, why in sorted(current.dropped.items()))
         fields = (current.number, current.phase, current.cohort, done, dropped)
     quarantined = tuple(sorted(run.quarantined))
-    return (run.status, run.roster, run.is_pause_requested, quarantined, _kind_of(run.reason), fields)
+    return (run.status, run.total_rounds, run.roster, run.is_pause_requested, quarantined, _kind_of(run.reason), fields)
 
 
 def _kind_of(reason: Reason | None) -> str:

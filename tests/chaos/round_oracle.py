@@ -59,6 +59,8 @@ class RunModel:
     dropped: set[str] = field(default_factory=set)
     updates: dict[tuple[int, str], Offer] = field(default_factory=dict)
     reports: set[tuple[int, str]] = field(default_factory=set)
+    unfit: set[str] = field(default_factory=set)
+    """Clients whose first model was refused; round 0 asks the next one at once."""
 
     @property
     def cohort(self) -> tuple[str, ...]:
@@ -153,12 +155,14 @@ class Oracle:
 
     def drop(self, run: RunModel, cohort: tuple[str, ...], dropped: set[str]) -> str:
         """A tick went on without these clients of a round; says why it may not, or nothing."""
+        unfit = run.unfit if run.phase == "initialising" and run.status == "running" else set()
         new, back = dropped - run.dropped, run.dropped - dropped
-        if (new or cohort != run.cohort) and (run.min_clients is None or run.status != "running"):
+        goes_on = (new or cohort != run.cohort) and not (new and new <= unfit)
+        if goes_on and (run.min_clients is None or run.status != "running"):
             return f"{sorted(new)} were dropped from a round that waits for everybody"
-        if (new or cohort != run.cohort) and self.now - run.since < run.deadline_s:
+        if goes_on and self.now - run.since < run.deadline_s:
             return f"{sorted(new)} were dropped before the deadline"
-        if any(name in self.present for name in new) or any(name not in self.present for name in back):
+        if any(name in self.present for name in new - unfit) or any(name not in self.present for name in back):
             return f"{sorted(new)} were dropped and {sorted(back)} taken back, here are {sorted(self.present)}"
         if cohort != run.cohort:
             if run.phase != "initialising" or not set(cohort) > set(run.cohort):
@@ -240,6 +244,8 @@ class Oracle:
             answer = "BLOB_NOT_FOUND"
         if answer == DONE and not offer.is_sound:
             answer = "MALFORMED_UPDATE"
+        if answer == "MALFORMED_UPDATE" and run is not None and number == 0:
+            run.unfit.add(client)
         if answer != DONE:
             return self._refused("update", answer, client, run_id, number)
         assert run is not None

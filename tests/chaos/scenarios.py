@@ -21,6 +21,8 @@ LOOK_S = 0.05
 """How often a run is looked at, and a request sent again that was not answered."""
 MAY_PASS = (408, 429, 502, 503, 504)
 """Answers that say: ask again."""
+IS_GONE = (404, 410)
+"""Answers that say of what was to be deleted that an earlier request has done it."""
 
 Outcome = Mapping[str, str]
 """What must be the same whatever died: hashes by what they are of."""
@@ -46,7 +48,7 @@ class Operator:
             except httpx.TransportError as error:
                 trouble = repr(error)
             else:
-                if answer.is_success:
+                if answer.is_success or (method == "DELETE" and answer.status_code in IS_GONE):
                     return answer.content
                 assert answer.status_code in MAY_PASS, f"{method} {path}: {answer.status_code} {answer.text}"
                 trouble = answer.text
@@ -199,6 +201,25 @@ def _quarantine(operator: Operator, folder: Path) -> Outcome:
     return operator.ending(run_id)
 
 
+def _clean_up(operator: Operator, folder: Path) -> Outcome:
+    """Train, note something, archive and delete the run, forget a client, and train the same again."""
+    document = _document(folder, "fedavg")
+    run_id = operator.create(document)
+    operator.wait(run_id, "completed")
+    first, path = operator.ending(run_id), f"/v1/runs/{run_id}"
+    operator.ask("PATCH", path, b'{"tags": ["kept", "a=1"], "notes": "a note"}', "note")
+    operator.ask("PATCH", path, b'{"is_archived": true}', "archive")
+    (line,) = operator.get("/v1/runs?show=archived&tag=kept")["runs"]
+    assert line["run_id"] == run_id
+    operator.ask("DELETE", path)
+    (line,) = operator.get("/v1/runs?show=deleted")["runs"]
+    assert (line["run_id"], line["tags"]) == (run_id, ["a=1", "kept"])
+    operator.ask("DELETE", "/v1/clients/right")
+    second = operator.train(document, "create-again")
+    assert second == first, f"the same run came out as {second} after {first}"
+    return second
+
+
 def _begin(operator: Operator, folder: Path) -> Outcome:
     """Upload a model, and train from it."""
     data = (folder / FIRST_MODEL).read_bytes()
@@ -207,15 +228,25 @@ def _begin(operator: Operator, folder: Path) -> Outcome:
     return operator.train(_document(folder, "fedavg", rounds=1, initial_model=f"sha256:{sha256}"))
 
 
+def _train_with_slots(operator: Operator, folder: Path) -> Outcome:
+    """Train for three rounds: the last model depends on the slots that the two before it left."""
+    return operator.train(_document(folder, "fedopt", rounds=3))
+
+
+SERVER_STATE = Scenario(name="train with server state", perform=_train_with_slots)
+
 SCENARIOS = (
     Scenario(name="train", perform=_train_and_look),
     *((Scenario(name="train with client state", perform=_train("moon")),) if "moon" in METHODS else ()),
     Scenario(name="train with models that stay", perform=_train("fedproto", share_model=False)),
     Scenario(name="train and judge local models too", perform=_train("fedccl")),
+    SERVER_STATE,
+    Scenario(name="train with both states", perform=_train("feddyn")),
     Scenario(name="train the same again", perform=_train_again),
     Scenario(name="pause and resume", perform=_operate),
     Scenario(name="stop", perform=_stop),
     Scenario(name="begin with a model", perform=_begin),
     Scenario(name="quarantine and release", perform=_quarantine),
+    Scenario(name="note, delete and forget", perform=_clean_up),
 )
 """What people do with runs."""

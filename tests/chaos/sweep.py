@@ -1,6 +1,7 @@
 """Kill every process at every failpoint, and compare what comes out with the undisturbed run.
 
     python -m tests.chaos.sweep
+    python -m tests.chaos.sweep --aggregation
 
 A small federation of real processes (an aggregator, two trainers with torch, a gateway) does what people do with one
 (scenarios.py), first undisturbed, to learn which failpoints are passed and how often. Then once for each failpoint: the
@@ -11,6 +12,9 @@ one in the middle and at the last.
 Every turn begins with an aggregator that is new to everything, and with trainers that are not. A failpoint that only a start
 on a state directory in use passes has two deaths: one in the middle of a run, and one as the process starts again. One that
 only a trainer's first start passes has it on a state directory that holds its identity alone, whose certificate is due.
+
+With `--aggregation` the aggregator dies only while it aggregates a round of a method with server state: at every passing of
+every failpoint, from just before until the results have committed. A later round reads that state.
 
 All of them speak TLS, and the gateway asks for a key. In the last scenario (membership.py) a new aggregator makes its
 authority, members join, renew, recover and are revoked, and roots and keys change; there it also dies at every commit.
@@ -36,9 +40,9 @@ from pathlib import Path
 from shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
 from tests.chaos import durable_steps, membership
 from tests.chaos.armed_federation import ArmedFederation, ArmedProcess, Deaths, Order
-from tests.chaos.scenarios import PATIENCE_S, Operator, Outcome, Scenario, prepare
+from tests.chaos.scenarios import PATIENCE_S, SERVER_STATE, Operator, Outcome, Scenario, prepare
 from tests.chaos.scenarios import SCENARIOS as RUNS
-from tests.chaos.turns import IN_THE_RUN, Passings, Turn, plan, sample
+from tests.chaos.turns import AGGREGATING, IN_THE_RUN, Passings, Turn, plan, plan_aggregation, sample
 from tests.support.federation.processes import eventually
 
 SCENARIOS = (*RUNS, Scenario(name="members and keys", perform=membership.perform, is_new=True))
@@ -133,6 +137,14 @@ class Sweep:
             names = victim.passed()
             passings.at_start[name] = Counter(names[names.index(IN_THE_RUN[name].point) + 1 :])
         return passings
+
+    def learn_aggregation(self, scenario: Scenario) -> list[Turn]:
+        """Do a scenario undisturbed, then with a death before its second aggregation; returns the deaths within that."""
+        self.begin(is_brief=True)
+        self.undisturbed[scenario.name] = self._perform(scenario)
+        self._forget_passed()
+        self._perform(scenario, self._federation.aggregator, [AGGREGATING])
+        return plan_aggregation(self._federation.aggregator.passed(), scenario)
 
     def take(self, turn: Turn) -> Result:
         """Kill, start again, compare."""
@@ -235,6 +247,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Sweep; returns 1 if anything came out otherwise than undisturbed, or has no failpoint."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.sweep", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="the first scenario only, and each failpoint once")
+    parser.add_argument(
+        "--aggregation", action="store_true", help="only deaths within an aggregation with server state, every one"
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="take N turns, spread over all; always the same ones")
     parser.add_argument("--points", nargs="+", metavar="GLOB", help="take only the turns of failpoints of these names")
     parser.add_argument(
@@ -256,9 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return Sweep(started.enter_context(ArmedFederation(Path(folder), options.store_url)))
 
         first = start()
-        passings = first.learn(scenarios, is_brief=options.quick)
+        passings = Passings() if options.aggregation else first.learn(scenarios, is_brief=options.quick)
         print(f"{len(passings.all())} failpoints are passed; learnt in {time.monotonic() - began:.0f} s", flush=True)
-        turns = plan(passings, scenarios)
+        turns = first.learn_aggregation(SERVER_STATE) if options.aggregation else plan(passings, scenarios)
         if options.points:
             turns = [turn for turn in turns if any(fnmatch(turn.point, glob) for glob in options.points)]
         if options.quick:
@@ -269,8 +284,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*turns, *uncovered(passings.all()), sep="\n")
             return 0
         num_others = 0 if options.store_url else min(options.workers, len(turns)) - 1  # there is one database
-        results = take_all(turns, [first, *(start() for _ in range(num_others))], is_brief=options.quick)
-    is_whole = not (options.points or options.quick)
+        is_brief = options.quick or options.aggregation
+        results = take_all(turns, [first, *(start() for _ in range(num_others))], is_brief=is_brief)
+    is_whole = not (options.points or options.quick or options.aggregation)
     return report(results, uncovered(passings.all()) if is_whole else [], seconds=time.monotonic() - began)
 
 

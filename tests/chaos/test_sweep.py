@@ -11,7 +11,7 @@ from tests.chaos import durable_steps, sweep
 from tests.chaos.armed_federation import Order
 from tests.chaos.scenarios import Scenario
 from tests.chaos.sweep import Result, report
-from tests.chaos.turns import Passings, Turn, plan, sample
+from tests.chaos.turns import Passings, Turn, plan, plan_aggregation, sample
 
 NOTHING = Scenario(name="nothing", perform=lambda _operator, _folder: {})
 
@@ -24,6 +24,30 @@ def test_processes_killed_at_a_sample_of_failpoints_end_in_the_undisturbed_bytes
     points = ["upload.rename.before", "transition.round_evaluating.after", "trainer.state.manifest.rename.after"]
     assert sweep.main(["--quick", "--points", *points, "--workers", "1"]) == 0, capsys.readouterr().out
     assert "3 crash points, 3 turns, 3 kills: 3 ended in the undisturbed bytes, 0 did not" in capsys.readouterr().out
+
+
+@pytest.mark.timeout(600)
+def test_an_aggregator_killed_within_a_fold_with_slots_ends_in_the_undisturbed_bytes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A sample of `python -m tests.chaos.sweep --aggregation`."""
+    assert sweep.main(["--aggregation", "--sample", "4", "--workers", "1"]) == 0, capsys.readouterr().out
+    assert "4 turns, 8 kills: 4 ended in the undisturbed bytes, 0 did not" in capsys.readouterr().out
+
+
+def test_every_passing_within_the_second_aggregation_has_its_turn() -> None:
+    aggregating = ["transition.round_aggregating.after", "blob.put.fsync.before", "blob.put.fsync.before"]
+    evaluating = ["store.commit.before", "transition.round_evaluating.after", "store.commit.before"]
+    beside = ["aggregator.rpc.Heartbeat.before"]
+    passed = [*aggregating, *evaluating, *aggregating[:1], *aggregating[1:], *beside, *evaluating]
+    turns = plan_aggregation(passed, NOTHING)
+    assert [turn.orders[0].count for turn in turns] == [2] * 4
+    assert [(turn.point, turn.orders[1].count) for turn in turns] == [
+        ("blob.put.fsync.before", 1),
+        ("blob.put.fsync.before", 2),
+        ("store.commit.before", 1),
+        ("transition.round_evaluating.after", 1),
+    ]
 
 
 def test_nothing_changes_the_disk_without_a_failpoint() -> None:

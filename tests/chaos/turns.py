@@ -106,6 +106,31 @@ def plan(passings: Passings, scenarios: Sequence[Scenario]) -> list[Turn]:
     return turns
 
 
+AGGREGATING = Order("transition.round_aggregating.after", 2)
+"""A death just before the second aggregation, which the next start then begins with."""
+OF_AGGREGATIONS = ("blob.", "store.commit.", "transition.")
+"""Beginnings of the names of what an aggregation passes, and not only what goes on beside it."""
+
+
+def plan_aggregation(passed: Sequence[str], scenario: Scenario) -> list[Turn]:
+    """Every passing of every failpoint from a start that begins with an aggregation until that has committed.
+
+    Args:
+        passed: What an aggregator passed that died at `AGGREGATING` and was started again, in order.
+        scenario: What people did meanwhile.
+    """
+    second = [place for place, name in enumerate(passed) if name == AGGREGATING.point][AGGREGATING.count - 1]
+    last = passed.index("transition.round_evaluating.after", second)
+    counts: Counter[str] = Counter()
+    turns = []
+    for name in passed[second + 1 : last + 1]:
+        if name.startswith(OF_AGGREGATIONS):
+            counts[name] += 1
+            orders = (AGGREGATING, Order(name, counts[name]))
+            turns.append(Turn(victim="aggregator", orders=orders, scenario=scenario, which="first"))
+    return turns
+
+
 def sample(turns: Sequence[Turn], size: int) -> list[Turn]:
     """So many turns, spread evenly, always the same ones."""
     if size >= len(turns):

@@ -113,7 +113,24 @@ REFUSED = [
     ("POST", "/v1/runs/no-such-run/clients/a%20b/quarantine", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs?page_size=0", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs?page_size=201", {}, 400, "MALFORMED_REQUEST"),
-    ("GET", "/v1/runs?page_token=no-such-run", {}, 404, "RUN_NOT_FOUND"),
+    ("GET", "/v1/runs?page_token=no-such-run", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", "/v1/runs?status=lost", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", "/v1/runs?order=oddest", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", "/v1/runs?show=none", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", "/v1/runs?since=yesterday", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", "/v1/runs?since=2026-11-23T00:00:00", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", "/v1/runs?tag=two%20words", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", f"/v1/runs?{'&'.join(['tag=a'] * 17)}", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", f"/v1/runs?name={'a' * 129}", {}, 400, "MALFORMED_REQUEST"),
+    ("GET", "/v1/runs?name=%00", {}, 400, "MALFORMED_REQUEST"),
+    ("PATCH", "/v1/runs/no-such-run", {"json": {"notes": "x"}}, 404, "RUN_NOT_FOUND"),
+    ("PATCH", "/v1/runs/no-such-run", {"json": {"tags": ["two words"]}}, 400, "MALFORMED_REQUEST"),
+    ("PATCH", "/v1/runs/no-such-run", {"json": {"tags": ["a"] * 17}}, 400, "MALFORMED_REQUEST"),
+    ("PATCH", "/v1/runs/no-such-run", {"json": {"notes": "x" * 4001}}, 400, "MALFORMED_REQUEST"),
+    ("PATCH", "/v1/runs/no-such-run", {"json": {"notes": "a\0b"}}, 400, "MALFORMED_REQUEST"),
+    ("PATCH", "/v1/runs/no-such-run", {"json": {"name": "x"}}, 400, "MALFORMED_REQUEST"),
+    ("DELETE", "/v1/runs/no-such-run", {}, 404, "RUN_NOT_FOUND"),
+    ("DELETE", "/v1/clients/nobody", {}, 404, "CLIENT_NOT_FOUND"),
     ("GET", "/v1/runs/no-such-run/rounds?after=last", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs/no-such-run/rounds?page_size=1001", {}, 400, "MALFORMED_REQUEST"),
     ("GET", "/v1/runs/no-such-run/events?after=9223372036854775808", {}, 400, "MALFORMED_REQUEST"),
@@ -179,7 +196,7 @@ def test_what_is_wrong_is_refused_with_a_problem_document(
 def test_a_refused_method_is_told_which_are_served(served: tuple[ServedGateway, str]) -> None:
     gateway, run_id = served
     allowed = {path: gateway.http.put(path).headers["allow"] for path in ("/v1/runs", f"/v1/runs/{run_id}/model")}
-    assert allowed == {"/v1/runs": "GET, POST", f"/v1/runs/{run_id}/model": "GET, HEAD"}
+    assert allowed == {"/v1/runs": "GET, HEAD, POST", f"/v1/runs/{run_id}/model": "GET, HEAD"}
 
 
 def test_a_malformed_request_says_what_is_wrong_where(served: tuple[ServedGateway, str]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
@@ -17,8 +19,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from gateway.app import create_app
+from gateway.http.api_page import api_page
 from shared.config.settings import GatewaySettings
-from shared.identity.api_keys import Scope
+from shared.identity.api_keys import Scope, includes
+from tests.support.federation.numpy_client import a_document
 from tests.support.identity.keyed_federation import Keyed
 
 EXAMPLES = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
@@ -71,3 +75,46 @@ def test_a_gateway_that_asks_for_no_keys_describes_none() -> None:
     plain = create_app(GatewaySettings(insecure=True)).openapi()
     assert "securitySchemes" not in plain["components"]
     assert not any("security" in operation for item in plain["paths"].values() for operation in item.values())
+
+
+def test_every_operation_names_the_scope_that_a_key_needs(tmp_path: Path) -> None:
+    """Every operation is asked for with a key of each scope; only SCOPE_MISSING counts, whatever else is answered."""
+    with Keyed(tmp_path) as federation:
+        federation.begin()
+        headers = {scope: federation.new_key(scope)[1] for scope in Scope}
+        assert wrong_scopes(federation.gateway_url, headers) == []
+
+
+def wrong_scopes(url: str, headers: dict[Scope, dict[str, str]]) -> list[tuple[str, str, str | None, int]]:
+    """Operations whose answer to a key of some scope is not what the document says of it."""
+    bodies: dict[str, Any] = {"create_run": a_document("fedavg", ("ann",)), "extend_run": {"rounds": 9}}
+    names = {"client_id": "nobody", "number": "1", "sha256": "0" * 64}
+    with httpx.Client(base_url=url, timeout=60) as client:
+        created = client.post("/v1/runs", json=a_document("fedavg", ("ann",)), headers=headers[Scope.RUN])
+        assert created.status_code == 202, created.text
+        names["run_id"] = created.json()["run_id"]
+        wrong = []
+        for path, item in document["paths"].items():
+            for method, operation in item.items():
+                if "security" not in operation or operation["operationId"] == "end_session":
+                    continue
+                (wanted,) = operation["security"][0]["key"] or [None]
+                for held in Scope:
+                    body = bodies.get(operation["operationId"], {} if "requestBody" in operation else None)
+                    target = path.format(**names)
+                    with client.stream(method.upper(), target, headers=headers[held], json=body) as answer:
+                        refused = (
+                            answer.status_code == 403 and answer.read() and answer.json()["code"] == "SCOPE_MISSING"
+                        )
+                    allowed = wanted is None or includes([held], Scope(wanted))
+                    if bool(refused) is allowed:
+                        wrong.append((operation["operationId"], held.value, wanted, answer.status_code))
+    return wrong
+
+
+def test_the_page_of_the_api_says_which_key_an_operation_needs() -> None:
+    page = api_page(document, "console/")
+    for scope in ("read", "results", "run", "admin", "metrics"):
+        assert f"<p>Needs a key with the scope <code>{scope}</code>.</p>" in page
+    assert "<p>Needs a key.</p>" in page
+    assert "Needs a key" not in api_page(create_app(GatewaySettings(insecure=True)).openapi(), "console/")

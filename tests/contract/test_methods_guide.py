@@ -1,7 +1,8 @@
-"""The guide to methods is true: its example works when it is added as the guide says, and its tables are the code's."""
+"""The guide to methods is true: its examples work when they are added as it says, and its tables are the code's."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import re
@@ -13,16 +14,21 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.method_contract.client_losses import on_numpy
+from fedplcc.method_contract.mid_run import mid_run
+from fedplcc.method_contract.settings import Setting
 from shared.methods import METHODS
 from shared.methods.base import Method
 from tests.support import ROOT
-from tests.support.federation.methods_in_a_run import mid_run
-from tests.support.oracles.client_losses import on_numpy
-from tests.support.records.method_settings import Setting, of_methods
+from tests.support.records.method_settings import of_methods
 
 FOLDER = ROOT / "shared" / "methods"
 GUIDE = (FOLDER / "README.md").read_text()
 COPIED = ("aggregator", "fedplcc", "gateway", "shared", "trainer", "tests", "pyproject.toml")
+EXAMPLES: dict[str, str] = dict(re.findall(r"```python shared/methods/(\w+)\.py\n(.*?)```", GUIDE, re.DOTALL))
+"""The code of the examples by name."""
+MOST_LINES = 40
+"""Lines of code that a method with a slot takes."""
 RUN_S = 240.0
 
 
@@ -55,7 +61,9 @@ def test_a_method_s_row_says_what_its_code_does(method: Method) -> None:
     assert terms.replace("`", "").split() == list(method.client_loss(step, method.config()))
     assert (keeps == "-") == (not method.keeps_client_state)
     assert ("means" in uploads or "centres" in uploads) == method.has_prototypes
-    assert (downloads == "model") == (not method.has_prototypes)
+    assert downloads.endswith(", a number") == (method.scalars is not None)
+    has_more = method.has_prototypes or method.sends(method.config())
+    assert (downloads.removesuffix(", a number") == "model") == (not has_more)
     assert ("per class" in server) == method.has_prototypes
 
 
@@ -75,10 +83,10 @@ def test_every_part_that_it_names_is_there() -> None:
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the project to which the example's method was added."""
+    """A copy of the project to which the examples' methods were added."""
 
     folder: Path
-    method: str
+    methods: tuple[str, ...]
 
 
 @pytest.fixture(scope="module")
@@ -90,17 +98,17 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / part, folder / part)
-    found = re.search(r"```python shared/methods/(\w+)\.py\n(.*?)```", GUIDE, re.DOTALL)
-    assert found is not None
-    name, code = found.groups()
     methods = folder / "shared" / "methods"
-    (methods / f"{name}.py").write_text(code)
-    before = (methods / "__init__.py").read_text()
-    imported = re.sub(r"^(from shared\.methods import .*)$", rf"\1, {name}", before, count=1, flags=re.MULTILINE)
-    named = re.sub(r"(for module in \([^)]*)\)", rf"\1, {name})", imported, count=1)
-    assert before != imported != named
-    (methods / "__init__.py").write_text(named)
-    return Project(folder, name)
+    for name, code in EXAMPLES.items():
+        (methods / f"{name}.py").write_text(code)
+        before = (methods / "__init__.py").read_text()
+        imported = re.sub(
+            r"^(from shared\.methods import \()$", rf"\1\n    {name},", before, count=1, flags=re.MULTILINE
+        )
+        named = re.sub(r"(for module in \([^)]*?),?\s*\)", rf"\1, {name})", imported, count=1)
+        assert before != imported != named
+        (methods / "__init__.py").write_text(named)
+    return Project(folder, tuple(EXAMPLES))
 
 
 def run(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -116,26 +124,41 @@ def run(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_method_with_a_slot_takes_few_lines() -> None:
+    code = EXAMPLES["fedavgm"]
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    lines = [line for number, line in enumerate(code.splitlines(), 1) if line.strip() and number not in docstrings]
+    assert 20 < len(lines) <= MOST_LINES
+
+
 @pytest.mark.slow
-def test_the_example_keeps_the_whole_contract_and_trains(extended: Project) -> None:
-    """Its checks run in a process of their own, on the copy: contract, simulations, restarts, the neutral setting."""
+def test_the_examples_keep_the_whole_contract_and_train(extended: Project) -> None:
+    """Their checks run in a process of their own, on the copy: contract, simulations, restarts, the neutral setting."""
     files = ["tests/contract/test_methods.py", "tests/integration/test_methods_everywhere.py"]
-    words = f"{extended.method} and not processes"
+    words = f"({' or '.join(extended.methods)}) and not processes"
     finished = run(extended, "pytest", "-v", "-p", "no:cacheprovider", *files, "-k", words)
     said = finished.stdout[-3000:] + finished.stderr[-1000:]
     assert finished.returncode == 0, said
     for check in (
-        "TestClientLoss::test_torch_has_the_value_of_numpy_and_the_gradient_of_its_differences",
-        "TestPrototypes::test_the_aggregator_takes_what_any_client_reports",
-        "test_interruptions_in_every_round_change_nothing",
-        "test_the_neutral_setting_gives_fedavgs_models",
-        "test_round_1_is_fedavgs_and_the_next_is_not",
+        "test_the_contract_holds[torch_has_the_value_of_numpy_and_the_gradient_of_its_differences-fedpull]",
+        "test_the_contract_holds[the_aggregator_takes_what_any_client_reports-fedpull]",
+        "test_round_1_is_fedavgs_and_the_next_is_not[fedpull]",
+        "test_the_contract_holds[any_cut_of_the_model_gives_the_same_bytes_of_model_and_slots-fedavgm]",
+        "test_the_contract_holds[a_slot_fold_stays_finite_whatever_clients_send-fedavgm]",
+        *(f"test_interruptions_in_every_round_change_nothing[{name}]" for name in extended.methods),
+        *(f"test_the_neutral_setting_gives_fedavgs_models[{name}]" for name in extended.methods),
     ):
-        assert f"{check}[{extended.method}] PASSED" in finished.stdout, said
+        assert f"{check} PASSED" in finished.stdout, said
 
 
-def test_the_example_is_formatted_as_the_rest_of_the_folder(extended: Project) -> None:
-    file = f"shared/methods/{extended.method}.py"
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_formatted_as_the_rest_of_the_folder(extended: Project, name: str) -> None:
+    file = f"shared/methods/{name}.py"
     for arguments in (["check"], ["format", "--check"]):
         finished = run(extended, "ruff", *arguments, file)
         assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -62,9 +62,11 @@ def stopped(tmp_path: Path) -> Iterator[tuple[Path, Path, list[dict[str, Any]]]]
         trainer = federation.start_trainer("ann", "digits:optdigits", "--allow-code", "site_model:Other")
         federation.ask("/v1/runs", DOCUMENT, **{"Idempotency-Key": "k1", "X-Request-Id": "r1"})
         entries: list[dict[str, Any]] = eventually(lambda: with_the_refusal(federation), "the refusal is audited", 60)
-        assert audit(federation, after=1, page_size=1)["entries"] == entries[1:2]
-        last = len(entries)
-        assert audit(federation, after=last) == {"entries": [], "next_after": last}
+        second = audit(federation, after=1, page_size=1)
+        assert second["entries"] == entries[1:2]
+        third = audit(federation, page_size=1, page_token=second["next_page_token"])
+        assert third["entries"] == entries[2:3]
+        assert audit(federation, after=len(entries)) == {"entries": [], "next_page_token": None}
         trainer.end()
         trainer.start()  # it joins again, and sees the audit with the refusal
         witness = federation.folder / "trainer-ann" / "audit-heads"

@@ -177,6 +177,16 @@ def test_two_hosts_are_a_federation_after_eight_commands(
     assert "completed" in person.follows("Is it well?")
 
 
+def test_a_configuration_for_the_trainers_that_have_joined_starts_as_it_is_typed(person: Person) -> None:
+    said = person.follows("A run of your own")
+    (run_id,) = re.findall(r"^run (\S+) is ", said, re.MULTILINE)
+    document = tomllib.loads((person.clone("north") / "run.toml").read_text())
+    assert document["run"]["clients"] == ["north", "south"]
+    assert document["data"]["classes"] == ["healthy", "ill"]
+    person.runs.wait(run_id, "running", 2)
+    person.types(person.hub, f"fedplcc run stop {run_id} --yes")
+
+
 def test_what_is_run_in_a_container_works_beside_a_gateway(person: Person) -> None:
     lines = [line for each in blocks(section="With containers") for line in each.lines]
     in_container = re.compile(r"^docker compose -f deploy/compose\.yaml run --rm (?:-T )?(--entrypoint sh )?command ")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import socket
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -43,10 +45,14 @@ def slow_reader(gateway: ServedGateway, path: str) -> socket.socket:
     return reader
 
 
-def test_a_download_over_the_limit_is_refused_until_another_one_ends(gateway: ServedGateway, model_path: str) -> None:
+@pytest.mark.parametrize("name", ["model", "archive"])
+def test_a_download_over_the_limit_is_refused_until_another_one_ends(
+    gateway: ServedGateway, model_path: str, name: str
+) -> None:
+    read = model_path.replace("model", name)
     with ExitStack() as open_downloads:
-        readers = [open_downloads.enter_context(slow_reader(gateway, model_path)) for _ in range(MAX_DOWNLOADS)]
-        for path in (model_path, model_path.replace("model", "metrics.jsonl")):
+        readers = [open_downloads.enter_context(slow_reader(gateway, read)) for _ in range(MAX_DOWNLOADS)]
+        for path in (model_path, model_path.replace("model", "metrics.jsonl"), model_path.replace("model", "archive")):
             refused = gateway.http.get(path)
             assert (refused.status_code, refused.json()["code"]) == (429, "OVERLOADED")
             assert refused.headers["retry-after"] == "1"
@@ -54,15 +60,16 @@ def test_a_download_over_the_limit_is_refused_until_another_one_ends(gateway: Se
         assert gateway.http.get("/livez").status_code == 200
         assert gateway.http.get("/v1/runs").status_code == 200, "only downloads wait for downloads"
         readers[0].close()
-        while (answer := gateway.http.get(model_path)).status_code == 429:
+        while (answer := gateway.http.get(read)).status_code == 429:
             pass
         assert answer.status_code == 200
     while gateway.services.downloads.num_free < MAX_DOWNLOADS:
         gateway.http.get("/livez")
 
 
+@pytest.mark.parametrize("name", ["model", "archive"])
 def test_downloads_of_readers_that_read_nothing_hold_little_memory(
-    gateway: ServedGateway, model_path: str, tmp_path: Path
+    gateway: ServedGateway, model_path: str, name: str
 ) -> None:
     def resident_bytes() -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -72,8 +79,26 @@ def test_downloads_of_readers_that_read_nothing_hold_little_memory(
     before = resident_bytes()
     with ExitStack() as open_downloads:
         for _ in range(MAX_DOWNLOADS):
-            open_downloads.enter_context(slow_reader(gateway, model_path))
+            open_downloads.enter_context(slow_reader(gateway, model_path.replace("model", name)))
         assert gateway.http.get("/livez").status_code == 200
         assert resident_bytes() - before < 64 << 20
+    while gateway.services.downloads.num_free < MAX_DOWNLOADS:
+        gateway.http.get("/livez")
+
+
+def test_an_archive_that_breaks_off_is_no_archive_and_gives_its_place_back(gateway: ServedGateway) -> None:
+    run_id = gateway.create_and_finish(method="fedplcc", run={"rounds": 1})
+    prototypes = gateway.federation.coordinator.artifact(run_id, 1, "prototypes")[1]
+    assert prototypes is not None
+    prototypes.write_bytes(prototypes.read_bytes()[:-8])
+    pieces: list[bytes] = []
+    with gateway.http.stream("GET", f"/v1/runs/{run_id}/archive") as answer:
+        assert answer.status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError):
+            pieces.extend(answer.iter_bytes())
+    received = b"".join(pieces)
+    assert len(received) > 10_000_000, "the model was sent before"
+    with pytest.raises(zipfile.BadZipFile):
+        zipfile.ZipFile(io.BytesIO(received))
     while gateway.services.downloads.num_free < MAX_DOWNLOADS:
         gateway.http.get("/livez")

@@ -56,13 +56,23 @@ class Stranger:
 
 
 def command_of(arguments: Sequence[str]) -> tuple[str, ...]:
-    return tuple(arguments[:2] if arguments[0] in ("run", "config") else arguments[:1])
+    return tuple(arguments[:2] if arguments[0] in ("run", "config", "client") else arguments[:1])
+
+
+def commands_of(text: str) -> list[tuple[str, ...]]:
+    """The commands of a text that begin with fedplcc, without their options."""
+    return [command_of(found.split()) for found in re.findall(r"\bfedplcc ((?:run |config |client )?[a-z]+)", text)]
 
 
 def lines_of_the_readme() -> list[tuple[str, ...]]:
-    """The commands below "Deploy it" that begin with fedplcc, without their options."""
-    block = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Deploy it")[2].split("```")[1]
-    return [command_of(found.split()) for found in re.findall(r"\bfedplcc ((?:run |config )?[a-z]+)", block)]
+    """The commands below "Deploy it"."""
+    return commands_of((ROOT / "README.md").read_text(encoding="utf-8").partition("## Deploy it")[2].split("```")[1])
+
+
+def lines_of_the_tutorial() -> list[tuple[str, ...]]:
+    """The commands in the blocks of the deployer's tutorial."""
+    text = (ROOT / "docs" / "tutorials" / "deployer.md").read_text(encoding="utf-8")
+    return commands_of("".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)))
 
 
 def endpoint(state: Path) -> dict[str, Any] | None:
@@ -82,6 +92,7 @@ def test_a_stranger_goes_from_nothing_to_results_over_tls(tmp_path: Path) -> Non
     expected = tiny_federation.simulated(tmp_path / "reference", values)
     with Federation(tmp_path) as federation:
         stranger = Stranger(federation, tmp_path)
+        stranger.type("hub", "doctor")
         stranger.start("hub", "aggregator", "--port", "0", "--enrol-port", "0", "--metrics-port", "off")
         state = tmp_path / "hub" / "fedplcc-state" / "aggregator"
         found = eventually(lambda: endpoint(state), "the aggregator invites its gateway")
@@ -106,6 +117,9 @@ def test_a_stranger_goes_from_nothing_to_results_over_tls(tmp_path: Path) -> Non
         told = lines_of_the_readme()
         assert [line for line in told if line not in stranger.typed] == [], "every command of the README was typed"
         assert len(told) >= 11
+        assert "1 completed" in stranger.type("hub", "run", "list", "--gateway", url)
+        stranger.type("hub", "backup", str(state), "backup")
+        stranger.type("hub", "doctor", str(state))
         held = stranger.type("hub", "client", "list")
         assert [line.split()[:2] for line in held.splitlines()] == [
             ["client", "left"],
@@ -118,3 +132,6 @@ def test_a_stranger_goes_from_nothing_to_results_over_tls(tmp_path: Path) -> Non
         assert "whole by their hashes" in stranger.type("hub", "audit", str(state), "--verify")
         heads = tmp_path / "left" / "fedplcc-state" / "trainer" / "audit-heads"
         assert "whole" in stranger.type("hub", "audit", str(state), "--verify", "--witness", str(heads))
+        told = lines_of_the_tutorial()
+        assert [line for line in told if line not in stranger.typed] == [], "every command of the tutorial was typed"
+        assert len(told) >= 16

@@ -160,7 +160,7 @@ def test_pause_resume_and_stop_may_be_said_twice(gateway: ServedGateway) -> None
     stopped = say("stop", json={"reason": "enough"})
     assert (stopped.status, stopped.reason) == ("stopped", "enough")
     refused = gateway.http.post(f"/v1/runs/{run_id}/resume")
-    assert (refused.status_code, problem(refused).code) == (400, "INVALID_TRANSITION")
+    assert (refused.status_code, problem(refused).code) == (409, "INVALID_TRANSITION")
 
 
 # Results
@@ -183,14 +183,23 @@ def test_rounds_show_accuracy_by_domain_loss_prototypes_and_hashes(finished: tup
     assert (last.model.sha256, last.prototypes.sha256) == (metrics.model_sha256, metrics.prototypes_sha256)
 
 
+def list_pages(gateway: ServedGateway, path: str, **query: str | int) -> list[dict[str, Any]]:
+    """Return the pages of a list, each asked for by the token of the one before."""
+    pages: list[dict[str, Any]] = []
+    token: str | None = ""
+    while token is not None:
+        answer = gateway.http.get(path, params={**query, **({"page_token": token} if token else {})})
+        pages.append(answer.raise_for_status().json())
+        token = pages[-1]["next_page_token"]
+    return pages
+
+
 def test_pages_of_rounds_follow_each_other(finished: tuple[ServedGateway, str]) -> None:
     gateway, run_id = finished
-    seen, after = [], -1
-    while after is not None:
-        page = gateway.http.get(f"/v1/runs/{run_id}/rounds", params={"after": after, "page_size": 2}).json()
-        seen += [entry["round"] for entry in page["rounds"]]
-        after = page["next_after"]
-    assert seen == [0, 1, 2, 3]
+    pages = list_pages(gateway, f"/v1/runs/{run_id}/rounds", page_size=2)
+    assert [[entry["round"] for entry in page["rounds"]] for page in pages] == [[0, 1], [2, 3], []]
+    later = list_pages(gateway, f"/v1/runs/{run_id}/rounds", page_size=2, after=0)
+    assert [[entry["round"] for entry in page["rounds"]] for page in later] == [[1, 2], [3]]
 
 
 def test_lines_are_those_of_the_rounds_to_the_byte(finished: tuple[ServedGateway, str]) -> None:
@@ -236,13 +245,9 @@ def test_the_manifest_is_the_content_of_run_json(finished: tuple[ServedGateway, 
 
 def test_evaluations_give_the_counts_behind_the_accuracy(finished: tuple[ServedGateway, str]) -> None:
     gateway, run_id = finished
-    seen: list[documents.Evaluation] = []
-    after: int | None = -1
-    while after is not None:
-        answer = gateway.http.get(f"/v1/runs/{run_id}/evaluations", params={"after": after, "page_size": 2})
-        page = documents.EvaluationPage.model_validate_json(answer.content)
-        seen += page.evaluations
-        after = page.next_after
+    pages = list_pages(gateway, f"/v1/runs/{run_id}/evaluations", page_size=2)
+    seen = [entry for page in pages for entry in documents.EvaluationPage.model_validate(page).evaluations]
+    assert len(pages) == 2
     assert [(entry.round, entry.client_id) for entry in seen] == [
         (number, name) for number in (1, 2, 3) for name in ("ann", "bob")
     ]
@@ -256,12 +261,12 @@ def test_evaluations_of_one_round_can_be_asked_for(finished: tuple[ServedGateway
     gateway, run_id = finished
     page = gateway.http.get(f"/v1/runs/{run_id}/evaluations", params={"round": 2}).json()
     assert [(entry["round"], entry["client_id"]) for entry in page["evaluations"]] == [(2, "ann"), (2, "bob")]
-    assert page["next_after"] is None
+    assert page["next_page_token"] is None
 
 
 def test_clients_show_who_they_are_and_what_they_do(finished: tuple[ServedGateway, str]) -> None:
     gateway, _ = finished
-    clients = documents.ClientList.model_validate_json(gateway.http.get("/v1/clients").content).clients
+    clients = documents.ClientPage.model_validate_json(gateway.http.get("/v1/clients").content).clients
     assert [(client.client_id, client.domain, client.is_connected) for client in clients] == [
         ("ann", "ann-domain", True),
         ("bob", "bob-domain", True),
@@ -285,7 +290,8 @@ def test_a_download_has_the_bytes_of_the_round_under_their_hash(
     assert answer.headers["etag"] == f'"{blob.sha256}"'
     assert answer.headers["content-length"] == str(blob.size_bytes)
     assert answer.headers["content-type"] == "application/octet-stream"
-    assert answer.headers["content-disposition"] == f'attachment; filename="{kind}.safetensors"'
+    name = f"{run_id}-{kind}" if number is None else f"{run_id}-round-{number}-{kind}"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{name}.safetensors"'
 
 
 def test_a_download_goes_on_where_it_broke_off(finished: tuple[ServedGateway, str]) -> None:
@@ -400,12 +406,13 @@ def test_a_stream_may_begin_after_a_sequence_without_a_header(finished: tuple[Se
 
 def test_pages_of_events_hold_the_same_history(finished: tuple[ServedGateway, str]) -> None:
     gateway, run_id = finished
-    seen, after, has_ended = [], 0, False
-    while not has_ended:
-        answer = gateway.http.get(f"/v1/runs/{run_id}/events", params={"after": after, "page_size": 4})
-        page = documents.EventPage.model_validate_json(answer.content)
-        seen += page.events
-        after, has_ended = page.next_after, page.has_ended
+    pages = [
+        documents.EventPage.model_validate(page)
+        for page in list_pages(gateway, f"/v1/runs/{run_id}/events", page_size=4, after=0)
+    ]
+    seen = [event for page in pages for event in page.events]
+    assert [page.has_ended for page in pages] == [False] * (len(pages) - 1) + [True]
+    assert pages[-1].last_sequence == seen[-1].sequence
     assert [event.sequence for event in seen] == [event.sequence for event in history(gateway, run_id)]
     committed = [event.data["metrics"]["round"] for event in seen if event.type == "round_committed" and event.round]
     assert committed == [1, 2, 3]
@@ -415,26 +422,22 @@ def test_a_page_of_a_run_that_goes_on_says_so(gateway: ServedGateway) -> None:
     run_id = gateway.create()
     page = gateway.http.get(f"/v1/runs/{run_id}/events", headers={"Accept": "application/json"}).json()
     assert page["has_ended"] is False
-    again = gateway.http.get(f"/v1/runs/{run_id}/events", params={"after": page["next_after"]}).json()
-    assert again == {"events": [], "next_after": page["next_after"], "has_ended": False, "next_before": None}
+    again = gateway.http.get(f"/v1/runs/{run_id}/events", params={"after": page["last_sequence"]}).json()
+    assert again == {**page, "events": []}
 
 
 def test_pages_go_backwards_from_the_newest_event_to_the_first(finished: tuple[ServedGateway, str]) -> None:
     gateway, run_id = finished
     whole = [event.sequence for event in history(gateway, run_id)]
-    seen: list[int] = []
-    pages: list[documents.EventPage] = []
-    before: int | None = 0
-    while before is not None:
-        query: dict[str, str | int] = {"order": "newest_first", "page_size": 4, "before": before}
-        answer = gateway.http.get(f"/v1/runs/{run_id}/events", params=query)
-        page = documents.EventPage.model_validate_json(answer.content)
-        seen += [event.sequence for event in page.events]
-        pages.append(page)
-        before = page.next_before
-    assert seen == whole[::-1]
-    assert pages[0].next_after == whole[-1], "a stream can begin where the first page ends"
+    asked: dict[str, str | int] = {"order": "newest_first", "page_size": 4}
+    pages = [
+        documents.EventPage.model_validate(page) for page in list_pages(gateway, f"/v1/runs/{run_id}/events", **asked)
+    ]
+    assert [event.sequence for page in pages for event in page.events] == whole[::-1]
+    assert pages[0].last_sequence == whole[-1], "a stream can begin where the first page ends"
     assert [page.has_ended for page in pages] == [True] + [False] * (len(pages) - 1)
+    older = list_pages(gateway, f"/v1/runs/{run_id}/events", **asked, before=whole[-2], after=whole[1])
+    assert [event["sequence"] for page in older for event in page["events"]] == whole[2:-2][::-1]
 
 
 def test_a_page_may_have_events_of_some_types_and_of_one_client_only(finished: tuple[ServedGateway, str]) -> None:
@@ -451,7 +454,7 @@ def test_a_page_may_have_events_of_some_types_and_of_one_client_only(finished: t
     assert (nobody["events"], nobody["has_ended"]) == ([], True)
 
 
-@pytest.mark.parametrize("query", ["before=7", "order=newest_first", "type=run_created", "client=ann"])
+@pytest.mark.parametrize("query", ["before=7", "order=newest_first", "type=run_created", "client=ann", "page_token=x"])
 def test_a_stream_has_every_event_and_says_so(finished: tuple[ServedGateway, str], query: str) -> None:
     gateway, run_id = finished
     answer = gateway.http.get(f"/v1/runs/{run_id}/events?{query}", headers={"Accept": "text/event-stream"})

@@ -81,7 +81,7 @@ def test_an_identity_that_another_process_puts_there_is_taken_up(folder: Path) -
         issued(Authority.open(other), Role.GATEWAY, "console").save(file)
         process, url = started(federation, "--state-dir", str(file.parent))
         eventually(lambda: readiness(url)[1]["code"] == "TLS_FAILED", "another federation is named")
-        assert any("TLS is intercepted" in str(line["detail"]) for line in log_lines(process, "tls_failed"))
+        assert any("TLS is intercepted" in str(line["detail"]) for line in log_lines(process, "cannot_connect"))
         federation.credentials(Role.GATEWAY, "console").save(file)
         eventually(lambda: readiness(url)[0] == 200, "the gateway is ready")
 
@@ -103,7 +103,7 @@ def test_a_gateway_with_a_certificate_never_speaks_to_an_aggregator_in_plain_tex
 
         eventually(is_explained, "the gateway says that TLS fails")
         assert "127.0.0.1" not in json.dumps(readiness(url)[1])  # strangers may ask
-        said = [str(line["detail"]) for line in log_lines(gateway, "tls_failed")]
+        said = [str(line["detail"]) for line in log_lines(gateway, "cannot_connect")]
         assert any("speaks no TLS" in detail for detail in said), said
         assert httpx.get(f"{url}/v1/runs", trust_env=False).status_code == 401
         refused = httpx.get(f"{url}/v1/runs", headers=headers, trust_env=False, timeout=None)

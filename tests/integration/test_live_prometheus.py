@@ -74,6 +74,7 @@ NAMED = (
     ("FedplccNoQuorum", "run"),
     ("FedplccUpdatesRejected", "run"),
     ("FedplccClientProblem", "client"),
+    ("FedplccAtChance", "run"),
 )
 """Alerts of a run or of a client, and the label that names it."""
 
@@ -213,6 +214,9 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
         filler.unlink()
     faults.harm_a_domain(is_harmed=False)
     faults.go_on(8)
+    watch.inject(faults.guess, "FedplccAtChance")
+    watch.wait_for("FedplccAtChance")
+    faults.end_the_guessing()
     watch.inject(faults.ask_without_a_key, "FedplccRefusals")
     watch.wait_for("FedplccRefusals")
     watch.inject(faults.use_an_invitation_twice, "FedplccInvitationReused")
@@ -253,6 +257,7 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
         ("FedplccNoQuorum", runs["digits"]),
         ("FedplccUpdatesRejected", runs["digits"]),
         ("FedplccClientProblem", "zurich"),
+        ("FedplccAtChance", runs["guessing"]),
     }
     wait_answered(watch, under_faults=True)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fedplcc.method_contract.settings import Setting
 from fedplcc.simulation import Observers, Simulation
 from shared.documents import Event
 from shared.gen.fedplcc.v1 import types_pb2
@@ -23,7 +24,7 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.memory_folder import memory_folder
-from tests.support.records.method_settings import Setting, of_methods, of_settings
+from tests.support.records.method_settings import of_methods, of_settings, with_a_length
 from trainer.cancellation import Cancelled, ShouldStop, never
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,12 @@ ENDED = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED, types_pb2.
 every_setting = of_settings(lambda setting: not setting.hyper or setting.goes_another_way)
 every_method_with_a_neutral_setting = of_methods(lambda method: method.neutral is not None)
 every_method_that_needs_an_earlier_round = of_methods(lambda method: method.needs_earlier_round)
-every_method_that_acts_at_once = of_methods(lambda method: method.name != "fedavg" and not method.needs_earlier_round)
+every_method_whose_server_keeps_something = of_methods(lambda method: method.keeps_server_state(method.config()))
+every_method_that_acts_at_once = of_methods(
+    lambda method: (
+        method.name != "fedavg" and not method.needs_earlier_round and not method.keeps_server_state(method.config())
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,12 @@ def test_a_run_trains_reports_and_leaves_what_its_method_says(setting: Setting, 
     assert outcome.rounds[-1]["prototypes"]["global"] == num_prototypes
     terms = [list(line["loss"]) for line in outcome.rounds]
     assert all("ce" in names for names in terms)
-    assert method.name == "fedavg" or all(len(names) > 1 for names in terms[1:])
+    # Whatever is not FedAvg has terms of its own, or a server that keeps something.
+    assert (
+        method.name == "fedavg"
+        or method.keeps_server_state(setting.config)
+        or all(len(names) > 1 for names in terms[1:])
+    )
 
 
 @every_setting
@@ -229,6 +240,77 @@ def test_attacked_images_give_the_same_bytes_in_a_simulation_and_as_processes(
     assert tuple(line for line in processes.metrics_lines(run_id) if line) == outcome.lines
 
 
+def scheduled(values: dict[str, Any]) -> dict[str, Any]:
+    """The same run with AdamW, a warm-up, a cosine of its own length and a lower precision."""
+    optimiser = {"optimizer": "adamw", "learning_rate": 0.002, "precision": "bfloat16"}
+    schedule = {"schedule": "cosine", "warmup_rounds": 1, "schedule_rounds": 4}
+    return {**values, "training": {**values["training"], **optimiser, **schedule}}
+
+
+@of_methods()
+def test_every_method_trains_by_a_schedule_in_the_same_bytes_interrupted_and_as_processes(
+    method: Any, data: Path, folder: Path, processes: RunControl, undisturbed: Undisturbed
+) -> None:
+    """Interrupted once, and one round longer than it was to be."""
+    values = scheduled(document(data, method.name, with_a_length(method, {})))
+    for name in ("whole", "parts"):
+        (folder / name).mkdir()
+    whole = simulated(values, folder / "whole")
+    assert whole.models[0] != undisturbed(method.name, {}).models[0] or not method.shares_model(
+        tiny_federation.federation(values).config.method
+    )
+    asked = 0
+
+    def once() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == ASKS_BETWEEN_INTERRUPTIONS
+
+    with pytest.raises(Cancelled):
+        simulated(shorter(values), folder / "parts", once)
+    assert len(simulated(shorter(values), folder / "parts").lines) == len(ROUNDS) - 1
+    assert simulated(values, folder / "parts") == whole
+    run_id = processes.create(tiny_federation.run_document(values)).run_id
+    eventually(lambda: processes.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    assert tuple(line for line in processes.metrics_lines(run_id) if line) == whole.lines
+
+
+def shorter(values: dict[str, Any]) -> dict[str, Any]:
+    """The same run with a round less."""
+    return {**values, "run": {**values["run"], "rounds": len(ROUNDS) - 1}}
+
+
+def validated(values: dict[str, Any]) -> dict[str, Any]:
+    """The same run with validation images: left's by the run's rule, right's by its own."""
+    left, right = tiny_federation.CLIENTS
+    own = {left: values["clients"][left], right: {**values["clients"][right], "validation_per_class": 3}}
+    return {**values, "data": {**values["data"], "validation_every": 4}, "clients": own}
+
+
+@every_setting
+def test_a_run_that_goes_on_to_more_rounds_is_the_longer_one(
+    setting: Setting, data: Path, folder: Path, undisturbed: Undisturbed
+) -> None:
+    hyper = with_a_length(setting.method, setting.hyper)
+    values = document(data, setting.method.name, hyper)
+    assert len(simulated(shorter(values), folder).lines) == len(ROUNDS) - 1
+    assert simulated(values, folder) == undisturbed(setting.method.name, hyper)
+
+
+@of_methods()
+def test_every_method_reports_on_images_that_it_does_not_train_on(
+    method: Any, data: Path, folder: Path, undisturbed: Undisturbed
+) -> None:
+    outcome = simulated(validated(document(data, method.name, {})), folder)
+    assert outcome.models[-1] == sha256_hex(outcome.model)
+    for line, plain in zip(outcome.rounds, undisturbed(method.name, {}).rounds, strict=True):
+        assert line["accuracy_validation"].keys() == line["accuracy"].keys()
+        assert 0 <= line["accuracy_validation"]["worst"] <= line["accuracy_validation"]["mean"] <= 1
+        assert "accuracy_validation" not in plain
+        # Of 8 images of each of 3 classes, left sets 2 aside and right 3.
+        assert (line["num_examples"], plain["num_examples"]) == (2 * 24 - 6 - 9, 2 * 24)
+
+
 @every_method_with_a_neutral_setting
 def test_the_neutral_setting_gives_fedavgs_models(method: Any, undisturbed: Undisturbed) -> None:
     neutral = undisturbed(method.name, method.neutral)
@@ -256,3 +338,9 @@ def test_terms_that_need_no_earlier_round_act_in_round_1(method: Any, undisturbe
     own, fedavg = undisturbed(method.name, {}), undisturbed("fedavg", {})
     assert own.models[0] != fedavg.models[0]
     assert all(value > 0 for name, value in own.rounds[0]["loss"].items() if name != "ce")
+
+
+@every_method_whose_server_keeps_something
+def test_what_the_server_kept_of_round_1_makes_another_model_in_round_2(method: Any, undisturbed: Undisturbed) -> None:
+    """In round 1 a slot is its first value, and what is made of it may be FedAvg's mean."""
+    assert undisturbed(method.name, {}).models[1] != undisturbed("fedavg", {}).models[1]

@@ -61,6 +61,8 @@ OF_NOW: Mapping[str, tuple[str, ...]] = {
 }
 """Fields of answers that are of the moment or made anew, by method; everything else is answered as the first time."""
 ANSWERED_ONCE = {
+    "DeleteRun": "RUN_DELETED",
+    "ForgetClient": "CLIENT_NOT_FOUND",
     "RedeemConsoleCode": "KEY_INVALID",
     "RevokeOwnKey": "KEY_INVALID",
     "RotateAuthority": "FAILED_PRECONDITION",
@@ -227,6 +229,7 @@ def test_every_rpcs_recorded_bytes_are_refused_from_others_and_answered_to_their
     assert [current.metrics_json for current in rounds] == undisturbed(tmp_path / "reference")
     _results(runs, run_id)
     _steering(runs)
+    runs.ExtendRun(run_pb2.ExtendRunRequest(run_id=run_id, rounds=5, request_id="extend"))
     admin.RotateAuthority(admin_pb2.RotateAuthorityRequest())
     assert replays.seen == set(METHODS), "each RPC is recorded"
     assert len(METHODS) >= 40
@@ -333,10 +336,13 @@ def _results(runs: Any, run_id: str) -> None:
     runs.GetPrototypeMap(run_pb2.GetPrototypeMapRequest(run_id=run_id, round=1))
     list(runs.WatchRun(run_pb2.WatchRunRequest(run_id=run_id)))
     list(runs.FetchArtifact(run_pb2.FetchArtifactRequest(run_id=run_id, round=2, kind=run_pb2.ARTIFACT_KIND_MODEL)))
+    tags = run_pb2.RunTags(tags=["paper"])
+    runs.UpdateRun(run_pb2.UpdateRunRequest(run_id=run_id, tags=tags, notes="a note", request_id="update"))
+    runs.ListRuns(run_pb2.ListRunsRequest(wants_summaries=True, tags=["paper"]))
 
 
 def _steering(runs: Any) -> None:
-    """A run that begins with a stored model and is steered to its end, while nobody trains."""
+    """A run that begins with a stored model, is steered to its end while nobody trains, and is deleted."""
     model = to_bytes(CLIENTS[0].first_model())
     header = run_pb2.InitialModelHeader(blob=blob_to_proto(blob_ref(MODEL, model)), name="model")
     parts = [run_pb2.UploadInitialModelRequest(header=header), run_pb2.UploadInitialModelRequest(data=model)]
@@ -349,3 +355,5 @@ def _steering(runs: Any) -> None:
     runs.QuarantineClient(run_pb2.QuarantineClientRequest(**named, request_id="quarantine"))
     runs.ReleaseClient(run_pb2.ReleaseClientRequest(**named, request_id="release"))
     runs.StopRun(run_pb2.StopRunRequest(run_id=run_id, request_id="stop"))
+    runs.DeleteRun(run_pb2.DeleteRunRequest(run_id=run_id))
+    runs.ForgetClient(run_pb2.ForgetClientRequest(client_id="bob"))

@@ -16,6 +16,7 @@ from fedplcc.command.all_commands import app
 from fedplcc.doctor import network
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.runs.artifacts import FILES
+from fedplcc.terminal import question
 from fedplcc.terminal.progress import RunProgress
 from shared.version import VERSION
 from tests.support.federation.numpy_client import CLASSES
@@ -97,9 +98,22 @@ def test_runs_are_listed_newest_first(served: ServedGateway, config: Path) -> No
     served.federation.clock.now += 1
     second = answered(served, "start", "--config", config)["run_id"]
     lines = called(served, "list")[1].splitlines()
-    assert [line.split()[0] for line in lines] == ["run", second, first]
+    assert [line.split()[0] for line in lines[:-1]] == ["run", second, first]
+    assert lines[-1] == "2 of 2 runs; 2 pending"
     documents = [json.loads(line) for line in called(served, "list", "--json", "--limit", "1")[1].splitlines()]
     assert [run["run_id"] for run in documents] == [second]
+
+
+def test_the_status_shows_what_the_server_keeps_for_the_next_round(served: ServedGateway) -> None:
+    run_id = served.create_and_finish(method="fedopt", run={"rounds": 1})
+    size = served.federation.coordinator.get_run(run_id).server_state["m"].size_bytes
+    assert answered(served, "status", run_id)["server_state"] == {"m": size, "v": size}
+    assert f"the server keeps m ({size} bytes), v ({size} bytes)" in called(served, "status", run_id)[1]
+    ahead = served.create_and_finish(method="feddyn", run={"rounds": 1})
+    assert answered(served, "status", ahead)["server_state"].keys() == {"h", "start"}
+    plain = served.create_and_finish(method="fedavg", run={"rounds": 1})
+    assert answered(served, "status", plain)["server_state"] == {}
+    assert "the server keeps" not in called(served, "status", plain)[1]
 
 
 def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGateway, config: Path) -> None:
@@ -131,10 +145,14 @@ def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGatew
 def test_pause_resume_and_stop_may_be_said_twice(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
     served.federation.join()
-    for command, status in (("pause --now", "paused"), ("resume", "running"), ("stop --reason enough", "stopped")):
+    for command, status in (
+        ("pause --now", "paused"),
+        ("resume", "running"),
+        ("stop --yes --reason enough", "stopped"),
+    ):
         for _ in range(2):
             assert answered(served, *command.split(), run_id)["status"] == status
-    code, text, _ = called(served, "stop", run_id)
+    code, text, _ = called(served, "stop", "--yes", run_id)
     assert code == 0
     assert "stopped (enough)" in text
 
@@ -146,23 +164,25 @@ def test_a_script_may_say_the_same_request_again_at_any_later_time(served: Serve
     assert answered(served, *pause)["status"] == "paused"
     assert answered(served, "resume", run_id, "--request-id", "nightly-resume")["status"] == "running"
     assert answered(served, *pause)["status"] == "running"
-    code, _, error = called(served, "stop", run_id, "--request-id", "nightly-pause")
+    code, _, error = called(served, "stop", "--yes", run_id, "--request-id", "nightly-pause")
     assert code == 1
     assert "send this one with a new id" in error
-    assert answered(served, "stop", run_id, "--request-id", "nightly-stop")["status"] == "stopped"
+    assert answered(served, "stop", "--yes", run_id, "--request-id", "nightly-stop")["status"] == "stopped"
 
 
 def test_what_a_run_does_not_allow_is_refused_with_a_sentence(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
-    called(served, "stop", run_id)
+    called(served, "stop", "--yes", run_id)
     code, out, error = called(served, "resume", run_id)
     assert (code, out) == (1, "")
     assert "stopp" in error
 
 
-@pytest.mark.parametrize("command", ["status", "watch", "pause", "resume", "stop", "fetch"])
+@pytest.mark.parametrize(
+    "command", ["status", "watch", "pause", "resume", "stop", "fetch", "rm", "archive", "tag", "note"]
+)
 def test_an_unknown_run_is_one_sentence_and_exit_code_1(served: ServedGateway, command: str, tmp_path: Path) -> None:
-    extra = ("--out", tmp_path / "out") if command == "fetch" else ()
+    extra = {"fetch": ("--out", tmp_path / "out"), "stop": ("--yes",), "rm": ("--yes",)}.get(command, ())
     code, out, error = called(served, command, "nothing-1234", *extra)
     assert (code, out) == (1, "")
     assert error == "fedplcc: there is no run 'nothing-1234'\n"
@@ -235,7 +255,7 @@ def test_watching_for_a_script_prints_every_event_and_then_the_run(served: Serve
 
 def test_watching_a_run_that_was_stopped_fails_with_the_reason(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
-    called(served, "stop", run_id, "--reason", "the data were wrong")
+    called(served, "stop", "--yes", run_id, "--reason", "the data were wrong")
     code, _, error = called(served, "watch", run_id)
     assert code == 1
     assert error == f"fedplcc: run {run_id} was stopped: the data were wrong\n"
@@ -307,6 +327,129 @@ def test_an_aggregator_that_is_away_is_said_by_the_gateway(served: ServedGateway
     assert "aggregator" in error
 
 
+# Keeping the list in order
+
+
+def ended(served: ServedGateway, config: Path) -> str:
+    run_id = str(answered(served, "start", "--config", config)["run_id"])
+    served.federation.join()
+    served.federation.run_to_end(run_id)
+    return run_id
+
+
+def test_runs_are_found_by_what_is_asked_for(served: ServedGateway, config: Path) -> None:
+    over = ended(served, config)
+    served.federation.clock.now += 1
+    opened = answered(served, "start", "--config", config)["run_id"]
+    called(served, "tag", over, "paper", "seed=1")
+
+    def found(*arguments: str) -> list[str]:
+        lines = called(served, "list", "--json", *arguments)[1].splitlines()
+        return [json.loads(line)["run_id"] for line in lines]
+
+    assert found() == [opened, over]
+    assert found("--order", "oldest") == [over, opened]
+    assert found("--status", "completed") == found("--tag", "paper", "--tag", "seed=1") == [over]
+    assert found("--status", "completed", "--status", "running") == [opened, over]
+    assert found("--name", "SHOP") == [opened, over]
+    assert found("--name", over[-8:]) == [over]
+    assert found("--since", "2100-01-01") == found("--method", "fedavg") == found("--show", "archived") == []
+    code, text, _ = called(served, "list", "--tag", "paper")
+    assert code == 0
+    assert "paper seed=1" in text
+    assert text.splitlines()[-1] == "1 of 1 run; 1 completed"
+    assert called(served, "list", "--tag", "other")[1] == "no run is like this\n"
+    code, _, error = called(served, "list", "--tag", "two words")
+    assert code == 2
+    assert "tag" in error
+
+
+def test_tags_and_notes_of_a_run(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    assert called(served, "tag", run_id)[1] == f"run {run_id} has no tags\n"
+    assert called(served, "tag", run_id, "b", "a")[1] == f"run {run_id} has the tags a b\n"
+    assert answered(served, "tag", run_id, "c", "--remove", "a")["tags"] == ["b", "c"]
+    assert called(served, "note", run_id, "two\nlines")[1] == f"run {run_id} has notes\n"
+    assert called(served, "note", run_id)[1] == "two\nlines\n"
+    assert called(served, "status", run_id)[1].splitlines()[1:4] == ["tags: b c", "two", "lines"]
+    assert called(served, "note", run_id, "")[1] == f"run {run_id} has no notes\n"
+    code, _, error = called(served, "note", run_id, "x" * 4001)
+    assert code == 2
+    assert "notes" in error
+
+
+def test_a_run_is_archived_and_comes_back(served: ServedGateway, config: Path) -> None:
+    opened = answered(served, "start", "--config", config)["run_id"]
+    code, _, error = called(served, "archive", opened)
+    assert code == 1
+    assert "only a run that has ended" in error
+    served.federation.join()
+    served.federation.run_to_end(opened)
+    assert called(served, "archive", opened)[1] == f"run {opened} is archived\n"
+    assert "there are no runs" in called(served, "list")[1]
+    assert opened in called(served, "list", "--show", "archived")[1]
+    assert called(served, "archive", opened, "--undo")[1] == f"run {opened} is back in the list\n"
+    assert opened in called(served, "list")[1]
+
+
+def test_a_run_is_deleted_and_says_what_is_free_again(served: ServedGateway, config: Path) -> None:
+    opened = answered(served, "start", "--config", config)["run_id"]
+    code, _, error = called(served, "rm", "--yes", opened)
+    assert code == 1
+    assert "stop it first" in error
+    served.federation.join()
+    served.federation.run_to_end(opened)
+    deleted = answered(served, "rm", "--yes", opened)
+    assert deleted["run_id"] == opened
+    assert deleted["freed_bytes"] > 0
+    assert f"run {opened} was deleted" in called(served, "status", opened)[2]
+    assert opened in called(served, "list", "--show", "deleted")[1]
+
+
+def test_a_client_is_forgotten(served: ServedGateway, config: Path) -> None:
+    opened = answered(served, "start", "--config", config)["run_id"]
+    served.federation.join()
+
+    def forget(*arguments: str) -> tuple[int, str, str]:
+        result = CliRunner().invoke(app, ["client", "forget", *arguments, "--gateway", served.url])
+        return result.exit_code, result.stdout, result.stderr
+
+    code, _, error = forget("ann", "--yes")
+    assert code == 1
+    assert opened in error
+    called(served, "stop", "--yes", opened)
+    served.federation.run_to_end(opened)
+    assert forget("ann", "--yes")[:2] == (0, "client ann is forgotten; if it joins again, it is new\n")
+    assert forget("ann", "--yes")[0] == 1
+
+
+# Questions before what cannot be undone
+
+FINAL = [("run", "stop"), ("run", "rm"), ("client", "forget")]
+
+
+@pytest.mark.parametrize("command", FINAL)
+def test_without_a_terminal_and_without_yes_nothing_is_done(served: ServedGateway, command: tuple[str, str]) -> None:
+    result = CliRunner().invoke(app, [*command, "x", "--gateway", served.url])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "add --yes" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_done"), [("y", True), ("yes", True), ("", False), ("n", False), ("what", False)]
+)
+def test_on_a_terminal_it_is_asked_first(
+    served: ServedGateway, config: Path, monkeypatch: pytest.MonkeyPatch, answer: str, is_done: bool
+) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    monkeypatch.setattr(question, "is_terminal", lambda: True)
+    result = CliRunner().invoke(app, ["run", "stop", run_id, "--gateway", served.url], input=f"{answer}\n")
+    assert result.exit_code == (0 if is_done else 1)
+    assert f"Stop run {run_id} for good?" in result.stderr
+    assert ("nothing was changed" in result.stderr) is not is_done
+    assert answered(served, "status", run_id)["status"].startswith("stop") is is_done
+
+
 # What is taken where nothing is said
 
 
@@ -315,7 +458,7 @@ def test_without_an_id_the_newest_run_is_meant(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     old = answered(served, "start", "--config", config)["run_id"]
-    called(served, "stop", old)
+    called(served, "stop", "--yes", old)
     served.federation.clock.now += 1
     newest = answered(served, "start", "--config", config)["run_id"]
     served.federation.join()

@@ -73,6 +73,21 @@ def test_every_report_of_a_client_is_kept_with_its_counts(data: Path, tmp_path: 
         assert accuracy == {client: metrics["accuracy"][client] for client in tiny_federation.CLIENTS}
 
 
+def test_confusion_matrices_are_kept_where_the_run_asks_and_change_nothing_else(data: Path, tmp_path: Path) -> None:
+    simulated(tiny_federation.document(data), tmp_path / "without")
+    simulated(tiny_federation.document(data, evaluation={"confusion": True}), tmp_path / "with")
+    assert hashed(tmp_path / "with") == hashed(tmp_path / "without")
+    plain, asked = ((tmp_path / name / EVALUATIONS).read_text().splitlines() for name in ("without", "with"))
+    assert "confusion" not in "".join(plain)
+    for without, line in zip(plain, asked, strict=True):
+        report = json.loads(line)
+        for counts in report["counts"]:
+            matrix = np.array(counts.pop("confusion"))
+            assert matrix.diagonal().tolist() == counts["correct"]
+            assert matrix.sum(axis=1).tolist() == counts["total"]
+        assert report == json.loads(without)
+
+
 def test_prototype_terms_that_are_off_give_fedavgs_model(data: Path, tmp_path: Path) -> None:
     fedavg = simulated(tiny_federation.document(data, "fedavg"), tmp_path / "fedavg")
     off = {"lambda1": 0.0, "lambda2": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,10 @@ def series(port: int) -> dict[tuple[str, str], float]:
 
 @pytest.mark.timeout(300)
 def test_readings_arrive_in_rest_and_under_the_clients_name_unless_the_site_keeps_them(tmp_path: Path) -> None:
-    data, port = written(tmp_path / "images.npz"), free_port()
+    data, port, named = written(tmp_path / "images.npz"), free_port(), "Klinik Köln, Haus 3"
     with Federation(tmp_path) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "0.2")
-        ann = federation.start_trainer("ann", data, "--metrics-port", str(port))
+        ann = federation.start_trainer("ann", data, "--metrics-port", str(port), "--display-name", named)
         shy = federation.trainer("trainer-shy", "shy", data, state_dir=tmp_path / "shy")
         shy.environment = {"FEDPLCC_SEND_READINGS": "0"}
         shy.start()
@@ -59,6 +60,7 @@ def test_readings_arrive_in_rest_and_under_the_clients_name_unless_the_site_keep
             return clients.get(name, {})
 
         eventually(lambda: bool(client("ann") and client("shy")), "both are in", 120)
+        assert [client(name)["display_name"] for name in ("ann", "shy")] == [named, ""]
         assert client("ann")["readings"].keys() <= {"process_resident_bytes"}, "nothing of a training before the first"
         control = RunControl(federation.address, tls=federation.operator_tls)
         run_id = control.create(DOCUMENT).run_id
@@ -78,6 +80,7 @@ def test_readings_arrive_in_rest_and_under_the_clients_name_unless_the_site_keep
             assert later == {"battery_kelvin": 290.0, "batch_seconds": 0.5}
             exported = eventually(lambda: with_client(series(federation.metrics_port), "odd"), "its series are there")
         assert exported["fedplcc_client_batch_seconds", "odd"] == 0.5
+        assert named not in json.dumps(federation.ask(f"/v1/runs/{run_id}/manifest"), ensure_ascii=False)
         assert not [key for key in exported if "battery" in f"{key}"], "an unknown name is no metric and no label"
         for name in ("training_samples_per_second", "batch_seconds", "data_seconds"):
             assert exported[f"fedplcc_client_{name}", "ann"] > 0

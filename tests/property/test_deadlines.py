@@ -73,10 +73,21 @@ class Scene:
         self.moved = dict.fromkeys(names, self.began)
 
     def second(self, second: int) -> None:
-        """What clients do in this second, then a tick."""
-        for name, script in self.scripts.items():
-            if second not in script.away or second == 0:
-                self.live(name, moves=second in script.progress, finishes=script.done_at == second)
+        """Signs of life in this second, which a tick sees; then what is done in it, and a tick.
+
+        Who was dropped is back with the tick that sees it: an update that comes before that tick may close the phase.
+        """
+        there = [name for name, script in self.scripts.items() if second not in script.away or second == 0]
+        for name in there:
+            self.live(name, moves=second in self.scripts[name].progress)
+        self.tick()
+        for name in there:
+            if self.scripts[name].done_at == second:
+                self.finish(name)
+        self.tick()
+
+    def tick(self) -> None:
+        """Look at who is there, and close the phase if that is the rule."""
         self.deadlines.observe([self.run])
         self.sessions.end_expired()
         there = self.deadlines.presence(
@@ -92,7 +103,7 @@ class Scene:
         )
         self.run = machine.close_updates(run, now=self.clock.now, quorum=self.quorum)
 
-    def live(self, name: str, *, moves: bool, finishes: bool) -> None:
+    def live(self, name: str, *, moves: bool) -> None:
         session = self.sessions.join(a_client(name), "token")
         self.sessions.record_task(session, self.task)
         self.alive[name] = self.clock.now
@@ -103,7 +114,9 @@ class Scene:
         self.sessions.record_heartbeat(
             session, Heartbeat(client_id=name, activity=ClientActivity.TRAINING, progress=fraction)
         )
-        if finishes and name not in self.done and not self.is_closed:
+
+    def finish(self, name: str) -> None:
+        if name not in self.done and not self.is_closed:
             self.done.add(name)
             if self.task.kind is TaskKind.TRAIN:
                 self.run = machine.add_update(self.run, 1, an_update(name), now=self.clock.now, quorum=self.quorum)
@@ -172,7 +185,8 @@ def test_without_a_deadline_a_phase_closes_with_its_whole_cohort_and_no_sooner(s
     for second in range(END_S + 1):
         for name, script in clients.items():
             if script.done_at == second:
-                scene.live(name, moves=False, finishes=True)
+                scene.live(name, moves=False)
+                scene.finish(name)
         scene.deadlines.observe([scene.run])
         there = scene.deadlines.presence(scene.run, deadline_s=None, silence_s=SILENCE_S)
         after = machine.drop_absent(scene.run, absent=there.absent, moving=there.moving, now=scene.clock.now)

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from aggregator.computation.update_checks import check_prototypes
+from fedplcc.method_contract.numpy_ops import a_step
+from fedplcc.method_contract.settings import Setting
 from shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
 from shared.methods.finch import MergeMean
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import Payload, PrototypeSet, Update
-from tests.support.oracles.numpy_ops import a_step
-from tests.support.records.method_settings import SETTINGS, Setting
+from tests.support.records.method_settings import SETTINGS
 
 unhurried = settings(deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)

@@ -87,6 +87,7 @@ def spoil(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -> tuple[
 def _with_tensors(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -> tuple[Update, dict[BlobRef, bytes]]:
     made: dict[BlobRef, bytes] = {}
     groups, sets = [], []
+    declared = update.payload.tensor_groups
     for blob, data in blobs.items():
         if blob.role == MODEL:
             if spoilt.field == "model":
@@ -94,6 +95,12 @@ def _with_tensors(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -
                 model["head.weight"] = np.full_like(model["head.weight"], spoilt.value)
                 data = to_bytes(model)
             groups.append(blob_ref(MODEL, data))
+            made[groups[-1]] = data
+        elif blob in declared:
+            if spoilt.field == "vectors":
+                arrays = from_bytes(data)
+                data = to_bytes({**arrays, "weight": np.full_like(arrays["weight"], spoilt.value)})
+            groups.append(blob_ref(blob.role, data))
             made[groups[-1]] = data
         else:
             data = prototypes_to_bytes(_spoilt_prototypes(data, spoilt)) if spoilt.field != "model" else data

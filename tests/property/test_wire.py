@@ -146,7 +146,7 @@ UPDATE = st.builds(
     losses=READINGS,
     timings=READINGS,
 )
-EVALUATION_COUNTS = st.builds(EvaluationCounts, TEXT, TEXT, COUNTS, COUNTS)
+EVALUATION_COUNTS = st.builds(EvaluationCounts, TEXT, TEXT, COUNTS, COUNTS, COUNTS)
 EVALUATION = st.builds(
     Evaluation,
     client_id=NAME,

@@ -19,9 +19,9 @@ from shared.types import Client, Heartbeat, Membership
 from shared.version import VERSION
 from shared.wire.call_logs import OutgoingCalls
 from shared.wire.channels import KEEPALIVE_S, open_channel
+from shared.wire.connection_trouble import ConnectionTrouble
 from shared.wire.statuses import translated
 from shared.wire.tls import ClientTls
-from shared.wire.tls_trouble import TlsTrouble
 from trainer.cancellation import Cancelled
 from trainer.readings.metrics import TrainerMetrics
 
@@ -123,7 +123,7 @@ class RoundServiceCalls:
             failpoints="trainer.rpc",
             keepalive_s=keepalive_s,
         )
-        self._trouble = None if tls is None else TlsTrouble(address, tls.held, http_proxy=http_proxy)
+        self._trouble = ConnectionTrouble(address, None if tls is None else tls.held, http_proxy=http_proxy)
         self._lock = threading.Lock()
         self._link = Link(self._open_one)
         self._draining: list[Link] = []
@@ -202,7 +202,7 @@ class RoundServiceCalls:
         except (FedplccError, ValueError) as error:  # a closed channel answers new calls with ValueError
             if self.is_closed:
                 raise Cancelled from error
-            if self._trouble is not None and type(error) is AggregatorUnavailable:
+            if type(error) is AggregatorUnavailable:
                 raise self._trouble.explained(error) from error
             raise
 

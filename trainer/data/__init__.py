@@ -1,7 +1,18 @@
 """A client's data: read from a specification and fitted to the run's data contract, as numpy arrays without torch."""
 
+from trainer.data.first_look import first_look
 from trainer.data.loading import ClientData, ImageSet, Split, describe, load_dataset, load_split
 from trainer.data.sets.arrays import DatasetArrays
 from trainer.data.specs import opened_once
 
-__all__ = ["ClientData", "DatasetArrays", "ImageSet", "Split", "describe", "load_dataset", "load_split", "opened_once"]
+__all__ = [
+    "ClientData",
+    "DatasetArrays",
+    "ImageSet",
+    "Split",
+    "describe",
+    "first_look",
+    "load_dataset",
+    "load_split",
+    "opened_once",
+]

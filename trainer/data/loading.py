@@ -6,7 +6,7 @@ Shape legend: N images, S image size.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,8 +19,10 @@ from shared.types import IntArray
 from trainer.data.source import Samples, Source, fit_image
 from trainer.data.specs import open_source
 from trainer.data.subset import class_order, subset_size
+from trainer.data.validation import held_out
 
 Split = Literal["test", "train", "all"]
+NOTHING: IntArray = np.zeros(0, np.int64)
 DEFAULT_TEST_EVERY: int = DataSection.model_fields["test_every"].default
 
 
@@ -48,6 +50,7 @@ class ClientData:
         classes: The contract's class names; labels count from 0 in this order.
         train: At least one image.
         test: May be empty.
+        validation: Training images that are set aside, see validation.py; may be empty.
         unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not
             need were not tried.
         note: Remark that belongs into every report of results on this data; empty if there is none.
@@ -56,6 +59,7 @@ class ClientData:
     classes: tuple[str, ...]
     train: ImageSet
     test: ImageSet
+    validation: ImageSet
     unreadable: tuple[str, ...] = ()
     note: str = ""
 
@@ -66,7 +70,12 @@ class ClientData:
 
 
 def load_dataset(
-    spec: str, *, contract: DataSection, samples_per_class: int | None = None, seed: int = 0
+    spec: str,
+    *,
+    contract: DataSection,
+    samples_per_class: int | None = None,
+    validation_per_class: int | None = None,
+    seed: int = 0,
 ) -> ClientData:
     """Read a client's data set and fit it to the run's data contract.
 
@@ -75,6 +84,7 @@ def load_dataset(
         contract: Class names, image size and split rule of the run.
         samples_per_class: Size of a class-balanced training subset; all training images if None. The test set is always
             whole. An unreadable image is replaced by the next in the shuffled order.
+        validation_per_class: Training images of a class to set aside for validation; the contract's rule if None.
         seed: Decides the images of a subset. Clients that share a data set need different seeds.
 
     Raises:
@@ -82,13 +92,30 @@ def load_dataset(
     """
     source = open_source(spec, contract.test_every)
     class_ids = _class_ids(source, contract, spec)
-    train, bad_train = _read(source, source.train, class_ids, contract.image_size, samples_per_class, seed)
-    test, bad_test = _read(source, source.test, class_ids, contract.image_size, None, seed)
-    unreadable = (*bad_train, *bad_test)
+    aside = held_out(
+        source.train.labels_N,
+        source.class_names,
+        every=contract.validation_every,
+        per_class=validation_per_class,
+        seed=seed,
+    )
+    size = contract.image_size
+    chosen = _selections(source, source.train, samples_per_class, seed, aside)
+    train, bad_train = _read(source.train, class_ids, size, chosen)
+    validation, bad_validation = _read(source.train, class_ids, size, [(aside, len(aside))])
+    test, bad_test = _read(source.test, class_ids, size, _selections(source, source.test, None, seed))
+    unreadable = (*bad_train, *bad_validation, *bad_test)
     if not len(train):
         skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
         raise InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
-    return ClientData(classes=contract.classes, train=train, test=test, unreadable=unreadable, note=source.note)
+    return ClientData(
+        classes=contract.classes,
+        train=train,
+        test=test,
+        validation=validation,
+        unreadable=unreadable,
+        note=source.note,
+    )
 
 
 def load_split(
@@ -112,7 +139,10 @@ def load_split(
     source = open_source(spec, contract.test_every)
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
-    read = [_read(source, part, class_ids, contract.image_size, samples_per_class, seed) for part in parts]
+    read = [
+        _read(part, class_ids, contract.image_size, _selections(source, part, samples_per_class, seed))
+        for part in parts
+    ]
     if len(read) == 1:  # without a second copy of what may be large
         return read[0][0], tuple(read[0][1])
     images = ImageSet(
@@ -127,7 +157,7 @@ def describe(
 ) -> Mapping[str, int]:
     """Return the number of training images of each class, by the data set's own class names, without reading a pixel.
 
-    A trainer announces these counts before it knows a run's contract. Files are counted, not opened: unreadable ones count.
+    Files are counted, not opened: unreadable ones count.
 
     Raises:
         InvalidData: The data set cannot be opened.
@@ -152,11 +182,14 @@ def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
     return np.array([known[name] for name in source.class_names], dtype=np.int64)
 
 
+Selection = tuple[IntArray, int]
+"""Candidate images, to be tried in order, and the number of images to take of them."""
+
+
 def _read(
-    source: Source, samples: Samples, class_ids: IntArray, image_size: int, samples_per_class: int | None, seed: int
+    samples: Samples, class_ids: IntArray, image_size: int, selections: Sequence[Selection]
 ) -> tuple[ImageSet, list[str]]:
     """Return the images to use, in the source's order, and the names of those that could not be read."""
-    selections = _selections(source, samples, samples_per_class, seed)
     images_NSS3 = _allocated(sum(wanted for _, wanted in selections), image_size)
     numbers: list[int] = []
     unreadable: list[str] = []
@@ -173,21 +206,27 @@ def _read(
             numbers.append(i)
     images_NSS3 = images_NSS3[: len(numbers)]
     order_N = np.array(numbers, dtype=np.int64)
-    if samples_per_class is not None:
+    if np.any(order_N[1:] < order_N[:-1]):
         images_NSS3 = images_NSS3[order_N.argsort()]  # copies the images; a whole set is in order already
         order_N.sort()
     return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]]), unreadable
 
 
 def _selections(
-    source: Source, samples: Samples, samples_per_class: int | None, seed: int
-) -> list[tuple[IntArray, int]]:
-    """Return lists of candidate images, to be tried in order, each with the number of images to take of it."""
+    source: Source,
+    samples: Samples,
+    samples_per_class: int | None,
+    seed: int,
+    without: IntArray = NOTHING,
+) -> list[Selection]:
+    """Return what to read of the samples, but of those numbers that are left out."""
     if samples_per_class is None:
-        return [(np.arange(len(samples)), len(samples))]
+        candidates = np.setdiff1d(np.arange(len(samples)), without, assume_unique=True)
+        return [(candidates, len(candidates))]
     selections = []
     for label, class_name in enumerate(source.class_names):
         candidates = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed)
+        candidates = candidates[~np.isin(candidates, without)]
         selections.append((candidates, subset_size(len(candidates), samples_per_class)))
     return selections
 

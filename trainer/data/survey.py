@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.first_look import spread
 from trainer.data.loading import DEFAULT_TEST_EVERY
 from trainer.data.source import Samples
 from trainer.data.specs import open_source
-
-NUM_LOOKED_AT = 8
-"""Number of images that are read where not all of them are."""
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -112,7 +110,7 @@ def survey(
     """
     source = open_source(spec, test_every)
     sides = (source.train, source.test)
-    wanted = [np.arange(len(side)) if read_all else _spread(len(side)) for side in sides]
+    wanted = [np.arange(len(side)) if read_all else spread(len(side)) for side in sides]
     if not read_all and len(wanted[0]):
         wanted[1] = wanted[1][:0]
     sizes, unreadable = _sizes(sides, wanted, on_read)
@@ -130,10 +128,6 @@ def survey(
         is_whole=read_all,
         note=source.note,
     )
-
-
-def _spread(num_samples: int) -> Any:
-    return np.unique(np.linspace(0, max(num_samples - 1, 0), min(num_samples, NUM_LOOKED_AT)).astype(np.int64))
 
 
 def _sizes(sides: Iterable[Samples], wanted: list[Any], on_read: OnRead | None) -> tuple[set[Size], list[str]]:

@@ -88,7 +88,18 @@ def evaluate(
         tuple(np.bincount(labels, minlength=data.num_classes).tolist())
         for labels in (labels_N[predicted_N == labels_N], labels_N)
     )
-    return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total)
+    confusion = _confusion(labels_N, predicted_N, data.num_classes) if config.evaluation.confusion else ()
+    return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total, confusion=confusion)
+
+
+def _confusion(labels_N: IntArray, predicted_N: IntArray, num_classes: int) -> tuple[int, ...]:
+    """Return the number of samples by true and predicted class, `[M * M]`, a row for each true class.
+
+    A sample without a predicted class is in no cell.
+    """
+    is_named_N = predicted_N >= 0
+    cells_N = labels_N[is_named_N] * num_classes + predicted_N[is_named_N]
+    return tuple(np.bincount(cells_N, minlength=num_classes**2).tolist())
 
 
 def predicted_classes(

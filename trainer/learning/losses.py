@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -35,6 +36,8 @@ class LossContext:
         references: Frozen models by name; the loss sees their features and logits of every mini-batch.
         prototypes: The round's global prototypes; None where there are none.
         round: Number of the round, from 1.
+        kept: Arrays of the client's state that the loss wants.
+        scalars: Numbers that came with the task.
         ops: Torch operations; caches what it computes of constants.
     """
 
@@ -45,6 +48,8 @@ class LossContext:
     references: Mapping[str, nn.Module]
     prototypes: Prototypes | None
     round: int
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
     ops: TorchOps = field(default_factory=TorchOps)
 
 
@@ -69,6 +74,8 @@ def loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: Loss
             total_rounds=context.config.run.rounds,
             reference_features={name: features for name, (features, _) in seen.items()},
             reference_logits={name: logits for name, (_, logits) in seen.items()},
+            kept=context.kept,
+            scalars=context.scalars,
         )
         return context.method.client_loss(step, context.config.method), features_BD
 
@@ -123,6 +130,15 @@ def reference_models(
         load_arrays(reference, arrays)
         references[name] = reference.eval().requires_grad_(False)
     return references
+
+
+def loss_state(model: nn.Module, state: ClientState | None, method: Method, config: RunConfig) -> dict[str, Tensor]:
+    """Return what of its state the client's loss wants, on the model's device; empty at its first participation."""
+    if method.loss_state is None or state is None:
+        return {}
+    device = next(model.parameters()).device
+    kept = method.loss_state(state, config.method)
+    return {name: torch.tensor(np.asarray(array), device=device) for name, array in kept.items()}
 
 
 def prototype_constants(

@@ -113,4 +113,5 @@ def to_device(prototypes: PrototypeSet, num_classes: int, device: torch.device) 
         class_sizes_M=torch.tensor(class_sizes_M, dtype=torch.float64, device=device),
         group_ids_G=torch.tensor(prototypes.group_ids, device=device),
         class_means_MD=torch.tensor(class_means(prototypes, num_classes), device=device),
+        num_groups=prototypes.num_groups,
     )

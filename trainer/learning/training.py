@@ -1,4 +1,4 @@
-"""Local training: one client's SGD on its own data in one round.
+"""Local training: one client's steps on its own data in one round.
 
 Nothing here reads a clock, a file or a global random state. On one type of machine the result is a function of the model,
 the data and `RoundInputs`.
@@ -9,7 +9,7 @@ Shape legend: B batch, S samples seen in the last pass, D feature size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from shared.config.learning_rate import learning_rate
 from shared.config.run import RunConfig
 from shared.errors import InvalidModel
 from shared.methods.base import ClientEnd, ClientState, Method, ModelArrays
@@ -24,16 +25,18 @@ from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.cancellation import ShouldStop, check, never
 from trainer.learning.attacks import ImageAttack
 from trainer.learning.batches import batches, batches_per_pass, num_steps
-from trainer.learning.device_images import Augmentation, DeviceImages
+from trainer.learning.device_images import Augmentation, DeviceImages, ImageChange
 from trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
 from trainer.learning.losses import (
     LossContext,
+    loss_state,
     loss_terms,
     loss_values,
     prototype_constants,
     reference_models,
     total_loss,
 )
+from trainer.learning.optimiser import Optimiser
 from trainer.models import state_arrays
 from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
 from trainer.reproducibility.randomness import derive_seed
@@ -55,10 +58,12 @@ class RoundInputs:
         client_id: The client whose data it is.
         prototypes: The round's global prototypes; empty before the first aggregation.
         client_state: The state that the client kept from its last committed update; None at its first participation.
+        scalars: Numbers that came with the task.
         received: The global model of the round, where training starts from another model; None where it starts from that.
         keeps_seen: Whether to return the features that the last pass computed. The last pass is as many steps back as a pass
             over the data has; of a sample that came twice in them the latest features count. They are training's own: in
             training mode, of augmented images, under weights that still moved. Keeping them changes nothing else.
+        augmentations: Those of `config` that are code of other packages.
     """
 
     config: RunConfig
@@ -67,8 +72,10 @@ class RoundInputs:
     client_id: str
     prototypes: PrototypeSet = field(default_factory=PrototypeSet.empty)
     client_state: ClientState | None = None
+    scalars: Mapping[str, float] = field(default_factory=dict)
     received: ModelArrays | None = None
     keeps_seen: bool = False
+    augmentations: Sequence[ImageChange] = ()
 
     def seed(self, purpose: str) -> int:
         """Return the seed of one purpose in this client's round."""
@@ -139,10 +146,9 @@ def local_train(
     params = _trainable(model, config)
     received = _received(model, inputs)
     context = _context(model, data, inputs, params, received)
-    optimizer = torch.optim.SGD(
-        params.values(), training.learning_rate, training.momentum, weight_decay=training.weight_decay, fused=True
-    )
-    augmentation = Augmentation(training.augment, inputs.seed("augment"))
+    rate = learning_rate(training, inputs.round, config.run.rounds)
+    optimiser = Optimiser(params.values(), training, learning_rate=rate, device=data.device)
+    augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
     plan = batches(len(data), training.batch_size, seed=config.run.seed, client_id=inputs.client_id, round=inputs.round)
     attack = None if training.attack is None else ImageAttack.of(training.attack, data)
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
@@ -156,18 +162,20 @@ def local_train(
             observer.on_batch(len(numbers_B))
             if attack is not None:
                 x_B3SS = attack.changed(model, x_B3SS, labels_B)
-            terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
+            with optimiser.forward():
+                terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
             totals.saw(step, numbers_B, features_BD)
             loss = total_loss(terms)
             values = loss_values(loss, terms)
             if not all(map(math.isfinite, values.values())):
                 raise inputs.diverged(cause_in_loss(model, step, values))
             totals.lost({name: values[name] for name in terms})
-            optimizer.zero_grad()
-            loss.backward()
-            totals.num_clipped += _is_clipped(params, step, inputs)
-            optimizer.step()
+            norm = optimiser.step(loss)
+            if norm is not None:
+                totals.num_clipped += _is_clipped(norm, step, inputs)
             observer.on_progress(step, steps)
+    if optimiser.num_skipped == steps:
+        raise inputs.diverged("no step had a finite gradient in float16")
     if not is_finite(model):
         raise inputs.diverged(f"the gradient of step {steps}, the last, was not finite")
     return LocalTraining(
@@ -236,23 +244,28 @@ def _context(
         start={name: param.detach().clone() for name, param in params.items()},
         prototypes=prototype_constants(inputs.prototypes, model, data, config),
         round=inputs.round,
+        kept=loss_state(model, inputs.client_state, method, config),
+        scalars=inputs.scalars,
     )
 
 
-def _is_clipped(params: Mapping[str, Tensor], step: int, inputs: RoundInputs) -> bool:
-    """Scale the gradient to at most `clip_norm`; returns whether it was longer."""
-    clip_norm = inputs.config.training.clip_norm
-    if clip_norm is None:
-        return False
-    norm = float(nn.utils.clip_grad_norm_(params.values(), clip_norm))
+def _is_clipped(norm: float, step: int, inputs: RoundInputs) -> bool:
+    """Whether a gradient of this norm was longer than `clip_norm`."""
     if not math.isfinite(norm):
         raise inputs.diverged(f"the gradient of step {step} is {norm}")
-    return norm > clip_norm
+    clip_norm = inputs.config.training.clip_norm
+    return clip_norm is not None and norm > clip_norm
 
 
 def _next_client_state(model: nn.Module, inputs: RoundInputs, received: ModelArrays) -> ClientState | None:
     """Return the state to keep after this training; None where the method keeps none."""
     if inputs.method.next_client_state is None:
         return None
-    end = ClientEnd(received=received, trained=state_arrays(model), state=inputs.client_state, round=inputs.round)
+    end = ClientEnd(
+        received=received,
+        trained=state_arrays(model),
+        state=inputs.client_state,
+        round=inputs.round,
+        parameters=tuple(name for name, param in model.named_parameters() if param.requires_grad),
+    )
     return inputs.method.next_client_state(end, inputs.config.method) or None

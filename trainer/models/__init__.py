@@ -15,14 +15,15 @@ from shared.errors import InvalidModel
 from trainer.consent import NO_CONSENT, Consent
 from trainer.factories import import_factory
 from trainer.models.cnn import CNN
-from trainer.models.contract import FeatureModel, checked, head_names
+from trainer.models.contract import FeatureModel, checked, head_names, tensor_lists
 from trainer.models.resnet import ResNet
+from trainer.models.sequential import wrapped
 from trainer.models.state import Arrays, check_state, load_arrays, state_arrays
 from trainer.models.timm_backbone import timm_model
 from trainer.reproducibility.determinism import seeded
 from trainer.reproducibility.randomness import derive_seed
 
-__all__ = ["Arrays", "FeatureModel", "build_model", "head_names", "load_arrays", "state_arrays"]
+__all__ = ["Arrays", "FeatureModel", "build_model", "head_names", "load_arrays", "state_arrays", "tensor_lists"]
 
 BUILTIN: Mapping[str, Callable[[ModelSection, int, int], nn.Module]] = MappingProxyType(
     {
@@ -98,7 +99,7 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
     consent.check_code(section.name)
     factory = import_factory(section.name, InvalidModel)
     try:
-        return factory(num_classes=num_classes, image_size=image_size, **section.options)
+        return wrapped(factory(num_classes=num_classes, image_size=image_size, **section.options))
     # A factory may raise anything, and exit.
     except (Exception, SystemExit) as cause:
         raise InvalidModel(f"model {section.name!r} cannot be made: {type(cause).__name__}: {cause}") from cause

@@ -5,12 +5,15 @@ Shape legend: B batch, D feature size, M classes, S image size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from shared.errors import InvalidModel
+from shared.types import BATCH_NORM, HEAD, PARAMETERS
 
 DEFAULT_HEAD = ("classifier.",)
 """Prefixes of the head's tensors where a model does not name them in `head_prefixes`."""
@@ -41,6 +44,11 @@ def checked(model: object, name: str, num_classes: int, image_size: int) -> nn.M
     """
     if not isinstance(model, nn.Module):
         raise InvalidModel(f"model {name!r}: the factory must return a torch.nn.Module, not {type(model).__name__}")
+    if type(model) is nn.Sequential:
+        last = type(model[-1]).__name__ if len(model) else "nothing"
+        raise InvalidModel(
+            f"model {name!r}: a Sequential is a model where its last layer is Linear, the classifier; it ends in {last}"
+        )
     for member in ("features", "classifier"):
         if not callable(getattr(model, member, None)):
             raise InvalidModel(
@@ -73,6 +81,26 @@ def _check_shape(what: str, value: Any, expected: tuple[int, int]) -> None:
     shape = tuple(getattr(value, "shape", ()))
     if shape != expected:
         raise InvalidModel(f"{what} must have the shape {list(expected)} for two images, not {list(shape)}")
+
+
+def tensor_lists(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return which tensors are trained, belong to the head and belong to BatchNorm layers, as round 0's update says it.
+
+    A model whose classifier is no part of it with a name of its own has no list of its head.
+
+    Args:
+        model: The model.
+        names: Names of its state tensors in the order of their file.
+    """
+    norms = [prefix for prefix, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
+    members = {
+        PARAMETERS: trained,
+        BATCH_NORM: {name for name in names if name.rpartition(".")[0] in norms},
+    }
+    with suppress(InvalidModel):
+        members[HEAD] = set(head_names(model))
+    return {role: tuple(place for place, name in enumerate(names) if name in found) for role, found in members.items()}
 
 
 def head_names(model: nn.Module) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 HINTS: Mapping[str, str] = {
     "INVALID_DATA": "check this trainer's --data against the run's classes and image size",
     "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
-    "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code, or the run names another model",
+    "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code, or a method with --allow-method; or the "
+    "run names none",
     "FILE_NOT_ALLOWED": "the owner of this site allows the file with --allow-file, or the run names no checkpoint",
     "DOWNLOAD_NOT_ALLOWED": "the owner of this site allows it with --allow-download; or begin with a model that somebody "
     "else made: initial_model",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import cast
 
 from torch import nn
 
 from shared.errors import Code, FedplccError, InvalidModel
-from shared.tensors import blob_ref, to_bytes
+from shared.tensors import blob_ref, read_header, to_bytes
 from shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
-from trainer.models import FeatureModel, load_arrays, state_arrays
+from trainer.models import FeatureModel, load_arrays, state_arrays, tensor_lists
 from trainer.task.delivery import Finished
 from trainer.task.inputs import TaskInputs
 from trainer.task.job import Job
@@ -37,7 +38,8 @@ def initial_update(job: Job, inputs: TaskInputs, identity: str) -> Finished:
     data = to_bytes(state_arrays(model))
     group = blob_ref(MODEL, data)
     dim = cast(FeatureModel, model).feature_dim
-    payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,)})
+    names = [entry.name for entry in read_header(io.BytesIO(data)).entries]
+    payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,), **tensor_lists(model, names)})
     update = Update(client_id=job.site.client_id, payload=payload, num_examples=0)
     return Finished.of(job, identity, update, {group.sha256: data})
 

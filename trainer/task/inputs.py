@@ -9,10 +9,12 @@ from time import perf_counter
 from torch import nn
 
 from shared.config.run import RunConfig, parse_run_config
-from shared.errors import BlobCorrupt, MalformedRequest
+from shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
+from shared.methods import refusal
 from shared.methods.base import ModelArrays
+from shared.methods.server_arrays import ArrayGroup, group_fault
 from shared.process.log import get_logger
-from shared.tensors import prototypes_from_bytes, sha256_hex
+from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
@@ -62,6 +64,7 @@ class TaskInputs:
 
         Raises:
             MalformedRequest: The configuration does not have its SHA-256.
+            CodeNotAllowed: Its method or an augmentation is of another package that the owner of this site has not listed.
             InvalidConfig: It is no configuration of a run.
         """
         known = self._configs.get(run.config_hash)
@@ -69,7 +72,13 @@ class TaskInputs:
             return known
         if hashlib.sha256(run.config_json.encode()).hexdigest() != run.config_hash:
             raise MalformedRequest("the run's configuration does not have its SHA-256", field="config_json")
-        config = parse_run_config(json.loads(run.config_json))
+        document = json.loads(run.config_json)
+        refused = refusal(document["run"]["method"])
+        if refused is not None:
+            raise CodeNotAllowed(refused)
+        config = parse_run_config(document)
+        for name in config.training.augmentation_code:
+            self._site.consent.check_code(name)
         self._configs = {run.config_hash: config}
         return config
 
@@ -90,8 +99,9 @@ class TaskInputs:
             client_id=self._site.client_id,
             num_examples=len(data.train),
             num_test_examples=len(data.test),
+            num_validation_examples=len(data.validation),
             num_unreadable=len(data.unreadable),
-            image_bytes=loaded.train.images_NSS3.nbytes + loaded.test.images_NSS3.nbytes,
+            image_bytes=sum(part.images_NSS3.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
             train_images_on=str(loaded.train.images_NSS3.device),
             test_images_on=str(loaded.test.images_NSS3.device),
             note=data.note,
@@ -149,6 +159,31 @@ def received_prototypes(job: Job) -> PrototypeSet:
     return prototypes_from_bytes(_fetch(job, blob))
 
 
+def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
+    """Return the server arrays that the task comes with, by group; none before the first aggregation.
+
+    Args:
+        job: The task.
+        dim: The model's feature size D.
+
+    Raises:
+        MalformedRequest: A group is not as the method declares it.
+        BlobCorrupt: See `_fetch`.
+    """
+    method, hyper, num_classes = job.config.algorithm, job.config.method, len(job.config.data.classes)
+    declared = method.server_arrays(hyper, num_classes, dim)
+    found: dict[str, ArrayGroup] = {}
+    for name in method.sends(hyper):
+        blob = job.task.payload.tensor_group(name)
+        if blob is None:
+            continue
+        found[name] = from_bytes(_fetch(job, blob))
+        fault = group_fault(found[name], declared[name], num_classes)
+        if fault is not None:
+            raise MalformedRequest(f"the task's tensor group {name!r} {fault[2]}", field="payload")
+    return found
+
+
 def model_with(job: Job, arrays: ModelArrays) -> nn.Module:
     """Return a model of the run's specification that holds these arrays, on the site's device."""
     arrays = dict(arrays)  # a download happens here, before the clock runs
@@ -161,13 +196,20 @@ def model_with(job: Job, arrays: ModelArrays) -> nn.Module:
 def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
     """Read the data set, and put its images where they are trained on."""
     seed = derive_seed("subset", config.run.seed, site.client_id)
-    data = load_dataset(site.data, contract=config.data, samples_per_class=site.samples_per_class, seed=seed)
+    data = load_dataset(
+        site.data,
+        contract=config.data,
+        samples_per_class=site.samples_per_class,
+        validation_per_class=site.validation_per_class,
+        seed=seed,
+    )
     loaded = Loaded(
         contract=config.data,
         seed=config.run.seed,
         class_counts=data.class_counts,
         train=DeviceImages.put(data.train, config.data, site.device),
         test=DeviceImages.put(data.test, config.data, site.device),
+        validation=DeviceImages.put(data.validation, config.data, site.device),
     )
     return data, loaded
 

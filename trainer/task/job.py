@@ -34,6 +34,7 @@ class Loaded:
         class_counts: Training images per class, in the contract's order.
         train: Training images.
         test: Test images; may be empty.
+        validation: Training images that are set aside and never trained on; may be empty.
     """
 
     contract: DataSection
@@ -41,6 +42,7 @@ class Loaded:
     class_counts: tuple[int, ...]
     train: DeviceImages
     test: DeviceImages
+    validation: DeviceImages
 
     @property
     def counts_by_name(self) -> dict[str, int]:
@@ -105,12 +107,14 @@ class Job:
     def identity(self) -> str:
         """Return the SHA-256 of the facts that decide the update: equal identities mean the same work on the same data."""
         site = self.site
+        aside = [] if site.validation_per_class is None else [site.validation_per_class]
         facts = {
             "client": site.client_id,
             "task": [*self.task.key[:3], self.run.config_hash],
             "blobs": [blob.sha256 for blob in self.task.payload.blobs],
-            "data": [site.data, site.samples_per_class, *self.loaded.class_counts],
+            "data": [site.data, site.samples_per_class, *aside, *self.loaded.class_counts],
             "environment": asdict(site.environment),
             "version": VERSION,
         }
-        return sha256_hex(canonical_json(facts).encode())
+        scalars = dict(self.task.payload.scalars)
+        return sha256_hex(canonical_json({**facts, "scalars": scalars} if scalars else facts).encode())

@@ -5,24 +5,27 @@ Shape legend: N training samples, D feature size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from torch import nn
 
 from shared.config.run import RunConfig
-from shared.errors import Code, FedplccError
+from shared.errors import Code, FedplccError, InvalidConfig
 from shared.methods.base import ClientState, ModelArrays, excess_rows
 from shared.methods.prototypes import PrototypeConfig
+from shared.methods.server_arrays import BeforeTraining
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import MODEL, BlobRef, ClientActivity, Payload, PrototypeSet, Update
+from trainer.factories import import_factory
+from trainer.learning.device_images import ImageChange
 from trainer.learning.divergence import check_features
 from trainer.learning.evaluation import collect_features
 from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import state_arrays
+from trainer.models import head_names, state_arrays
 from trainer.task.client_state import CLIENT_STATE
 from trainer.task.delivery import Finished
-from trainer.task.inputs import TaskInputs, model_with, received_prototypes
+from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
 from trainer.task.job import Job
 
 
@@ -67,6 +70,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     """
     method, loaded = job.config.algorithm, job.loaded
     model, received = _model_to_train(job, inputs, client_state)
+    uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
     trained = _trained(job, model, received, client_state)
     groups, state, blobs = _model_blobs(job, model, trained.client_state)
     summary = _Summary() if method.client_report is None else _summary(job, model, trained)
@@ -76,7 +80,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
     update = Update(
         client_id=job.site.client_id,
-        payload=Payload(tensor_groups=groups, prototype_sets=summary.sets),
+        payload=Payload(tensor_groups=(*groups, *uploads), prototype_sets=summary.sets),
         num_examples=len(loaded.train),
         num_excluded=summary.num_excluded,
         class_counts=loaded.class_counts,
@@ -85,7 +89,14 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         num_prototypes=summary.num_prototypes,
     )
     keeps_state = method.keeps_client_state
-    return Finished.of(job, identity, update, {**blobs, **summary.blobs}, keeps_state=keeps_state, state=state)
+    return Finished.of(
+        job,
+        identity,
+        update,
+        {**blobs, **{blob.sha256: data for blob, data in uploads.items()}, **summary.blobs},
+        keeps_state=keeps_state,
+        state=state,
+    )
 
 
 def _model_to_train(
@@ -112,13 +123,52 @@ def _trained(
         client_id=job.site.client_id,
         prototypes=received_prototypes(job) if method.has_prototypes else PrototypeSet.empty(),
         client_state=client_state,
+        scalars=job.task.payload.scalars,
         received=received,
         keeps_seen=_uses_seen_features(config),
+        augmentations=_augmentations(job),
     )
     job.begin(ClientActivity.TRAINING)
     observer = _observer(job)
     with job.timed("train_seconds"):
         return local_train(model, job.loaded.train, inputs, observer)
+
+
+def _uploads(job: Job, received: Callable[[], nn.Module]) -> dict[BlobRef, bytes]:
+    """Return what the update has beside its model, made of the client's samples under the received model."""
+    config, method = job.config, job.config.algorithm
+    if method.before_training is None:
+        return {}
+    model = received()
+    job.begin(ClientActivity.SUMMARISING)
+    with job.timed("summarise_seconds"):
+        features_ND, labels_N = collect_features(
+            model,
+            job.loaded.train,
+            config,
+            should_stop=job.should_stop,
+            on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
+        )
+        check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
+        arrays = state_arrays(model)
+        before = BeforeTraining(
+            features_ND=features_ND,
+            labels_N=labels_N,
+            num_classes=len(config.data.classes),
+            head={name: arrays[name] for name in head_names(model)},
+            received=received_arrays(job, features_ND.shape[1]),
+        )
+        groups = method.before_training(before, config.method)
+    blobs = {}
+    for name in sorted(groups):
+        data = to_bytes(groups[name])
+        blobs[blob_ref(name, data)] = data
+    return blobs
+
+
+def _augmentations(job: Job) -> list[ImageChange]:
+    """Return the run's augmentations that are code of other packages; `TaskInputs.config` has asked for consent."""
+    return [import_factory(name, InvalidConfig)() for name in job.config.training.augmentation_code]
 
 
 def _observer(job: Job) -> TrainingObserver:

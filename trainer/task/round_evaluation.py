@@ -10,9 +10,19 @@ from collections.abc import Callable, Iterator
 from torch import nn
 
 from shared.methods.base import ClientState, ModelArrays
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, ClientActivity, Evaluation, EvaluationCounts, attacked_set
+from shared.types import (
+    GLOBAL_MODEL,
+    LOCAL_MODEL,
+    TEST_SET,
+    VALIDATION_SET,
+    ClientActivity,
+    Evaluation,
+    EvaluationCounts,
+    attacked_set,
+)
 from trainer.cancellation import check
 from trainer.learning.attacks import ImageAttack
+from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import Score, evaluate
 from trainer.learning.losses import prototype_constants
 from trainer.learning.ops import TorchOps
@@ -21,7 +31,7 @@ from trainer.task.job import Job
 
 
 def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> Evaluation:
-    """Return the counts of the client's test set.
+    """Return the counts of the client's test set, and of its validation images where it has any.
 
     The client's own model is that of its last committed update, even if another process trained it. A client that has none
     yet reports on the global model alone.
@@ -66,13 +76,16 @@ def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState
 def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: float) -> Iterator[EvaluationCounts]:
     """Yield the counts of one model, whose part of the whole evaluation is `share`, from the fraction `begin` on.
 
-    First those of the test set, then those of the test set under each attack of the run.
+    First those of the test set, then those of the test set under each attack of the run, then those of validation images.
     """
     model, test, config = model_with(job, arrays), job.loaded.test, job.config
     score = _score(job, model) if name == LOCAL_MODEL else None
     attacks = {attack: ImageAttack.named(attack, config.attack_epsilon, test) for attack in config.evaluation.attacks}
-    sets = {TEST_SET: None} | {attacked_set(attack): made for attack, made in attacks.items()}
-    for number, (set_name, attack) in enumerate(sets.items()):
+    sets: list[tuple[str, DeviceImages, ImageAttack | None]] = [(TEST_SET, test, None)]
+    sets += [(attacked_set(attack), test, made) for attack, made in attacks.items()]
+    if len(job.loaded.validation):
+        sets.append((VALIDATION_SET, job.loaded.validation, None))
+    for number, (set_name, images, attack) in enumerate(sets):
         check(job.should_stop)
         begin_of_set = begin + share * number / len(sets)
 
@@ -83,7 +96,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
         with job.timed("evaluate_seconds"):
             counts = evaluate(
                 model,
-                test,
+                images,
                 config,
                 set_name=set_name,
                 model_name=name,

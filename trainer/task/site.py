@@ -10,11 +10,14 @@ import torch
 from torch import nn
 
 from shared.config.run import RunConfig
+from shared.process.log import get_logger
 from shared.types import Client, Environment
 from trainer.consent import NO_CONSENT, Consent
-from trainer.data import describe
+from trainer.data import first_look
 from trainer.models import build_model
 from trainer.reproducibility.environment import environment, resolve_device
+
+log = get_logger("trainer.task.site")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,8 +27,10 @@ class ClientSite:
     Attributes:
         client_id: Id of the client.
         domain: Label of the domain of its data.
+        display_name: Name for people; empty if it has none.
         data: Data specification, see data/README.md.
         samples_per_class: Size of a class-balanced training subset; all samples if None.
+        validation_per_class: Training samples of a class to set aside for validation; those of the run's rule if None.
         device: Where models are trained and evaluated.
         environment: Packages, processor and device as they were when the process began; a package that is installed later
             is not loaded.
@@ -34,8 +39,10 @@ class ClientSite:
 
     client_id: str
     domain: str
+    display_name: str
     data: str
     samples_per_class: int | None
+    validation_per_class: int | None
     device: torch.device
     environment: Environment
     consent: Consent
@@ -47,8 +54,10 @@ class ClientSite:
         domain: str,
         data: str,
         *,
+        display_name: str = "",
         device: str = "auto",
         samples_per_class: int | None = None,
+        validation_per_class: int | None = None,
         consent: Consent = NO_CONSENT,
     ) -> Self:
         """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N.
@@ -60,8 +69,10 @@ class ClientSite:
         return cls(
             client_id=client_id,
             domain=domain,
+            display_name=display_name,
             data=data,
             samples_per_class=samples_per_class,
+            validation_per_class=validation_per_class,
             device=found,
             environment=environment(found),
             consent=consent,
@@ -71,15 +82,25 @@ class ClientSite:
         """Return the client as it is before any run is known: sample counts by the data set's own class names.
 
         Raises:
-            InvalidData: The data set cannot be opened.
+            InvalidData: The data set cannot be opened, or none of the images looked at can be read.
         """
-        return self.client(describe(self.data, samples_per_class=self.samples_per_class))
+        looked = first_look(self.data, samples_per_class=self.samples_per_class)
+        if looked.unreadable:
+            log.warning(
+                "unreadable_files",
+                client_id=self.client_id,
+                count=len(looked.unreadable),
+                looked_at=looked.num_looked_at,
+                first=looked.unreadable[0],
+            )
+        return self.client(looked.class_counts)
 
     def client(self, class_counts: Mapping[str, int]) -> Client:
         """Return the client with these numbers of training samples by class name."""
         return Client(
             client_id=self.client_id,
             domain=self.domain,
+            display_name=self.display_name,
             num_examples=sum(class_counts.values()),
             class_counts=class_counts,
             environment=self.environment,

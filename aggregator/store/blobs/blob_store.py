@@ -16,9 +16,11 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from aggregator.store.blobs.disk_errors import disk_errors
 from aggregator.store.blobs.files import BlobFiles, sha256_of
@@ -36,6 +38,37 @@ RESERVED_BYTES = 16 << 20
 """Free space that an upload of an initial model leaves for the database and the updates of runs."""
 MAX_VERIFIED = 1 << 15
 """Most names of hashed blobs that are remembered; beyond that, blobs are hashed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Blobs that were removed."""
+
+    num_bytes: int
+    """Their size."""
+    freed_bytes: int
+    """What is free on the disk now; an uploaded initial model has another name that holds its bytes for some days."""
+
+
+class BlobWriter:
+    """One blob being written: bytes in order, then `finish`."""
+
+    def __init__(self, role: str, file: IO[bytes], path: Path, keep: Callable[[Path, BlobRef], None]) -> None:
+        self._role, self._file, self._path, self._keep = role, file, path, keep
+        self._digest, self._size_bytes = hashlib.sha256(), 0
+
+    def write(self, piece: bytes | memoryview) -> None:
+        """Append the next bytes."""
+        self._digest.update(piece)
+        self._size_bytes += self._file.write(piece)
+
+    def finish(self) -> BlobRef:
+        """Store the bytes durably and return their reference."""
+        self._file.flush()
+        disk.fsync_file(self._file.fileno(), "blob.put")
+        blob = BlobRef(self._role, self._digest.hexdigest(), self._size_bytes)
+        self._keep(self._path, blob)
+        return blob
 
 
 class BlobStore(BlobFiles):
@@ -68,21 +101,29 @@ class BlobStore(BlobFiles):
         Raises:
             StoreUnavailable: The disk is full or away.
         """
+        with self.writing(role) as writer:
+            for piece in pieces:
+                writer.write(piece)
+            return writer.finish()
+
+    @contextmanager
+    def writing(self, role: str) -> Iterator[BlobWriter]:
+        """Yield a writer of one blob; several may be open at a time. A blob that is not finished leaves nothing behind.
+
+        Raises:
+            StoreUnavailable: The disk is full or away.
+        """
         self.reserve.check()
-        digest, size = hashlib.sha256(), 0
+
+        def keep(path: Path, blob: BlobRef) -> None:
+            self._name(path, blob.sha256)
+            self._remember(blob.sha256)
+
         with disk_errors(), tempfile.NamedTemporaryFile(dir=self._staging, delete=False) as file:
             try:
-                for piece in pieces:
-                    digest.update(piece)
-                    size += file.write(piece)
-                file.flush()
-                disk.fsync_file(file.fileno(), "blob.put")
-                blob = BlobRef(role, digest.hexdigest(), size)
-                self._name(Path(file.name), blob.sha256)
-                self._remember(blob.sha256)
+                yield BlobWriter(role, file, Path(file.name), keep)
             finally:
                 disk.remove(Path(file.name), "blob.put")
-        return blob
 
     def verified_path(self, sha256: str) -> Path:
         """Return the file of a blob whose SHA-256 this process has checked.
@@ -210,21 +251,23 @@ class BlobStore(BlobFiles):
             with disk.durable_step("initial.used"):
                 os.utime(self._initial / f"{sha256}.name")
 
-    def remove(self, names: Iterable[str]) -> int:
-        """Remove claimed blobs that no row names; returns their size in bytes.
+    def remove(self, names: Iterable[str]) -> Removed:
+        """Remove claimed blobs that no row names.
 
         Raises:
             StoreUnavailable: The disk refuses; the remaining files are still garbage.
         """
-        removed_bytes = 0
+        num_bytes = freed_bytes = 0
         with disk_errors():
             for sha256 in names:
                 path = self.path(sha256)
                 with suppress(FileNotFoundError):
-                    removed_bytes += path.stat().st_size
+                    status = path.stat()
                     disk.remove(path, "blob.collect")
+                    num_bytes += status.st_size
+                    freed_bytes += status.st_size if status.st_nlink == 1 else 0
                 self._verified.discard(sha256)
-        return removed_bytes
+        return Removed(num_bytes, freed_bytes)
 
     def expire_initial(self, before: float) -> int:
         """Remove initial models that were neither uploaded nor used since a time; returns the freed bytes.

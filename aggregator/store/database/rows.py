@@ -28,6 +28,7 @@ from shared.reasons import (
     Parked,
     Reason,
     Stated,
+    StoppedEarly,
     UpdateDamaged,
     WaitsForClients,
 )
@@ -54,8 +55,12 @@ DIGEST = "digest"
 UNCOVERED: Mapping[str, frozenset[str]] = {
     "runs": frozenset({"request_id", "request_hash"}),
     "events": frozenset({"sequence"}),
+    "clients": frozenset({"display_name"}),
 }
 """Columns that a table's digests leave out, besides the digest itself."""
+YOUNGER = ("server_state", "start", "admitted_examples")
+"""Columns that came after the digests did: a digest covers them, by name, where they are not null, so that older rows keep
+theirs."""
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError)
 """Errors of a row whose values are no values of its columns or records."""
 
@@ -63,18 +68,22 @@ _COVERED: Mapping[str, tuple[tuple[str, bool], ...]] = {
     table.name: tuple(
         (column.name, isinstance(column.type, Float))
         for column in sorted(table.columns, key=lambda column: column.name)
-        if column.name != DIGEST and column.name not in UNCOVERED.get(table.name, ())
+        if column.name not in (DIGEST, *YOUNGER) and column.name not in UNCOVERED.get(table.name, ())
     )
     for table in schema.metadata.sorted_tables
     if DIGEST in table.columns
 }
-"""Columns that digests cover, sorted, each with whether it holds a float."""
+"""Columns that digests always cover, sorted, each with whether it holds a float."""
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def digest_of(table: Table, values: Mapping[str, Any]) -> str:
-    """Return the digest of a row: BLAKE2b of its columns' values as canonical JSON, in the order of their names."""
+    """Return the digest of a row: BLAKE2b of its columns' values as canonical JSON, in the order of their names.
+
+    Values of younger columns follow, each with its name, where there are some.
+    """
     covered = [values[name] for name, _is_float in _COVERED[table.name]]
+    covered += [[name, values[name]] for name in YOUNGER if values.get(name) is not None]
     return hashlib.blake2b(_CANONICAL.encode(covered).encode(), digest_size=16).hexdigest()
 
 
@@ -119,6 +128,7 @@ _REASONS: Mapping[str, type[Reason]] = {
     "parked": Parked,
     "update_damaged": UpdateDamaged,
     "blob_damaged": BlobDamaged,
+    "stopped_early": StoppedEarly,
 }
 """Kinds of reasons that are kept as JSON, by their name there."""
 _KIND_OF_REASON = {kind: name for name, kind in _REASONS.items()}
@@ -152,7 +162,7 @@ def run_row(run: Run) -> dict[str, Any]:
     names += ["created_at", "updated_at"]
     values: dict[str, Any] = {name: getattr(run, name) for name in names}
     values |= {"status": run.status.value, "roster": list(run.roster), "round": run.round_number}
-    values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(run)}
+    values |= _results_in(run)
     values |= {"reason": "", "reason_record": None}
     if isinstance(run.reason, Stated):
         values["reason"] = run.reason.sentence
@@ -160,6 +170,7 @@ def run_row(run: Run) -> dict[str, Any]:
         values["reason_record"] = {"kind": _KIND_OF_REASON[type(run.reason)], **_dump(run.reason)}
     values["quarantined"] = dict(run.quarantined) or None
     values["rejections"] = {name: _dump(refused) for name, refused in run.rejections.items()} or None
+    values["admitted_examples"] = dict(run.admitted_examples) or None
     return sealed(schema.runs, values)
 
 
@@ -169,7 +180,7 @@ def round_row(run_id: str, record: Round) -> dict[str, Any]:
     values |= {"phase": record.phase.value, "cohort": list(record.cohort)}
     values |= {"metrics_json": record.results_json, "timings_json": record.timings_json}
     values |= {"phase_started_at": dict(record.phase_started_at)}
-    values |= {name: None if blob is None else _dump(blob) for name, blob in _blobs_of(record)}
+    values |= _results_in(record)
     values["dropped"] = {client_id: _dump(why) for client_id, why in record.dropped.items()} or None
     values["prototype_counts"] = None if record.prototype_counts is None else _dump(record.prototype_counts)
     values["asked_again"] = {client_id: _dump(asked) for client_id, asked in record.asked_again.items()} or None
@@ -193,6 +204,7 @@ def client_row(client: Client) -> dict[str, Any]:
     values = {
         "client_id": client.client_id,
         "domain": client.domain,
+        "display_name": client.display_name or None,
         "num_examples": client.num_examples,
         "class_counts": dict(client.class_counts),
         "environment": _dump(client.environment),
@@ -218,8 +230,18 @@ def event_row(event: Event) -> dict[str, Any]:
     return sealed(schema.events, {**values, "client_id": event.client_id, "data": dict(event.data)})
 
 
-def _blobs_of(record: Run | Round) -> tuple[tuple[str, BlobRef | None], ...]:
-    return (("model", record.model), ("prototypes", record.prototypes))
+def _results_in(record: Run | Round) -> dict[str, Any]:
+    """Return the columns with a round's results."""
+    blobs = (("model", record.model), ("prototypes", record.prototypes), ("start", record.start))
+    values: dict[str, Any] = {name: None if blob is None else _dump(blob) for name, blob in blobs}
+    return values | {"server_state": {role: _dump(blob) for role, blob in record.server_state.items()} or None}
+
+
+def _load_results(values: dict[str, Any]) -> None:
+    """Put records in the place of the columns with a round's results."""
+    for name in ("model", "prototypes", "start"):
+        values[name] = _blob(values[name])
+    values["server_state"] = {role: _load(BlobRef, blob) for role, blob in (values["server_state"] or {}).items()}
 
 
 def run_of(row: Row[Any]) -> Run:
@@ -235,9 +257,10 @@ def run_of(row: Row[Any]) -> Run:
     values["roster"] = tuple(values["roster"])
     values["reason"] = _reason(values.pop("reason_record"), values["reason"])
     values["quarantined"] = values["quarantined"] or {}
+    values["admitted_examples"] = values["admitted_examples"] or {}
     rejections = values["rejections"] or {}
     values["rejections"] = {name: _load(Rejections, refused) for name, refused in rejections.items()}
-    values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
+    _load_results(values)
     return Run(**values)
 
 
@@ -265,7 +288,7 @@ def round_of(row: Row[Any]) -> Round:
     values["prototype_counts"] = None if counts is None else _load(PrototypeCounts, counts)
     asked_again = values["asked_again"] or {}
     values["asked_again"] = {client_id: _load(AskedAgain, asked) for client_id, asked in asked_again.items()}
-    values["model"], values["prototypes"] = _blob(values["model"]), _blob(values["prototypes"])
+    _load_results(values)
     return Round(**values)
 
 
@@ -291,6 +314,7 @@ def client_of(row: Row[Any]) -> Client:
     """Return the client of a row. The next time it joins, it says everything again: a damaged row is not an error."""
     values = dict(row._mapping)
     del values[DIGEST]
+    values["display_name"] = values["display_name"] or ""
     values["environment"] = _load(Environment, values["environment"])
     values["problem"] = None if values["problem"] is None else _load(ClientProblem, values["problem"])
     return Client(**values)

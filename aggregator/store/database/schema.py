@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 
 from aggregator.store.database.columns import Number, Text
 
-REVISION = "0006"
+REVISION = "0010"
 """Name of the newest migration, which results in the tables below."""
 
 _DIGEST = "BLAKE2b of the other columns, see database/rows.py; a row without its digest is damaged."
@@ -39,6 +39,7 @@ clients = Table(
     ),
     Column("problem", JSON, comment="What keeps it from going on: reason, detail, hint; null if nothing does."),
     Column("digest", Text(32), comment=_DIGEST),
+    Column("display_name", Text(64), comment="Its name for people; null if it has none. No digest covers it."),
     comment="Every client that ever joined. Progress and connection are not kept.",
 )
 
@@ -95,9 +96,46 @@ runs = Table(
         comment="Why it failed or waits, as a kind and facts; null where reason has a sentence or nothing is to be said.",
     ),
     Column("digest", Text(32), comment=_DIGEST),
+    Column(
+        "start",
+        JSON(none_as_null=True),
+        comment="Blob of the model that the open round starts from; null where that is model.",
+    ),
+    Column(
+        "server_state",
+        JSON(none_as_null=True),
+        comment="Blobs of the server state that the last committed round left, by role; null if it left none.",
+    ),
+    Column(
+        "admitted_examples",
+        JSON(none_as_null=True),
+        comment="Samples of each client when it was admitted, by its id; null where its method's tasks do not need them.",
+    ),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),
+    Index("runs_in_lists", "status", "method", "name", "created_at", "updated_at", "run_id"),
     comment="Training jobs.",
+)
+
+run_labels = Table(
+    "run_labels",
+    metadata,
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
+    Column("tags", JSON, nullable=False, comment="Its tags, sorted."),
+    Column("notes", Text(), nullable=False, comment="Plain text for people."),
+    Column("is_archived", Boolean, nullable=False, comment="Whether lists leave it out that do not ask for it."),
+    Column("deleted_at", Float, comment="When it was deleted; seconds since the epoch, null if it was not."),
+    Column("digest", Text(32), comment=_DIGEST),
+    comment="What people note about runs, for those that have tags or notes, are archived or were deleted.",
+)
+
+run_tags = Table(
+    "run_tags",
+    metadata,
+    Column("tag", Text(40), primary_key=True, comment="A tag."),
+    Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="A run that has it."),
+    Index("run_tags_by_run", "run_id"),
+    comment="Runs by tag, to find them; what counts is run_labels.",
 )
 
 rounds = Table(
@@ -133,6 +171,16 @@ rounds = Table(
         comment="Clients asked for their update again, as stored blobs of it were damaged: how often, and for which blobs.",
     ),
     Column("digest", Text(32), comment=_DIGEST),
+    Column(
+        "start",
+        JSON(none_as_null=True),
+        comment="Blob of the model that the next round starts from; null where that is model.",
+    ),
+    Column(
+        "server_state",
+        JSON(none_as_null=True),
+        comment="Blobs of the server state that it made, by role; null if it made none.",
+    ),
     comment="Rounds of the runs; the latest one of a run changes until it commits.",
 )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,13 @@ from aggregator.store.database.audit_rows import AuditReads, AuditWrites
 from aggregator.store.database.connections import Database, database_errors
 from aggregator.store.database.identity_rows import IdentityReads, IdentityWrites
 from aggregator.store.database.key_rows import KeyReads, KeyWrites
+from aggregator.store.database.label_rows import LabelReads, LabelWrites
+from aggregator.store.database.run_list_rows import RunListReads
+from aggregator.store.database.run_rows import RunReads
 from aggregator.store.database.sqlite import Sqlite
 from shared.errors import RowCorrupt
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
-from shared.reasons import RowDamaged
 from shared.types import (
     BlobRef,
     Client,
@@ -33,7 +34,6 @@ from shared.types import (
     Evaluation,
     Event,
     EventQuery,
-    Round,
     Run,
     RunStatus,
     Update,
@@ -45,7 +45,7 @@ UNKNOWN_SIZE = -1
 """Stands for the size of a blob whose row is damaged."""
 
 
-class SqlStore(AuditReads, IdentityReads, KeyReads):
+class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunListReads):
     """A `Store` (see base.py) on one database."""
 
     def __init__(self, database: Database) -> None:
@@ -108,24 +108,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads):
             failpoint("store.commit.after")
             self._database.note_committed()
 
-    def open_runs(self) -> list[Run]:
-        """See `Store.open_runs`."""
-        ended = [status.value for status in RunStatus if status.is_final]
-        query = select(schema.runs).where(schema.runs.c.status.not_in(ended))
-        with self._reading() as connection:
-            return _runs(connection, query.order_by(schema.runs.c.created_at, schema.runs.c.run_id), whole=True)
-
-    def find_run(self, run_id: str) -> Run | None:
-        """See `Store.find_run`."""
-        with self._reading() as connection:
-            found = _runs(connection, select(schema.runs).where(schema.runs.c.run_id == run_id), whole=True)
-        return found[0] if found else None
-
-    def find_status(self, run_id: str) -> RunStatus | None:
-        """See `Store.find_status`."""
-        row = self._first(select(schema.runs.c.status).where(schema.runs.c.run_id == run_id))
-        return None if row is None else RunStatus(row.status)
-
     def find_request(self, request_id: str) -> tuple[str, str] | None:
         """See `Store.find_request`."""
         table = schema.runs
@@ -137,36 +119,6 @@ class SqlStore(AuditReads, IdentityReads, KeyReads):
         table = schema.control_requests
         row = self._first(select(table).where(table.c.request_id == request_id))
         return None if row is None else ControlRequest(**_without_digest(row))
-
-    def list_runs(self, *, limit: int, before: str = "") -> list[Run]:
-        """See `Store.list_runs`."""
-        table = schema.runs
-        query = select(table).order_by(table.c.created_at.desc(), table.c.run_id.desc()).limit(limit)
-        with self._reading() as connection:
-            if before:
-                cursor = connection.execute(select(table.c.created_at).where(table.c.run_id == before)).scalar()
-                older = table.c.created_at < cursor
-                query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
-            return _runs(connection, query, whole=False)
-
-    def run_ids(self) -> list[str]:
-        """See `Store.run_ids`."""
-        table = schema.runs
-        query = select(table.c.run_id).order_by(table.c.created_at.desc(), table.c.run_id.desc())
-        with self._reading() as connection:
-            return list(connection.execute(query).scalars())
-
-    def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
-        """See `Store.list_rounds`."""
-        table = schema.rounds
-        query = select(table).where(table.c.run_id == run_id, table.c.number > after).order_by(table.c.number)
-        with self._reading() as connection:
-            return [rows.round_of(row) for row in connection.execute(query.limit(limit)).all()]
-
-    def find_round(self, run_id: str, number: int) -> Round | None:
-        """See `Store.find_round`."""
-        with self._reading() as connection:
-            return _find_round(connection, run_id, number, whole=True)
 
     def list_evaluations(
         self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
@@ -287,7 +239,7 @@ class SqlStore(AuditReads, IdentityReads, KeyReads):
                 ) from error
 
 
-class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites):
+class SqlTransaction(AuditWrites, IdentityWrites, KeyWrites, LabelWrites):
     """A `Transaction` (see base.py) on one connection.
 
     Updates, reports and blobs, which many clients send at the same time, are gathered: one statement a table writes all of
@@ -430,95 +382,3 @@ _BLOB_SIZE = select(schema.blobs.c.size_bytes).where(schema.blobs.c.sha256 == bi
 
 def _without_digest(row: Row[Any]) -> dict[str, Any]:
     return {name: value for name, value in row._mapping.items() if name != rows.DIGEST}
-
-
-def _runs(connection: Connection, query: Any, *, whole: bool) -> list[Run]:
-    """Return the runs that a query of their table finds; a damaged one has a reason that says so, see `_damaged`."""
-    table = schema.runs
-    try:
-        found: Sequence[Row[Any]] = connection.execute(query).all()
-    except rows.UNREADABLE:
-        # The values of one row are none of their columns: each is read by itself.
-        names = connection.execute(query.with_only_columns(table.c.run_id)).scalars().all()
-        return [_run_alone(connection, name, whole=whole) for name in names]
-    return [_with_round(connection, row, whole=whole) for row in found]
-
-
-def _run_alone(connection: Connection, run_id: str, *, whole: bool) -> Run:
-    try:
-        row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).one()
-    except rows.UNREADABLE:
-        return _damaged(connection, run_id, RowDamaged(table=schema.runs.name, key=run_id))
-    return _with_round(connection, row, whole=whole)
-
-
-def _with_round(connection: Connection, row: Row[Any], *, whole: bool) -> Run:
-    try:
-        run = rows.run_of(row)
-        current = _find_round(connection, row.run_id, row.round, whole=whole)
-        if current is None and row.round >= 0:
-            raise rows.corrupt(schema.rounds, {"run_id": row.run_id, "number": row.round})
-    except RowCorrupt as error:
-        return _damaged(connection, row.run_id, RowDamaged(**error.metadata))
-    return replace(run, current_round=current)
-
-
-def _damaged(connection: Connection, run_id: str, reason: RowDamaged) -> Run:
-    """Return a run of which a row cannot be trusted: paused unless it had ended, with nothing but what is plain text."""
-    names = ("name", "status", "method", "config_hash")
-    table = schema.runs
-    row = connection.execute(select(*(table.c[name] for name in names)).where(table.c.run_id == run_id)).one()
-    texts = {name: str(value) for name, value in row._mapping.items()}
-    ended = {status.value: status for status in RunStatus if status.is_final}
-    return Run(
-        run_id=run_id,
-        name=texts["name"],
-        status=ended.get(texts["status"], RunStatus.PAUSED),
-        config_json=_NO_CONFIGURATION,
-        config_hash=texts["config_hash"],
-        method=texts["method"],
-        total_rounds=0,
-        seed=0,
-        reason=reason,
-    )
-
-
-_NO_CONFIGURATION = '{"run":{"seed":0}}'
-"""Stands for a configuration that cannot be trusted."""
-
-
-def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool) -> Round | None:
-    """Return a round, with its updates and reports if it is to be whole.
-
-    Raises:
-        RowCorrupt: One of its rows is damaged.
-    """
-    table = schema.rounds
-    key = {"run_id": run_id, "number": number}
-    try:
-        row = connection.execute(select(table).where(table.c.run_id == run_id, table.c.number == number)).first()
-    except rows.UNREADABLE as error:
-        raise rows.corrupt(table, key) from error
-    if row is None:
-        return None
-    record = rows.round_of(row)
-    if not whole:
-        return record
-    return replace(
-        record,
-        updates={
-            child.client_id: rows.update_of(child) for child in _children(connection, schema.updates, record, run_id)
-        },
-        evaluations={
-            child.client_id: rows.evaluation_of(child)
-            for child in _children(connection, schema.evaluations, record, run_id)
-        },
-    )
-
-
-def _children(connection: Connection, table: Table, record: Round, run_id: str) -> Sequence[Row[Any]]:
-    query = select(table).where(table.c.run_id == run_id, table.c.round == record.number)
-    try:
-        return connection.execute(query.order_by(table.c.client_id)).all()
-    except rows.UNREADABLE as error:
-        raise rows.corrupt(table, {"run_id": run_id, "round": record.number, "client_id": "*"}) from error

@@ -50,6 +50,7 @@ STATUS = {
 }
 """Colours of a run's states."""
 REASON_LINES = 2
+WARNING_LINES = 3
 BLANK = Text(" ")
 
 
@@ -99,6 +100,8 @@ class WatchScreen:
         )
         title.no_wrap, title.overflow = True, "ellipsis"
         reason = wrapped(run.reason, width, REASON_LINES, TROUBLE) if run.reason else []
+        for warning in run.warnings:
+            reason += wrapped(warning.sentence, width, WARNING_LINES, TROUBLE)
         done = f"{run.num_committed} of {run.total_rounds}"
         if run.left_s is not None and run.num_committed < run.total_rounds:
             done += f", {about(run.left_s)} left"

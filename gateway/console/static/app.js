@@ -19,10 +19,11 @@ import { watchSession } from "./lib/session.js";
  * `begin` asks for what the page will show, while its modules come.
  */
 const ROUTES = [
-  { pattern: /^#?\/?(?:\?show=(?<show>[a-z]{1,16}))?$/, title: "Overview", load: () => import("./overview/overview.js") },
+  { pattern: /^#?\/?(?:\?(?<query>.{0,600}))?$/, title: "Overview", load: () => import("./overview/overview.js") },
   { pattern: /^#\/start(?:\?from=(?<from>[A-Za-z0-9._-]{1,128}))?$/, title: "Start a run", load: () => import("./start/start.js") },
   { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients/clients.js") },
-  { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})$/, title: "Run", load: () => import("./run/run.js"), begin: ({ runId }) => beginRun(runId) },
+  { pattern: /^#\/runs\/compare(?:\?.{0,2000})?$/, title: "Compare runs", load: () => import("./compare/compare.js") },
+  { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})(?:\?.{0,200})?$/, title: "Run", load: () => import("./run/run.js"), begin: ({ runId }) => beginRun(runId) },
 ];
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
@@ -114,7 +115,7 @@ async function login() {
   }
 }
 
-watchHealth(/** @type {HTMLElement} */ (document.getElementById("health")));
+watchHealth(/** @type {HTMLElement} */ (document.getElementById("health")), /** @type {HTMLElement} */ (document.getElementById("bars")));
 void login().then(() => {
   watchSession(/** @type {HTMLElement} */ (document.getElementById("bars")), /** @type {HTMLElement} */ (document.getElementById("account")));
   return navigate();

@@ -202,6 +202,12 @@ class RunControl:
             run: types_pb2.Run = self.stub.StopRun(request, timeout=DEADLINE_S).run
         return run
 
+    def extend(self, run_id: str, *, rounds: int, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.ExtendRunRequest(run_id=run_id, rounds=rounds, request_id=request_id)
+        with translated():
+            run: types_pb2.Run = self.stub.ExtendRun(request, timeout=DEADLINE_S).run
+        return run
+
     def quarantine(self, run_id: str, client_id: str, *, request_id: str = "") -> types_pb2.Run:
         request = run_pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
         with translated():

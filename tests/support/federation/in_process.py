@@ -15,6 +15,8 @@ from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.database.sql_store import SqlStore
 from shared.process.metrics import new_registry
 from shared.types import (
+    GLOBAL_CLUSTER,
+    MODEL,
     BlobRef,
     ClientActivity,
     CommittedUpdate,
@@ -118,11 +120,15 @@ class LocalFederation:
 
     def fetch(self, client: NumpyClient, task: Task) -> bytes | None:
         """The task's model, downloaded the way a trainer does."""
+        return self.fetched(client, task).get(MODEL)
+
+    def fetched(self, client: NumpyClient, task: Task) -> dict[str, bytes]:
+        """All that comes with a task, by role."""
         data = {}
         for blob in task.payload.blobs:
-            _blob, kind, path = self.coordinator.transfers.open_download(client.client_id, client.token, blob.sha256)
-            data[kind] = path.read_bytes()
-        return data.get("model")
+            _blob, _kind, path = self.coordinator.transfers.open_download(client.client_id, client.token, blob.sha256)
+            data[blob.role] = path.read_bytes()
+        return data
 
     def upload(self, client: NumpyClient, task: Task, blobs: dict[BlobRef, bytes]) -> None:
         assert task.run is not None
@@ -147,7 +153,10 @@ class LocalFederation:
         if task.kind in (TaskKind.WAIT, TaskKind.STOP) or task.run is None:
             self.idle(client)
             return False
-        model = self.fetch(client, task)
+        arrays = self.fetched(client, task)
+        model = arrays.pop(MODEL, None)
+        arrays.pop(GLOBAL_CLUSTER, None)
+        client.arrays = arrays
         if task.kind is TaskKind.EVALUATE:
             assert model is not None
             report = client.evaluation(task, model)
@@ -191,10 +200,10 @@ class LocalFederation:
                 break
         return self.coordinator.get_run(run_id)
 
-    def whole_run(self, *, rounds: int = 2, request_id: str = "the run") -> Run:
-        """A run of FedPLCC from joining to its end; doing it again goes on with the same run."""
+    def whole_run(self, *, rounds: int = 2, request_id: str = "the run", method: str = "fedplcc") -> Run:
+        """A run from joining to its end; doing it again goes on with the same run."""
         self.join()
-        run = self.coordinator.create_run(request_id, a_document("fedplcc", run={"rounds": rounds}))
+        run = self.coordinator.create_run(request_id, a_document(method, run={"rounds": rounds}))
         return self.run_to_end(run.run_id)
 
     def metrics_lines(self, run_id: str) -> list[str]:

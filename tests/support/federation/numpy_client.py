@@ -7,20 +7,26 @@ and only its "training" is arithmetic.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from shared.config.run import RunConfig, parse_run_config
-from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, to_bytes
+from shared.methods.server_arrays import BeforeTraining
+from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import (
+    BATCH_NORM,
     CLASS_MEAN,
     GLOBAL_MODEL,
+    HEAD,
     LOCAL_CLUSTER,
     MODEL,
+    PARAMETERS,
     BlobRef,
     Client,
     Environment,
@@ -61,6 +67,9 @@ class NumpyClient:
     counts: tuple[int, ...] = (5, 3, 4)
     size: int = 10
     token: str = field(default="")
+    has_linear_head: bool = False
+    arrays: Mapping[str, bytes] = field(default_factory=dict)
+    """Those of the server that came with its present task, by group."""
 
     def __post_init__(self) -> None:
         self.domain = self.domain or f"{self.client_id}-domain"
@@ -81,7 +90,11 @@ class NumpyClient:
         return {
             "base.weight": rng.normal(size=(self.size, FEATURE_DIM)).astype(np.float32),
             "head.weight": rng.normal(size=(len(CLASSES), FEATURE_DIM)).astype(np.float32),
-            "head.steps": np.zeros((), np.int64),
+            **(
+                {"head.bias": np.zeros(len(CLASSES), np.float32)}
+                if self.has_linear_head
+                else {"head.steps": np.zeros((), np.int64)}
+            ),
         }
 
     def trained(self, task: Task, model: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -104,12 +117,31 @@ class NumpyClient:
                 weights.append(part)
         return PrototypeSet.of(np.array(rows).reshape(-1, FEATURE_DIM), ids, weights)
 
+    def uploads(self, task: Task, model: bytes) -> dict[BlobRef, bytes]:
+        """What the update has beside its model, of features that only (round, client) decide."""
+        config = _config_of(task)
+        if config.algorithm.before_training is None:
+            return {}
+        labels_N = np.repeat(np.arange(len(CLASSES)), self.counts)
+        before = BeforeTraining(
+            features_ND=self._rng(task).random((len(labels_N), FEATURE_DIM)).astype(np.float32),
+            labels_N=labels_N,
+            num_classes=len(CLASSES),
+            head={name: array for name, array in from_bytes(model).items() if name.startswith("head.")},
+            received={name: from_bytes(data) for name, data in self.arrays.items()},
+        )
+        groups = config.algorithm.before_training(before, config.method)
+        made = {name: to_bytes(groups[name]) for name in sorted(groups)}
+        return {blob_ref(name, data): data for name, data in made.items()}
+
     def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[BlobRef, bytes]]:
         """The update that a task asks for, and its blobs."""
         if task.kind is TaskKind.INIT:
-            data = to_bytes(self.first_model() if model is None else from_bytes(model))
+            is_linear = self.has_linear_head or _config_of(task).algorithm.needs_linear_head
+            made = replace(self, has_linear_head=is_linear).first_model() if model is None else from_bytes(model)
+            data = to_bytes(made)
             group = blob_ref(MODEL, data)
-            payload = Payload(tensor_groups=(group,), int_lists={"feature_dim": (FEATURE_DIM,)})
+            payload = Payload(tensor_groups=(group,), int_lists={"feature_dim": (FEATURE_DIM,), **tensor_lists(data)})
             return Update(client_id=self.client_id, payload=payload, num_examples=0), {group: data}
         assert task.kind is TaskKind.TRAIN
         assert task.run is not None
@@ -119,6 +151,7 @@ class NumpyClient:
         if config.algorithm.shares_model(config.method):
             data = to_bytes(self.trained(task, from_bytes(model)))
             blobs[blob_ref(MODEL, data)] = data
+        blobs.update(self.uploads(task, model))
         payload = Payload(tensor_groups=tuple(blobs))
         if config.algorithm.prototype_kind is not None:
             vectors = prototypes_to_bytes(self.prototypes(task, config.algorithm.prototype_kind))
@@ -143,12 +176,21 @@ class NumpyClient:
             judged = model if name == GLOBAL_MODEL else b"%d" % task.round
             digest = hashlib.sha256(judged + self.client_id.encode()).digest()
             correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))
-            counts.append(EvaluationCounts("test", name, correct, total))
+            confusion = _confusion(correct, total) if config.evaluation.confusion else ()
+            counts.append(EvaluationCounts("test", name, correct, total, confusion))
         return Evaluation(client_id=self.client_id, domain=self.domain, counts=tuple(counts))
 
     def _rng(self, task: Task) -> np.random.Generator:
         seed = hashlib.sha256(f"{self.client_id}/{task.round}".encode()).digest()
         return np.random.default_rng(list(seed))
+
+
+def tensor_lists(model: bytes) -> dict[str, tuple[int, ...]]:
+    """What round 0 says of the tensors of a model: floats are trained, and the head's are named so."""
+    entries = read_header(io.BytesIO(model)).entries
+    trained = tuple(place for place, entry in enumerate(entries) if entry.dtype == "F32")
+    head = tuple(place for place, entry in enumerate(entries) if entry.name.startswith("head."))
+    return {PARAMETERS: trained, HEAD: head, BATCH_NORM: ()}
 
 
 def _config_of(task: Task) -> RunConfig:
@@ -159,3 +201,11 @@ def _config_of(task: Task) -> RunConfig:
 @lru_cache(maxsize=64)
 def _parsed(config_json: str) -> RunConfig:
     return parse_run_config(json.loads(config_json))
+
+
+def _confusion(correct: tuple[int, ...], total: tuple[int, ...]) -> tuple[int, ...]:
+    """Every wrong prediction of a class is the class after it."""
+    cells = np.diag(correct)
+    for index, count in enumerate(total):
+        cells[index, (index + 1) % len(total)] = count - correct[index]
+    return tuple(cells.ravel().tolist())

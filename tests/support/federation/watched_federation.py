@@ -77,6 +77,8 @@ class Member(NumpyClient):
     """Whether the global model is bad for its domain."""
     is_poisonous: bool = False
     """Whether its model holds what is no number."""
+    guessed_run: str = ""
+    """The run whose model only guesses."""
 
     def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[BlobRef, bytes]]:
         """As every numpy client, after the time that training takes."""
@@ -96,6 +98,8 @@ class Member(NumpyClient):
     def evaluation(self, task: Task, model: bytes) -> Evaluation:
         """Counts that follow the curve."""
         reached = self.ceiling * (1 - 0.8 * math.exp(-task.round / 12)) - 0.8 * self.is_harmed
+        if task.run is not None and task.run.run_id == self.guessed_run:
+            reached = 1 / len(CLASSES)
         correct, total = (round(1000 * max(reached, 0.05)),) * len(CLASSES), (1000,) * len(CLASSES)
         counts = EvaluationCounts("test", GLOBAL_MODEL, correct, total)
         return Evaluation(client_id=self.client_id, domain=self.domain, counts=(counts,))
@@ -206,6 +210,17 @@ class WatchedFederation:
     def harm_a_domain(self, *, is_harmed: bool = True) -> None:
         """The global model becomes bad for one domain, or is good again."""
         self.members["geneva"].is_harmed = is_harmed
+
+    def guess(self) -> None:
+        """Another run begins, whose model never learns anything."""
+        document = a_document("fedavg", tuple(self.members), run={"name": "guessing", "rounds": ROUNDS})
+        self.runs["guessing"] = self.control.create(document).run_id
+        for each in self.members.values():
+            each.guessed_run = self.runs["guessing"]
+
+    def end_the_guessing(self) -> None:
+        """The run is stopped."""
+        self.control.stop(self.runs["guessing"])
 
     def poison(self) -> None:
         """A client sends what is no number, and cannot do its task, for as long as this takes."""

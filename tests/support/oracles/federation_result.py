@@ -43,11 +43,8 @@ def expected(
                 [client.trained(task, model) for client in cohort], [sum(client.counts) for client in cohort]
             )
         models.append(model)
-        pooled = PrototypeSet.empty()
-        if method.server_prototypes is not None:
-            sets = [client.prototypes(task, method.prototype_kind) for client in cohort]
-            pooled = method.server_prototypes(sets, len(config.data.classes), config.method)
-        prototypes.append(pooled)
+        sets = [client.prototypes(task, method.prototype_kind) for client in cohort] if method.has_prototypes else []
+        prototypes.append(method.global_prototypes(sets, prototypes[-1], len(config.data.classes), config.method))
     return Expected(
         tuple(sha256_hex(to_bytes(model)) for model in models),
         tuple(sha256_hex(prototypes_to_bytes(pooled)) for pooled in prototypes),

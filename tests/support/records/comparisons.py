@@ -91,12 +91,14 @@ def write_cell(
     accuracies: Sequence[Mapping[str, float | None]],
     *,
     local: Sequence[Mapping[str, float]] = (),
+    validation: Sequence[Mapping[str, float]] = (),
     has_global: bool = True,
     seconds: float = 2.0,
 ) -> None:
     """Write the files of a trained cell with these accuracies by round and domain.
 
-    With `local` clients have models of their own; without `has_global` only these, and `accuracies` are theirs.
+    With `validation` clients have validation images too. With `local` clients have models of their own; without
+    `has_global` only these, and `accuracies` are theirs.
     """
     cell.folder.mkdir(parents=True, exist_ok=True)
     metrics, reports, timings = [], [], []
@@ -104,6 +106,8 @@ def write_cell(
         own: dict[str, Any] = {"accuracy_local": _summed(local[index])} if local else {}
         if not has_global:
             own = {"accuracy_of": "local", "accuracy_local": _summed(accuracy)}
+        if validation:
+            own["accuracy_validation"] = _summed(validation[index])
         metrics.append(
             {
                 "round": index + 1,
@@ -135,6 +139,7 @@ def write_cell(
         "run_id": "digits-1",
         "total_rounds": cell.federation.config.run.rounds,
         "config_hash": cell.federation.config.hash,
+        "config": json.loads(cell.federation.config.canonical_json),
         "aggregator": {"fedplcc": "0.1.0", "python": "3.11.7"},
         "clients": {"mnist": {"environment": {"packages": {"torch": "2.15.0"}, "cpu": "x86_64", "device": "cpu"}}},
     }

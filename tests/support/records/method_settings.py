@@ -6,23 +6,32 @@ A method is here because it is in `METHODS`. A setting that matters gets a row i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from fedplcc.method_contract.settings import Setting
 from shared.methods import METHODS
-from shared.methods.base import Method, MethodConfig
+from shared.methods.base import Method
 
 OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedavg", {"averaging": "equal"}),
     ("fedprox", {"mu": 1.0}),
     ("moon", {"mu": 5.0, "tau": 0.1}),
     ("fedntd", {"beta": 0.3, "tau": 3.0}),
+    ("fedopt", {"server_opt": "yogi", "server_lr": 0.1}),
+    ("fedopt", {"server_opt": "adagrad", "adaptivity": 0.1}),
+    ("fedopt", {"server_opt": "sgdm", "server_lr": 0.5, "averaging": "equal"}),
+    ("feddyn", {"evaluate": "sent", "alpha": 1.0}),
+    ("feddyn", {"adaptive": False}),
+    ("creff", {"num_features": 5, "match_steps": 3, "retrain_epochs": 2, "retrain_lr": 0.1}),
     ("fedproto", {"share_model": False}),
     ("fedproto", {"proto_avg": "counts", "proto_staleness": 3}),
+    ("fedproc", {"similarity": "cosine", "anneal_rounds": 5}),
     ("fpl", {"upcr_reduction": "sum", "partition": "first"}),
     ("fpl", {"proto_pass": "last_epoch"}),
+    ("fedpcl", {"tau": 0.5, "lambda1": 0.0}),
+    ("fedpcl", {"lambda2": 0.0}),
     ("fedplvm", {"corr": "all_protos"}),
     ("fedplvm", {"partition": "first", "min_cluster_size": 3}),
     ("fedplcc", {"ramp_rounds": 20}),
@@ -37,44 +46,17 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
 )
 """Methods by name, each with hyper-parameters that lead it through other code than its defaults do."""
 
-OF_THE_ROUND = frozenset({"share_model", "proto_pass"})
-"""Hyper-parameters under which not the loss is another, but what travels, or when."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A method with some of its hyper-parameters set."""
-
-    method: Method
-    hyper: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """As it stands in a test's name: the method, then what differs from its defaults."""
-        return " ".join([self.method.name, *(f"{key}={value}" for key, value in self.hyper.items())])
-
-    @property
-    def goes_another_way(self) -> bool:
-        """Whether a round of it goes another way than the method's own does."""
-        return bool(OF_THE_ROUND & self.hyper.keys())
-
-    @property
-    def config(self) -> MethodConfig:
-        """Its hyper-parameters."""
-        return self.method.config.model_validate(self.hyper)
-
-    @property
-    def neutral(self) -> MethodConfig:
-        """Its hyper-parameters with those that make the method FedAvg."""
-        assert self.method.neutral is not None
-        return self.method.config.model_validate({**self.hyper, **self.method.neutral})
-
-
 SETTINGS: tuple[Setting, ...] = (
     *(Setting(method) for method in METHODS.values()),
     *(Setting(METHODS[name], hyper) for name, hyper in OTHER_SETTINGS),
 )
 """Every method with its defaults, then the others."""
+
+
+def with_a_length(method: Method, hyper: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters under which a run of the method may go on to more rounds: nothing is stretched over all of them."""
+    key = method.length_key(method.config.model_validate(dict(hyper)))
+    return {**hyper, **({} if key is None else {key: 4})}
 
 
 def of_settings(claim: Callable[[Setting], bool] = lambda setting: True) -> pytest.MarkDecorator:

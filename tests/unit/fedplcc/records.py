@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from fedplcc.runs.artifacts import RunRecord
+from shared import run_lists
 from shared.config.run import canonical_json
 from shared.convert.runs import RunView
-from shared.documents import Run
+from shared.documents import Run, RunSummary
 from shared.tensors import blob_ref
 from shared.types import RunStatus
 from tests.support.records.builders import a_run
@@ -58,3 +60,24 @@ def a_record(*lines: dict[str, Any], status: str = "completed", reason: str = ""
 def a_run_document(status: RunStatus = RunStatus.COMPLETED) -> Run:
     """A run as the gateway shows it."""
     return Run.of(RunView(run=a_run(status), config=json.loads(a_run(status).config_json)))
+
+
+def a_run_summary(status: RunStatus = RunStatus.COMPLETED, **changes: Any) -> RunSummary:
+    """A run as a list of the gateway shows it."""
+    run = a_run(status)
+    summary = run_lists.RunSummary(
+        run_id=run.run_id,
+        name=run.name,
+        status=run.status,
+        method=run.method,
+        round=run.round_number,
+        total_rounds=run.total_rounds,
+        phase=None,
+        num_clients=len(run.roster),
+        is_pause_requested=False,
+        reason=None,
+        created_at=run.created_at,
+        updated_at=run.updated_at,
+        config_hash=run.config_hash,
+    )
+    return RunSummary.of(replace(summary, **changes))

@@ -129,7 +129,7 @@ def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app: FastAPI) -
     on_the_way, line, other = (json.loads(line) for line in stream.getvalue().splitlines())
     named = {"run_id": "r-1", "client_id": "ann", "round": 3, "request_id": line["request_id"]}
     assert on_the_way | named == on_the_way
-    refused = {"reason": "INVALID_TRANSITION", "detail": "the run has ended", "status": 400, "level": "warning"}
+    refused = {"reason": "INVALID_TRANSITION", "detail": "the run has ended", "status": 409, "level": "warning"}
     assert line | named | refused == line
     assert other["received_bytes"] == 5
     assert other["sent_bytes"] > 0

@@ -6,11 +6,15 @@ from gateway.http import problem
 from shared.errors import (
     BY_REASON,
     BlobTooLarge,
+    ClientInOpenRun,
     Code,
     FedplccError,
     Internal,
+    InvalidTransition,
     MalformedRequest,
     RequestIdReused,
+    RunDeleted,
+    RunIsOpen,
     RunNotFound,
 )
 
@@ -22,7 +26,8 @@ def test_every_error_of_the_tree_is_a_problem_with_its_reason_and_status(reason:
     kind = BY_REASON[reason]
     response = problem.respond(kind("something happened", run_id="x"), SCOPE)
     document = json.loads(bytes(response.body))
-    expected = 413 if kind is BlobTooLarge else kind.code.http_status
+    others = {BlobTooLarge: 413, RunDeleted: 410, RunIsOpen: 409, ClientInOpenRun: 409, InvalidTransition: 409}
+    expected = others.get(kind, kind.code.http_status)
     assert response.status_code == document["status"] == expected
     assert response.media_type == "application/problem+json"
     assert (document["code"], document["type"]) == (reason, f"/v1/problems/{reason}")

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared.convert.clients import client_from_proto, heartbeat_from_proto, problem_from_proto, problem_to_proto
+from shared.convert.clients import (
+    client_from_proto,
+    client_to_proto,
+    heartbeat_from_proto,
+    problem_from_proto,
+    problem_to_proto,
+)
 from shared.convert.events import event_from_proto
 from shared.convert.fields import MAX_CLASSES, MAX_TEXT
 from shared.convert.membership import client_from_join, client_to_join, membership_from_proto
@@ -74,6 +80,30 @@ def a_count(name: str, count: int) -> types_pb2.ClassCount:
     return types_pb2.ClassCount(class_name=name, num_examples=count)
 
 
+NO_DISPLAY_NAMES = [
+    "x" * 65,
+    " x",
+    "x ",
+    "a\nb",
+    "a\0",
+    "\u202eevil",
+    "a\u2069",
+    "\u200d",
+    "\u00a0",
+    "\ue000",
+    "\ufeffa",
+]
+"""Too long, spaces at an end, characters that nobody sees or that turn what follows."""
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Klinik Köln, Haus 3", "הסורק", "شبكة", "\u0645\u06cc\u200c\u0631", "病院 2", "x" * 64, "<b>"]
+)
+def test_a_name_for_people_may_have_any_letters(text: str) -> None:
+    assert client_from_join(a_join(display_name=text)).display_name == text
+    assert client_to_proto(client_from_join(a_join(display_name=text))).display_name == text
+
+
 @pytest.mark.parametrize(
     ("parse", "message", "field"),
     [
@@ -112,6 +142,11 @@ def a_count(name: str, count: int) -> types_pb2.ClassCount:
         (client_from_join, a_join(class_counts=[a_count("a", 5), a_count("b", -2)]), "num_examples"),
         (client_from_join, a_join(class_counts=[a_count("a", 2), a_count("a", 1)]), "class_counts"),
         (client_from_join, a_join(version="x" * 5000), "version"),
+        *((client_from_join, a_join(display_name=text), "display_name") for text in NO_DISPLAY_NAMES),
+        *(
+            (client_from_proto, types_pb2.Client(display_name=text, **A_CLIENT), "display_name")
+            for text in NO_DISPLAY_NAMES
+        ),
         (heartbeat_from_proto, a_heartbeat(activity=types_pb2.CLIENT_ACTIVITY_UNSPECIFIED), "activity"),
         (heartbeat_from_proto, a_heartbeat(progress=1.5), "progress"),
         (heartbeat_from_proto, a_heartbeat(progress=math.nan), "progress"),

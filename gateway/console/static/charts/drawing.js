@@ -100,7 +100,8 @@ export function curvesOf({ rounds, visible, named, inner, toX, toY }) {
   const paths = [...visible]
     .sort((one, other) => Number(other.isBand ?? false) - Number(one.isBand ?? false))
     .map((each) => {
-      const lines = linesOf(rounds, each.values, toX, toY);
+      const [xs, ys] = each.isJoined ? known(rounds, each.values) : [rounds, each.values];
+      const lines = linesOf(xs, ys, toX, toY);
       const last = lines.at(-1)?.at(-1);
       if (last && !each.isBand) ends.push({ each, x: last[0], y: last[1] });
       const isMarked = !each.isBand && each.mark && spacing >= MARKED_PX;
@@ -187,6 +188,18 @@ function roundTicks({ rounds, roundAxis, toX }) {
   const room = roomOf(last);
   const between = roundAxis.ticks.filter((tick) => toX(tick) - toX(first) > room && toX(last) - toX(tick) > room);
   return first === last ? [first] : [first, ...between, last];
+}
+
+/**
+ * Rounds that have a value, and these values.
+ *
+ * @param {readonly number[]} rounds
+ * @param {readonly (number | null)[]} values
+ * @returns {[number[], (number | null)[]]}
+ */
+function known(rounds, values) {
+  const has = (/** @type {unknown} */ _, /** @type {number} */ index) => typeof values[index] === "number";
+  return [rounds.filter(has), values.filter(has)];
 }
 
 /**

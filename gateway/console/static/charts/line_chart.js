@@ -3,7 +3,8 @@
  * Line charts over rounds in SVG, for eyes, pointer, keyboard and screen readers.
  *
  * The legend of a chart shows one round's values: of the last round, or of the round chosen with the pointer or arrow keys.
- * A table shows the same values as the lines.
+ * A table shows the same values as the lines. A range of rounds, which charts of a page share, says which of them are shown: a
+ * stroke across the drawing and the keys + and - change it.
  */
 
 import { axesOf, cursorAt, curvesOf, layoutOf, swatchOf } from "./drawing.js";
@@ -24,10 +25,12 @@ import { nearest } from "./maths.js";
  *   width?: number,
  *   note?: string,
  *   isBand?: boolean,
+ *   isJoined?: boolean,
  * }} Series
  *
  * `values` are as many as the chart's rounds; null is missing. `mark` is an SVG path as palette.js has them. `note` stands
- * behind the label in the legend. A band lies broad and pale behind the lines.
+ * behind the label in the legend. A band lies broad and pale behind the lines. A joined line
+ * goes on over missing values.
  *
  * @typedef {{
  *   name: string,
@@ -36,23 +39,31 @@ import { nearest } from "./maths.js";
  *   range?: {low: number, high: number},
  *   canBeLog?: boolean,
  *   height?: number,
+ *   rounds?: import("../lib/round_range.js").RoundRange,
  * }} Options
  *
  * `name` says what is drawn, such as "Accuracy". `range` are the least ends of the value axis; it grows where values need it.
+ * `rounds` is the range that is shown; all rounds without one.
  */
 
 /** Rounds that a table shows. */
 const MAX_ROWS = 200;
+/** Least length of a stroke that chooses rounds; a shorter one is a click. */
+const STROKE_PX = 12;
 
 let made = 0;
 
 export class LineChart {
   #options;
   #id = `chart-${++made}`;
-  /** @type {readonly number[]} */
+  /** Rounds and lines that there are. @type {{rounds: readonly number[], series: readonly Series[]}} */
+  #all = { rounds: [], series: [] };
+  /** Rounds that are shown. @type {readonly number[]} */
   #rounds = [];
-  /** @type {readonly Series[]} */
+  /** Lines over these rounds. @type {readonly Series[]} */
   #series = [];
+  /** Where a stroke of the mouse began, in pixels from the left end of the lines. @type {number | null} */
+  #strokeFrom = null;
   /** Keys of lines that somebody switched off. @type {Set<string>} */
   #hidden = new Set();
   /** Index of the chosen round; null for the last one, whichever that is. @type {number | null} */
@@ -87,7 +98,9 @@ export class LineChart {
       on: {
         keydown: (/** @type {KeyboardEvent} */ event) => this.#onKey(event),
         pointermove: (/** @type {PointerEvent} */ event) => this.#onPointer(event),
-        pointerdown: (/** @type {PointerEvent} */ event) => this.#onPointer(event),
+        pointerdown: (/** @type {PointerEvent} */ event) => this.#onPress(event),
+        pointerup: (/** @type {PointerEvent} */ event) => this.#onLift(event),
+        pointercancel: () => this.#endStroke(),
         // A finger that is lifted leaves what it chose to be read; touching something else ends it.
         pointerleave: (/** @type {PointerEvent} */ event) => event.pointerType === "touch" || this.#choose(null),
         blur: () => this.#choose(null),
@@ -106,13 +119,17 @@ export class LineChart {
       h("summary", null, "Table"),
       this._rows,
     );
-    this._plot = h("div", { class: "chart-plot" }, this._drawing, this._slider);
+    this._stroke = h("div", { class: "chart-stroke", hidden: true });
+    this._plot = h("div", { class: "chart-plot" }, this._drawing, this._stroke, this._slider);
+    this._foot = h("div", { class: "chart-foot" }, this._at, this._legend);
+    this._nothing = h("p", { class: "muted", hidden: true });
     this.element = h(
       "figure",
       { class: "chart", "aria-label": options.name, hidden: true },
       options.canBeLog ? h("div", { class: "chart-head" }, this._tools) : null,
+      this._nothing,
       this._plot,
-      h("div", { class: "chart-foot" }, this._at, this._legend),
+      this._foot,
       this._note,
       this._table,
     );
@@ -122,6 +139,7 @@ export class LineChart {
       this.#width = width;
       this.#draw();
     }).observe(this._plot);
+    options.rounds?.addEventListener("change", () => this.#showRange());
   }
 
   /**
@@ -131,10 +149,25 @@ export class LineChart {
    * @param {readonly Series[]} series
    */
   update(rounds, series) {
-    this.#rounds = rounds;
-    this.#series = series;
-    if (this.#chosen !== null && this.#chosen >= rounds.length) this.#chosen = null;
+    this.#all = { rounds, series };
     this.element.hidden = rounds.length === 0 || series.length === 0;
+    this.#showRange();
+  }
+
+  #showRange() {
+    const { rounds, series } = this.#all;
+    const range = this.#options.rounds;
+    const read = this.#chosen === null ? null : this.#rounds[this.#chosen];
+    const [begin, end] = !range || range.isWhole ? [0, rounds.length] : range.within(rounds);
+    this.#rounds = rounds.slice(begin, end);
+    this.#series = this.#rounds.length < rounds.length ? series.map((each) => ({ ...each, values: each.values.slice(begin, end) })) : series;
+    // What somebody reads stays the same round.
+    const index = read === null ? -1 : this.#rounds.indexOf(read);
+    this.#chosen = index < 0 ? null : index;
+    const isEmpty = this.#rounds.length === 0;
+    for (const part of [this._plot, this._foot, this._table]) part.hidden = isEmpty;
+    this._nothing.hidden = !isEmpty;
+    setText(this._nothing, isEmpty && range ? `There is nothing in ${range.text}.` : "");
     this.#draw();
     this.#fillTable();
   }
@@ -292,15 +325,65 @@ export class LineChart {
   /** @param {PointerEvent} event */
   #onPointer(event) {
     if (!this.#layout) return;
-    const { roundAxis, inner } = this.#layout;
-    const place = event.offsetX / Math.max(1, inner.right - inner.left);
-    this.#choose(nearest(this.#rounds, roundAxis.low + place * (roundAxis.high - roundAxis.low)));
+    this.#choose(this.#indexAt(event.offsetX));
+    if (this.#strokeFrom === null) return;
+    const { left } = this.#layout.inner;
+    const ends = [this.#strokeFrom, event.offsetX].sort((one, other) => one - other);
+    this._stroke.hidden = ends[1] - ends[0] < STROKE_PX;
+    this._stroke.style.setProperty("left", `${left + ends[0]}px`);
+    this._stroke.style.setProperty("width", `${ends[1] - ends[0]}px`);
+    this._stroke.style.setProperty("height", `${this.#layout.height}px`);
+  }
+
+  /**
+   * Index of the round at a place.
+   *
+   * @param {number} x In pixels from the left end of the lines.
+   */
+  #indexAt(x) {
+    const { roundAxis, inner } = /** @type {import("./drawing.js").Layout} */ (this.#layout);
+    const place = x / Math.max(1, inner.right - inner.left);
+    return nearest(this.#rounds, roundAxis.low + place * (roundAxis.high - roundAxis.low));
+  }
+
+  /** @param {PointerEvent} event */
+  #onPress(event) {
+    // A finger that moves scrolls the page.
+    if (this.#options.rounds && event.pointerType !== "touch" && event.button === 0) {
+      this.#strokeFrom = event.offsetX;
+      this._slider.setPointerCapture(event.pointerId);
+    }
+    this.#onPointer(event);
+  }
+
+  /** @param {PointerEvent} event */
+  #onLift(event) {
+    const begin = this.#strokeFrom;
+    this.#endStroke();
+    if (begin === null || !this.#layout || Math.abs(event.offsetX - begin) < STROKE_PX) return;
+    const [from, to] = [begin, event.offsetX].map((x) => this.#indexAt(x)).sort((one, other) => one - other);
+    if (from === to) return;
+    const { rounds } = this.#all;
+    const [first, last] = [this.#rounds[from], this.#rounds[to]];
+    // An end at the edge stays open: a round that comes later is shown too.
+    this.#options.rounds?.set(first === rounds[0] ? null : first, last === rounds[rounds.length - 1] ? null : last);
+  }
+
+  #endStroke() {
+    this.#strokeFrom = null;
+    this._stroke.hidden = true;
   }
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     const last = this.#rounds.length - 1;
     const at = this.#chosen ?? last;
+    const { rounds } = this.#options;
+    if (rounds && this.#rounds.length && ["+", "=", "-"].includes(event.key) && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      rounds.zoom(this.#rounds[at], this.#all.rounds, event.key !== "-");
+      return;
+    }
     const leap = Math.max(1, Math.round((last + 1) / 10));
     /** @type {Record<string, number | null>} */
     const targets = {

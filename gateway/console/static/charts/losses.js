@@ -24,8 +24,10 @@ const TERMS = {
   proto: "distance to prototypes",
   cpcl: "contrast with clusters",
   upcr: "distance to unbiased",
-  local: "contrast with local signals",
-  global: "contrast with averaged signals",
+  local: "contrast with single clients",
+  global: "contrast with averages",
+  ntd: "distillation of other classes",
+  proc: "contrast with centres",
 };
 
 /**
@@ -56,10 +58,11 @@ export function lossSeries(rounds) {
 /**
  * The section of losses of a run's page.
  *
+ * @param {{range?: import("../lib/round_range.js").RoundRange}} [context]
  * @returns {{element: HTMLElement, update: (state: RunState) => void}}
  */
-export function section() {
-  const chart = new LineChart({ name: "Training loss by term", format: number, canBeLog: true, height: 240 });
+export function section({ range: shown } = {}) {
+  const chart = new LineChart({ name: "Training loss by term", rounds: shown, format: number, canBeLog: true, height: 240 });
   const empty = h("p", { class: "muted" }, "The curves begin when round 1 has committed.");
   const element = h(
     "section",

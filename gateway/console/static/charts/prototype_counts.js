@@ -39,10 +39,11 @@ export function prototypeSeries(rounds) {
 /**
  * The section of prototype counts of a run's page; not there where the run's method has none.
  *
+ * @param {{range?: import("../lib/round_range.js").RoundRange}} [context]
  * @returns {{element: HTMLElement, update: (state: RunState) => void}}
  */
-export function section() {
-  const chart = new LineChart({ name: "Prototypes", format: count, range: { low: 0, high: 1 }, height: 240 });
+export function section({ range: shown } = {}) {
+  const chart = new LineChart({ name: "Prototypes", rounds: shown, format: count, range: { low: 0, high: 1 }, height: 240 });
   const summary = h("p");
   const element = h(
     "section",

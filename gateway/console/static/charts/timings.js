@@ -45,9 +45,9 @@ export function secondsSeries(lines) {
 }
 
 /** @type {import("../lib/run_state.js").MakeSection} */
-export function section({ runId, api }) {
-  const seconds = new LineChart({ name: "Seconds of a round by phase", format: spell, canBeLog: true, range: { low: 0, high: 0 }, height: 240 });
-  const sizes = new LineChart({ name: "Bytes of a round's updates", format: bytes, range: { low: 0, high: 0 }, height: 240 });
+export function section({ runId, api, range: shown }) {
+  const seconds = new LineChart({ name: "Seconds of a round by phase", rounds: shown, format: spell, canBeLog: true, range: { low: 0, high: 0 }, height: 240 });
+  const sizes = new LineChart({ name: "Bytes of a round's updates", rounds: shown, format: bytes, range: { low: 0, high: 0 }, height: 240 });
   const note = h("p", { class: "muted", role: "status" });
   const element = h(
     "details",

@@ -3,12 +3,14 @@
  * Every client of the federation: what it does, on what, when it was last heard of, and what is wrong with whom.
  */
 
-import { get } from "../lib/api.js";
+import { allClients, newKey, remove } from "../lib/api.js";
+import { ask } from "../lib/dialog.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, dateTime, percent, reading } from "../lib/format.js";
 import { repeat } from "../lib/shell.js";
+import { sortedBy } from "../lib/sorting.js";
 import { staleNotice } from "../lib/stale_notice.js";
-import { isWorking, stateOf } from "./state.js";
+import { besideId, isFound, isWorking, stateOf } from "./state.js";
 import { byTrouble } from "./summary.js";
 
 /** Pause between two reads of the clients. */
@@ -17,6 +19,17 @@ const INTERVAL_MS = 2000;
 const PAGE_SIZE = 50;
 
 /** @typedef {Record<string, any>} Client */
+
+/** Columns of the table. Those that are connected were all seen now, and go before the others. */
+const HEADINGS = /** @type {import("../lib/sorting.js").Heading<Client>[]} */ ([
+  { name: "Client", by: (client) => client.client_id },
+  { name: "State", by: (client) => stateOf(client).state },
+  { name: "Problem" },
+  { name: "Samples", kind: "number", by: (client) => client.num_examples },
+  { name: "Machine", by: (client) => client.environment.device },
+  { name: "Readings" },
+  { name: "Last seen", by: (client) => (client.is_connected ? 0 : client.last_seen_at && Date.now() - Date.parse(client.last_seen_at)) },
+]);
 
 /** @param {HTMLElement} root */
 export function show(root) {
@@ -33,18 +46,18 @@ export function show(root) {
   const older = h("button", { class: "button button-small", type: "button", on: { click: () => leaf(page + 1) } }, "After");
   const where = h("p", { class: "muted small" });
   const pager = h("div", { class: "pager", hidden: true }, newer, older, where);
-  const headings = [["Client"], ["State"], ["Problem"], ["Samples", "number"], ["Machine"], ["Readings"], ["Last seen"]];
+  const order = sortedBy(HEADINGS, byTrouble, () => turn(0));
   const table = h(
     "table",
     { class: "stacking", tabindex: -1 },
-    h("thead", null, h("tr", null, headings.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+    h("thead", null, order.element),
     body,
   );
   const none = h("p", { class: "muted", hidden: true });
   const card = h(
     "section",
     { class: "card", "aria-label": "Clients", hidden: true },
-    h("div", { class: "card-head" }, h("div", { class: "filters" }, h("label", null, "Find", search), h("label", null, "Show", choice)), summary),
+    h("div", { class: "card-head" }, h("div", { class: "filters" }, h("label", null, "Find", search), h("label", null, "Show", choice), order.choice), summary),
     table,
     none,
     pager,
@@ -69,7 +82,7 @@ export function show(root) {
   }
 
   function draw() {
-    const found = clients.filter((client) => isWanted(client, choice.value, search.value)).sort(byTrouble);
+    const found = clients.filter((client) => isWanted(client, choice.value, search.value)).sort(order.compare);
     const pages = Math.max(Math.ceil(found.length / PAGE_SIZE), 1);
     page = Math.min(page, pages - 1);
     const begin = page * PAGE_SIZE;
@@ -86,7 +99,7 @@ export function show(root) {
   }
 
   const read = async (/** @type {AbortSignal} */ signal) => {
-    ({ clients } = await get("/v1/clients", { signal }));
+    clients = await allClients({ signal });
     setAttribute(card, "hidden", false);
     draw();
   };
@@ -99,8 +112,7 @@ export function show(root) {
  * @param {string} text
  */
 function isWanted(client, choice, text) {
-  const wanted = text.trim().toLowerCase();
-  if (wanted && !`${client.client_id}\n${client.domain}`.toLowerCase().includes(wanted)) return false;
+  if (!isFound(client, client.client_id, text)) return false;
   switch (choice) {
     case "with a problem":
       return client.problem !== null;
@@ -115,8 +127,23 @@ function isWanted(client, choice, text) {
   }
 }
 
+/** @param {string} clientId */
+function askForget(clientId) {
+  const key = newKey();
+  return ask({
+    title: `Forget client ${clientId}?`,
+    text: "It leaves the list; the runs that it took part in stay as they are. If it joins again, it is new. A client of an open run cannot be forgotten.",
+    confirm: "Forget",
+    kind: "danger",
+    act: async () => {
+      await remove(`/v1/clients/${encodeURIComponent(clientId)}`, { key });
+    },
+  });
+}
+
 /** @param {Client} client */
 function createRow(client) {
+  const forget = h("button", { class: "button button-small", type: "button", "aria-label": `Forget ${client.client_id}`, on: { click: () => void askForget(client.client_id) } }, "Forget …");
   return h(
     "tr",
     null,
@@ -126,7 +153,7 @@ function createRow(client) {
     h("td", { "data-label": "Samples", class: "number" }, h("span")),
     h("td", { "data-label": "Machine", class: "machine-cell" }, h("p"), h("details", { class: "small" }, h("summary", null, "Packages"), h("dl", { class: "readings" }))),
     h("td", { "data-label": "Readings", class: "readings-cell" }, h("dl", { class: "readings" })),
-    h("td", { "data-label": "Last seen" }, h("time")),
+    h("td", { "data-label": "Last seen" }, h("div", { class: "seen" }, h("time"), forget)),
   );
 }
 
@@ -136,7 +163,7 @@ function createRow(client) {
  */
 function updateRow(line, client) {
   const [name, state, problem, samples, machine, readings, seen] = line.children;
-  setText(/** @type {Element} */ (name.lastElementChild), client.domain === client.client_id ? "" : client.domain);
+  setText(/** @type {Element} */ (name.lastElementChild), besideId(client));
   updateState(state, client);
   const [error, hint] = problem.children;
   setText(error, client.problem ? client.problem.detail || client.problem.reason : "");
@@ -154,7 +181,7 @@ function updateRow(line, client) {
   const values = [...held, ...Object.entries(client.readings).sort()].map(([key, value]) => reading(key, value));
   setAttribute(readings, "data-empty", !values.length);
   fill(/** @type {Element} */ (readings.firstElementChild), values);
-  const time = /** @type {Element} */ (seen.firstElementChild);
+  const time = /** @type {Element} */ (seen.firstElementChild?.firstElementChild);
   setText(time, client.is_connected ? "now" : ago(client.last_seen_at, Date.now()));
   setAttribute(time, "title", dateTime(client.last_seen_at));
 }
@@ -175,7 +202,9 @@ function updateState(cell, client) {
   const link = /** @type {Element} */ (work.firstElementChild);
   setAttribute(work, "hidden", !works || !client.run_id);
   setAttribute(link, "href", client.run_id ? `#/runs/${client.run_id}` : null);
-  setText(link, client.run_id ? `round ${client.round} of ${client.run_id}` : "");
+  const text = client.run_id ? `round ${client.round} of ${client.run_id}` : "";
+  setText(link, text);
+  setAttribute(link, "title", text || null);
 }
 
 /**

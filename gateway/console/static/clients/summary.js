@@ -6,7 +6,7 @@
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted } from "../lib/format.js";
 import { badge } from "../lib/tones.js";
-import { stateOf } from "./state.js";
+import { besideId, stateOf } from "./state.js";
 
 /** Clients with problems that are named here; the page of clients shows all. */
 const MOST = 5;
@@ -84,7 +84,7 @@ function groups(clients) {
 
 /** @param {Client} client */
 function createTroubled(client) {
-  return h("li", null, h("p", null, h("strong", null, client.client_id), " ", h("span", { class: "muted small" })), h("p", null), h("p", { class: "muted small" }));
+  return h("li", null, h("p", null, h("strong", null, client.client_id), " ", h("span", { class: "muted small" }), " ", h("span", { class: "muted small" })), h("p", null), h("p", { class: "muted small" }));
 }
 
 /**
@@ -94,6 +94,7 @@ function createTroubled(client) {
 function updateTroubled(item, client) {
   const [head, detail, hint] = item.children;
   const seen = `seen ${ago(client.last_seen_at, Date.now())}`;
+  setText(/** @type {Element} */ (head.children[1]), besideId(client));
   setText(/** @type {Element} */ (head.lastElementChild), client.is_connected ? "connected" : `not connected, ${seen}`);
   setText(detail, client.problem ? client.problem.detail || client.problem.reason : "");
   setAttribute(detail, "data-tone", "bad");

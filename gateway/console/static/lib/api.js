@@ -29,6 +29,20 @@ const SESSIONS_PATH = "/v1/console/sessions";
 export const sessions = new EventTarget();
 let isMissing = false;
 
+/**
+ * Says "away" when the gateway or the aggregator does not answer, and "here" with the first answer after that.
+ */
+export const reach = new EventTarget();
+/** Who does not answer, and when the last answer came. @type {{away: "" | "gateway" | "aggregator", answeredAt: number}} */
+let reached = { away: "", answeredAt: Date.now() };
+/** Paths whose answers come from the aggregator. */
+const OF_AGGREGATOR = /^\/(?:readyz$|v1\/(?:runs|clients)(?:[/?]|$))/;
+
+/** Who does not answer at present, and when the last answer came (milliseconds since the epoch). */
+export function reachNow() {
+  return reached;
+}
+
 /** A refusal of the gateway, or a failed connection; `message` is for people. */
 export class ApiError extends Error {
   /**
@@ -41,6 +55,11 @@ export class ApiError extends Error {
     this.name = "ApiError";
     this.problem = problem;
     this.status = status;
+  }
+
+  /** Whether the gateway or the aggregator did not answer at all. */
+  get isAway() {
+    return this.status === 0 || this.problem?.code === "AGGREGATOR_UNAVAILABLE";
   }
 
   /** Whether a later retry may help. */
@@ -113,10 +132,44 @@ export async function getLines(path, options = {}) {
  * @returns {Promise<any>} The document that it is answered with.
  */
 export async function post(path, body = {}, options = {}) {
+  return send("POST", path, body, options);
+}
+
+/**
+ * Change a document.
+ *
+ * @param {string} path
+ * @param {unknown} body What changes, sent as JSON.
+ * @param {{key?: string, signal?: AbortSignal}} [options] As of `post`.
+ * @returns {Promise<any>} The document as it is then.
+ */
+export async function patch(path, body, options = {}) {
+  return send("PATCH", path, body, options);
+}
+
+/**
+ * Remove what a document describes.
+ *
+ * @param {string} path
+ * @param {{key?: string, signal?: AbortSignal}} [options] As of `post`.
+ * @returns {Promise<any>} The document that it is answered with.
+ */
+export async function remove(path, options = {}) {
+  return send("DELETE", path, undefined, options);
+}
+
+/**
+ * @param {"POST" | "PATCH" | "DELETE"} method
+ * @param {string} path
+ * @param {unknown} body
+ * @param {{key?: string, signal?: AbortSignal}} options
+ */
+async function send(method, path, body, options) {
   /** @type {Record<string, string>} */
-  const headers = { Accept: "application/json", "Content-Type": "application/json", "X-Fedplcc-Console": "1" };
+  const headers = { Accept: "application/json", "X-Fedplcc-Console": "1" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
   if (options.key) headers["Idempotency-Key"] = options.key;
-  return ask(path, { method: "POST", headers, body: JSON.stringify(body) }, options.signal, documentOf);
+  return ask(path, { method, headers, body: JSON.stringify(body) }, options.signal, documentOf);
 }
 
 /**
@@ -149,14 +202,36 @@ export function newKey() {
  * @returns {AsyncGenerator<any[]>}
  */
 export async function* roundPages(runId, after, options = {}) {
-  /** @type {number | null} */
-  let cursor = after;
-  while (cursor !== null) {
+  for await (const page of pages(runPath(runId, `/rounds?after=${after}&page_size=1000`), options)) yield page.rounds;
+}
+
+/**
+ * Every client that ever joined, by id.
+ *
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<any[]>}
+ */
+export async function allClients(options = {}) {
+  const found = [];
+  for await (const page of pages("/v1/clients?page_size=1000", options)) found.push(...page.clients);
+  return found;
+}
+
+/**
+ * The pages of a list, up to its last.
+ *
+ * @param {string} path With a query.
+ * @param {{signal?: AbortSignal}} options
+ * @returns {AsyncGenerator<any>}
+ */
+async function* pages(path, options) {
+  let token = "";
+  do {
     /** @type {any} */
-    const page = await get(runPath(runId, `/rounds?after=${cursor}&page_size=1000`), options);
-    yield page.rounds;
-    cursor = page.next_after;
-  }
+    const page = await get(token ? `${path}&page_token=${token}` : path, options);
+    yield page;
+    token = page.next_page_token ?? "";
+  } while (token);
 }
 
 /**
@@ -211,6 +286,7 @@ class RunStream {
     document.addEventListener("visibilitychange", () => this.#visibilityChanged(), { signal });
     window.addEventListener("online", () => this.#wake(), { signal });
     sessions.addEventListener("restored", () => this.#wake(), { signal });
+    reach.addEventListener("here", () => this.#wake(), { signal });
   }
 
   close() {
@@ -346,14 +422,28 @@ async function ask(path, init, signal, make) {
     const answer = await fetch(urlOf(path), { ...init, signal: AbortSignal.any(signals), credentials: "same-origin" });
     failure = "the gateway's answer broke off";
     noteSession(path, answer);
+    if (answer.ok && OF_AGGREGATOR.test(path)) noteReach("");
     if (answer.ok) return await make(answer, isAlive);
     throw errorOf(await answer.json().catch(() => null), answer.status);
   } catch (error) {
-    if (signal?.aborted || error instanceof ApiError) throw error;
-    throw new ApiError(failure, null, 0);
+    if (signal?.aborted) throw error;
+    const refusal = error instanceof ApiError ? error : new ApiError(failure, null, 0);
+    if (refusal.isAway || (path === "/readyz" && refusal.status >= 500)) noteReach(refusal.status ? "aggregator" : "gateway");
+    throw refusal;
   } finally {
     clearTimeout(timer);
   }
+}
+
+/**
+ * Tell who does not answer, or that both do again.
+ *
+ * @param {"" | "gateway" | "aggregator"} away
+ */
+function noteReach(away) {
+  const before = reached.away;
+  reached = { away, answeredAt: away ? reached.answeredAt : Date.now() };
+  if (away !== before) reach.dispatchEvent(new Event(away ? "away" : "here"));
 }
 
 /**

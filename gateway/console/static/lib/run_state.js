@@ -41,8 +41,9 @@ const MAX_COMMITS = 6;
  * @typedef {{type: "run", run: Document} | {type: "rounds", rounds: Document[]} | {type: "clients", clients: Document[]} |
  *   {type: "events", events: RunEvent[]} | {type: "connection", connection: Connection}} Action
  *
- * @typedef {{runId: string, api: typeof import("./api.js"), take: (action: Action) => void}} Context What a section of the
- *   run's page gets; `take` hands on a document, such as the answer to a request.
+ * @typedef {{runId: string, api: typeof import("./api.js"), take: (action: Action) => void,
+ *   range?: import("./round_range.js").RoundRange}} Context What a section of the run's page gets; `take` hands on a
+ *   document, such as the answer to a request; `range` are the rounds that its charts show.
  * @typedef {{element: HTMLElement, update: (state: RunState) => void, close?: () => void}} Section
  * @typedef {(context: Context) => Section} MakeSection
  */
@@ -133,22 +134,61 @@ export function reduce(state, action) {
   }
 }
 
+/** A round that takes so many times the usual one, and some seconds, has stalled. */
+const STALLED_FACTOR = 3;
+const STALLED_SECONDS = 5;
+
 /**
- * Estimated seconds of the remaining rounds, by the last rounds, or by the open round if it takes longer; null without an
- * estimate.
+ * Estimated seconds of the remaining rounds, by the median of the last rounds; null without an estimate.
  *
  * @param {RunState} state
  * @param {number} now Milliseconds since the epoch.
  * @returns {number | null}
  */
 export function secondsLeft(state, now) {
-  const first = state.commits[0];
   const last = state.commits.at(-1);
-  if (!first || !last || last.round === first.round || state.run?.status !== "running") return null;
-  const before = (Date.parse(last.time) - Date.parse(first.time)) / 1000 / (last.round - first.round);
-  const sinceLast = Math.max(now - Date.parse(last.time), 0) / 1000;
-  const each = Math.max(before, sinceLast);
-  return each * (state.run.total_rounds - last.round) - sinceLast;
+  const each = secondsOfRound(state);
+  if (!last || each === null || state.run?.status !== "running") return null;
+  return each * (state.run.total_rounds - last.round) - Math.min(sinceCommit(last, now), each);
+}
+
+/**
+ * Whether the open round takes far longer than the last ones did.
+ *
+ * @param {RunState} state
+ * @param {number} now Milliseconds since the epoch.
+ */
+export function isStalled(state, now) {
+  const last = state.commits.at(-1);
+  const each = secondsOfRound(state);
+  if (!last || each === null || state.run?.status !== "running") return false;
+  return sinceCommit(last, now) > STALLED_FACTOR * each + STALLED_SECONDS;
+}
+
+/**
+ * Median seconds of the last rounds; null before two have committed. One long gap does not count.
+ *
+ * @param {RunState} state
+ */
+function secondsOfRound({ commits }) {
+  const seconds = commits
+    .slice(1)
+    .map((commit, index) => {
+      const before = commits[index];
+      return (Date.parse(commit.time) - Date.parse(before.time)) / 1000 / Math.max(commit.round - before.round, 1);
+    })
+    .sort((a, b) => a - b);
+  const middle = seconds.length >> 1;
+  if (!seconds.length) return null;
+  return seconds.length % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
+}
+
+/**
+ * @param {{time: string}} commit
+ * @param {number} now
+ */
+function sinceCommit(commit, now) {
+  return Math.max(now - Date.parse(commit.time), 0) / 1000;
 }
 
 /**
@@ -309,6 +349,8 @@ function changesOf(run, event) {
       return { is_pause_requested: false };
     case "quorum_missing":
       return { reason: event.data.reason ?? "" };
+    case "run_extended":
+      return { status: "running", reason: "", total_rounds: event.data.rounds };
     case "quorum_regained":
       return { reason: "" };
     default: {

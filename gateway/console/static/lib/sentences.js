@@ -26,8 +26,10 @@ const SENTENCES = {
   run_resumed: () => "The run goes on",
   run_stopping: () => "The run is being stopped",
   run_stopped: ({ data }) => because("The run was stopped", data.reason),
-  run_completed: () => "The run is complete",
+  run_completed: ({ data }) => because("The run is complete", data.reason),
+  run_extended: ({ data }) => `The run goes on to ${counted(data.rounds, "round")}`,
   run_failed: ({ data }) => because("The run failed", data.reason),
+  run_labelled: ({ data }) => (data.is_archived ? "The run is archived" : "What is noted about the run has changed"),
   pause_requested: () => "The run pauses when the open round has committed",
   pause_withdrawn: () => "The run does not pause",
   environments_differ: () =>
@@ -43,6 +45,7 @@ const SENTENCES = {
   round_aggregating: ({ round }) => `Round ${round}: all updates are here; aggregating`,
   round_evaluating: ({ round }) => `Round ${round}: aggregated; evaluating`,
   round_committed: ({ round, data }) => committed(round, data.metrics),
+  best_round: ({ round, data }) => `Round ${round} is the best one so far: ${percent(data.accuracy)} on validation images`,
   aggregation_failed: ({ data }) => because("An error kept a round from being aggregated", data.detail),
   update_committed: ({ client_id, data }) => update(client_id, data),
   update_damaged: ({ client_id }) =>
@@ -86,7 +89,7 @@ const WARNINGS = new Set([
 /** Kinds that the list of events can be narrowed to, and their types. */
 export const KINDS = Object.freeze({
   problems: [...WARNINGS, "run_failed"],
-  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "aggregation_failed"],
+  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "best_round", "aggregation_failed"],
   clients: [
     "update_committed",
     "evaluation_reported",
@@ -114,9 +117,11 @@ export const KINDS = Object.freeze({
     "run_stopping",
     "run_stopped",
     "run_completed",
+    "run_extended",
     "run_failed",
     "pause_requested",
     "pause_withdrawn",
+    "run_labelled",
     "quorum_missing",
     "quorum_regained",
     "environments_differ",

@@ -3,6 +3,8 @@
  * Shared parts of all pages: the title, announcements for screen readers, repeated reads while the page is visible.
  */
 
+import { reach } from "./api.js";
+
 /** Least pause between two announcements, so that listeners can follow. */
 const ANNOUNCE_MS = 1500;
 
@@ -82,6 +84,8 @@ export function repeat(work, intervalMs) {
     },
     { signal: ended.signal },
   );
+  // Who was away is asked at once when somebody has answered.
+  reach.addEventListener("here", () => void once(), { signal: ended.signal });
   void once();
   return {
     stop: () => {

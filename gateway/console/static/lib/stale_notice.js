@@ -24,8 +24,9 @@ export function staleNotice() {
         setAttribute(element, "hidden", true);
       } catch (error) {
         if (!(error instanceof ApiError)) throw error;
+        // Above every page a bar says it while nobody answers.
+        setAttribute(element, "hidden", error.isAway);
         setText(text, `${sentence(error.message)} What is below may be old.`);
-        setAttribute(element, "hidden", false);
       }
     },
   };

@@ -13,6 +13,9 @@ import { NUM_COLOURS, shape } from "../lib/palette.js";
 /** Largest radii in pixels: of a global prototype, which has all of its class's weight, and of the heaviest local one. */
 const GLOBAL_PX = 15;
 const LOCAL_PX = 6.5;
+/** Smallest radii: the lightest marks can be seen, told by their shape, and hit. */
+const LEAST_PX = 3.5;
+const LEAST_GLOBAL_PX = 6;
 /** Free border, so that marks at the edge are whole. */
 const MARGIN_PX = GLOBAL_PX + 4;
 /** Largest distance between the pointer and the mark that it selects. */
@@ -115,7 +118,7 @@ export class MapCanvas {
   /** @param {Point} point */
   #radius(point) {
     const small = this.#width < WIDE_PX ? 0.8 : 1;
-    return point.radius * small * (point.domain < 0 ? GLOBAL_PX : LOCAL_PX);
+    return Math.max(point.radius * small * (point.domain < 0 ? GLOBAL_PX : LOCAL_PX), point.domain < 0 ? LEAST_GLOBAL_PX : LEAST_PX);
   }
 
   /**

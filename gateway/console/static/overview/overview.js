@@ -3,59 +3,64 @@
  * The federation at a glance: what runs, who is there, who has a problem, and what ran before.
  */
 
-import { get } from "../lib/api.js";
+import { allClients, get, runPath } from "../lib/api.js";
 import { clientSummary } from "../clients/summary.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
-import { ago, counted, percent, sentence } from "../lib/format.js";
-import { hasEnded } from "../lib/run_state.js";
+import { ago, count, counted, percent, sentence } from "../lib/format.js";
 import { standing } from "../lib/sentences.js";
 import { repeat } from "../lib/shell.js";
 import { staleNotice } from "../lib/stale_notice.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 import { pastRuns } from "./past_runs.js";
-import { Results } from "./results.js";
-import { PAGE_SIZE, runsAfter } from "./run_pages.js";
+import { addressOf, isEverything, pathOf, searchOf } from "./search.js";
 import { beginning } from "./welcome.js";
 
 /** Pause between two reads of runs and clients. */
 const INTERVAL_MS = 3000;
+/** Open runs that have a card; the others are in the table. */
+const MAX_CARDS = 12;
+const OPEN_RUNS = searchOf("show=open");
 
 /** @typedef {Record<string, any>} Run */
 
 /**
  * @param {HTMLElement} root
- * @param {Record<string, string>} params `show`: which earlier runs.
+ * @param {Record<string, string>} params `query`: what is looked for among earlier runs.
  */
 export function show(root, params) {
   const notice = staleNotice();
   const cards = h("div", { class: "run-cards" });
-  const open = h("section", { class: "open-runs", "aria-labelledby": "open-runs", hidden: true }, h("h2", { id: "open-runs" }, "Open runs"), cards);
+  const heading = h("h2", { id: "open-runs" });
+  const every = h("a", { href: addressOf(OPEN_RUNS), hidden: true });
+  const open = h("section", { class: "open-runs", "aria-labelledby": "open-runs", hidden: true }, heading, cards, every);
   const idle = h("p", { class: "muted", hidden: true }, "No run is open.");
   const summary = clientSummary();
-  const past = pastRuns(params.show, () => asking.soon());
+  const past = pastRuns(searchOf(params.query), () => asking.soon());
   const empty = beginning();
   empty.hidden = true;
   const content = h("div", { class: "overview", hidden: true }, open, idle, summary.element, past.element);
   root.append(h("div", { class: "page-head" }, h("h1", null, "Federation")), notice.element, empty, content);
-  const results = new Results();
 
   const read = async (/** @type {AbortSignal} */ signal) => {
-    const [newest, { clients }] = await Promise.all([runsAfter(PAGE_SIZE, "", signal), get("/v1/clients", { signal })]);
-    const openRuns = newest.runs.filter((run) => !hasEnded(run));
-    const drawCards = () => keyed(cards, openRuns, (run) => run.run_id, createCard, (card, run) => updateCard(card, run, results.of(run), clients));
-    const isNew = !newest.runs.length && !clients.length;
+    const [opened, clients, earlier] = await Promise.all([
+      get(pathOf(OPEN_RUNS, MAX_CARDS, ""), { signal }),
+      allClients({ signal }),
+      past.read(signal),
+    ]);
+    // A list has no clients: the cards show those of each open run.
+    /** @type {Run[]} */
+    const openRuns = await Promise.all(opened.runs.map(async (/** @type {Run} */ run) => ({ ...run, ...(await get(runPath(run.run_id), { signal })) })));
+    const isNew = !opened.total && !clients.length && isEverything(earlier.search) && !earlier.total;
     setAttribute(empty, "hidden", !isNew);
     setAttribute(content, "hidden", isNew);
     setAttribute(open, "hidden", !openRuns.length);
     setAttribute(idle, "hidden", openRuns.length > 0);
+    setText(heading, `Open runs (${count(opened.total)})`);
+    setText(every, `All ${count(opened.total)} open runs`);
+    setAttribute(every, "hidden", opened.total <= openRuns.length);
     summary.update(clients);
-    drawCards();
-    const { runs, draw } = await past.read(newest, signal);
-    draw(results);
-    // What runs have come to takes a question each: it is filled in.
-    await results.read([...openRuns, ...runs], signal);
-    drawCards();
-    draw(results);
+    keyed(cards, openRuns, (run) => run.run_id, createCard, (card, run) => updateCard(card, run, clients));
+    earlier.draw();
   };
   const asking = repeat((signal) => notice.during(() => read(signal)), INTERVAL_MS);
   return asking.stop;
@@ -77,10 +82,9 @@ function createCard(run) {
 /**
  * @param {Element} card
  * @param {Run} run
- * @param {Run | null} metrics
  * @param {Run[]} clients
  */
-function updateCard(card, run, metrics, clients) {
+function updateCard(card, run, clients) {
   const [head, facts, bar, stats, reason] = card.children;
   updateStatusBadge(/** @type {Element} */ (head.lastElementChild), run.status);
   const connected = new Set(clients.filter((client) => client.is_connected).map((client) => client.client_id));
@@ -91,8 +95,8 @@ function updateCard(card, run, metrics, clients) {
   setAttribute(bar, "value", done);
   const [round, mean, worst, here] = stats.children;
   setText(round.children[1], `${Math.max(run.round, 0)} of ${run.total_rounds}`);
-  setText(mean.children[1], percent(metrics?.accuracy?.mean));
-  setText(worst.children[1], percent(metrics?.accuracy?.worst));
+  setText(mean.children[1], percent(run.mean_accuracy));
+  setText(worst.children[1], percent(run.worst_accuracy));
   setText(here.children[1], `${run.roster.length - missing.length} of ${run.roster.length}`);
   const isWorking = run.status === "running" && !run.reason;
   setText(reason, remark(run, standing(run, missing), isWorking));

@@ -1,79 +1,120 @@
 // @ts-check
 /**
- * The table of earlier runs: what they came to, narrowed to those of one kind, turned like pages.
+ * The table of earlier runs: what they came to, narrowed by a search that the address keeps, turned like pages.
  */
 
+import { ApiError, get } from "../lib/api.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
-import { ago, dateTime, duration, percent } from "../lib/format.js";
+import { ago, count, counted, dateTime, duration, percent, sentence } from "../lib/format.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 import { hasEnded } from "../lib/run_state.js";
-import { EveryRun, RunSearch } from "./run_pages.js";
+import { KIND_NAMES, ORDERS, addressOf, isEverything, pathOf, searchOf } from "./search.js";
 
 /** @typedef {Record<string, any>} Run */
 
-const ALL = "all";
-/** Kinds of runs that can be looked for. @type {Record<string, (run: Run) => boolean>} */
-const KINDS = {
-  open: (run) => !hasEnded(run),
-  completed: (run) => run.status === "completed",
-  stopped: (run) => run.status === "stopped",
-  failed: (run) => run.status === "failed",
-};
+/** Runs of a page. */
+const PAGE_SIZE = 20;
+/** Pause after a letter, so that a word is one search. */
+const TYPING_MS = 250;
 const HEADINGS = [["Run"], ["Status"], ["Method"], ["Rounds", "number"], ["Mean", "number"], ["Worst", "number"], ["Took", "number"], ["Ended"]];
 
 /**
- * @param {string | undefined} kind What to begin with; all if there is no such kind.
+ * @param {import("./search.js").Search} begin What to look for at first.
  * @param {() => void} onTurn Somebody wants other runs.
  */
-export function pastRuns(kind, onTurn) {
+export function pastRuns(begin, onTurn) {
   const body = h("tbody");
   // Takes the focus when a page is turned: the button that was pressed may be of no use then.
   const heading = h("h2", { id: "past-runs", tabindex: -1 }, "Earlier runs");
-  const choice = h("select", { on: { change: () => choose() } }, [ALL, ...Object.keys(KINDS)].map((name) => h("option", null, name)));
-  if (kind && Object.hasOwn(KINDS, kind)) choice.value = kind;
-  const newest = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(() => pages.first()) } }, "Newest");
-  const older = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(() => pages.older()) } }, "Older");
-  const pager = h("div", { class: "pager" }, newest, older);
-  const table = h("table", { class: "stacking" }, h("thead", null, h("tr", null, HEADINGS.map(([name, of]) => h("th", { scope: "col", class: of }, name)))), body);
+  const name = textField(begin.name);
+  const tag = textField(begin.tag);
+  const method = textField(begin.method);
+  const choice = h("select", { on: { change: () => choose() } }, KIND_NAMES.map((kind) => h("option", null, kind)));
+  const order = h("select", { on: { change: () => choose() } }, Object.entries(ORDERS).map(([value, words]) => h("option", { value }, words)));
+  const clear = h("button", { class: "button button-small", type: "button", on: { click: () => show(searchOf("")) } }, "Clear");
+  const first = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf("", 0) } }, "First page");
+  const following = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(next, page + 1) } }, "Next page");
+  const pager = h("div", { class: "pager" }, first, following);
+  const table = h("table", { class: "stacking" }, h("thead", null, h("tr", null, HEADINGS.map(([title, of]) => h("th", { scope: "col", class: of }, title)))), body);
   const said = h("p", { class: "muted small", role: "status" });
+  /** @type {[string, HTMLElement][]} */
+  const labels = [["Show", choice], ["Name or id", name], ["Tag", tag], ["Method", method], ["Sort by", order]];
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "past-runs", hidden: true },
-    h("div", { class: "card-head" }, heading, said, h("div", { class: "filters" }, h("label", null, "Show", choice))),
+    h("div", { class: "card-head" }, heading, said, h("a", { class: "button button-small", href: "#/runs/compare" }, "Compare …")),
+    h("div", { class: "filters run-search", role: "search", "aria-label": "Earlier runs" }, labels.map(([label, field]) => h("label", null, label, field)), clear),
     table,
     pager,
   );
-  let pages = pagesOf(choice.value);
+  let search = begin;
+  let token = "";
+  let next = "";
+  let page = 0;
+  /** Searches so far: an answer to an earlier one is not shown. */
+  let turns = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let typing;
+  [choice.value, order.value] = [begin.show, begin.order];
 
-  function choose() {
-    pages.close();
-    pages = pagesOf(choice.value);
-    setText(said, "Looking …");
-    // Who comes back from a run finds the same runs again.
-    history.replaceState(null, "", choice.value === ALL ? "#/" : `#/?show=${choice.value}`);
-    onTurn();
+  /** @param {string} value */
+  function textField(value) {
+    const field = h("input", { type: "search", maxlength: 100, autocomplete: "off", spellcheck: "false", on: { input: () => later() } });
+    field.value = value;
+    return field;
   }
 
-  /** @param {() => void} turn */
-  function leaf(turn) {
-    turn();
-    heading.focus({ preventScroll: true });
+  function later() {
+    clearTimeout(typing);
+    typing = setTimeout(choose, TYPING_MS);
+  }
+
+  function choose() {
+    clearTimeout(typing);
+    take(searchOf(String(new URLSearchParams({ show: choice.value, name: name.value, tag: tag.value, method: method.value, order: order.value }))));
+  }
+
+  /** @param {import("./search.js").Search} wanted */
+  function show(wanted) {
+    [name.value, tag.value, method.value, choice.value, order.value] = [wanted.name, wanted.tag, wanted.method, wanted.show, wanted.order];
+    take(wanted);
+    name.focus();
+  }
+
+  /** @param {import("./search.js").Search} wanted */
+  function take(wanted) {
+    search = wanted;
+    [token, next, page] = ["", "", 0];
+    turns += 1;
+    setText(said, "Looking …");
+    // Who comes back from a run finds the same runs again.
+    history.replaceState(null, "", addressOf(search));
     onTurn();
   }
 
   /**
-   * @param {import("./run_pages.js").Page} page
-   * @param {import("./results.js").Results} results
+   * @param {string} to
+   * @param {number} number
    */
-  function draw({ runs, isTurned, hasOlder, text }, results) {
-    const isAll = choice.value === ALL;
-    setAttribute(element, "hidden", isAll && !runs.length && !isTurned && !hasOlder);
+  function leaf(to, number) {
+    [token, page] = [to, number];
+    turns += 1;
+    heading.focus({ preventScroll: true });
+    onTurn();
+  }
+
+  /** @param {{runs: Run[], total: number, next_page_token: string | null, problem: string}} answer */
+  function draw({ runs, total, next_page_token: token, problem }) {
+    next = token ?? "";
+    const isAll = isEverything(search);
+    setAttribute(element, "hidden", isAll && !runs.length && !page && !next);
     setAttribute(table, "hidden", !runs.length);
-    setAttribute(pager, "hidden", !isTurned && !hasOlder);
-    setAttribute(newest, "disabled", !isTurned);
-    setAttribute(older, "disabled", !hasOlder);
-    setText(said, runs.length || isAll ? text : "No run is like this.");
-    keyed(body, runs, (run) => run.run_id, createRow, (line, run) => updateRow(line, run, results.of(run)));
+    setAttribute(clear, "hidden", isAll);
+    setAttribute(pager, "hidden", !page && !next);
+    setAttribute(first, "disabled", !page);
+    setAttribute(following, "disabled", !next);
+    setText(said, problem || textOf(runs.length, total, page));
+    keyed(body, runs, (run) => run.run_id, createRow, updateRow);
   }
 
   return {
@@ -81,34 +122,54 @@ export function pastRuns(kind, onTurn) {
     /**
      * Read the runs that are to be shown.
      *
-     * @param {import("./run_pages.js").Answer} answer The newest runs.
      * @param {AbortSignal} signal
-     * @returns {Promise<{runs: Run[], draw: (results: import("./results.js").Results) => void}>} `draw` does nothing once
+     * @returns {Promise<{search: import("./search.js").Search, total: number, draw: () => void}>} `draw` does nothing once
      *   somebody wants others.
      */
-    async read(answer, signal) {
-      const asked = pages;
-      const page = await asked.read(answer, signal);
-      return { runs: page.runs, draw: (results) => asked === pages && draw(page, results) };
+    async read(signal) {
+      const [asked, wanted] = [turns, search];
+      const answer = await runsOf(pathOf(wanted, PAGE_SIZE, token), signal);
+      return { search: wanted, total: answer.total, draw: () => asked === turns && draw(answer) };
     },
   };
 }
 
 /**
- * @param {string} kind
- * @returns {import("./run_pages.js").Pages}
+ * Runs of a path; a search that the gateway refuses has none, and says why.
+ *
+ * @param {string} path
+ * @param {AbortSignal} signal
  */
-function pagesOf(kind) {
-  return kind === ALL ? new EveryRun() : new RunSearch(KINDS[kind]);
+async function runsOf(path, signal) {
+  try {
+    return { ...(await get(path, { signal })), problem: "" };
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 400) throw error;
+    return { runs: [], total: 0, next_page_token: null, problem: sentence(error.message) };
+  }
+}
+
+/**
+ * @param {number} shown
+ * @param {number} total
+ * @param {number} page
+ */
+function textOf(shown, total, page) {
+  if (!total) return "No run is like this.";
+  if (total <= PAGE_SIZE && !page) return counted(total, "run");
+  const begin = page * PAGE_SIZE;
+  return `${count(begin + 1)} to ${count(begin + shown)} of ${count(total)}`;
 }
 
 /** @param {Run} run */
 function createRow(run) {
-  const link = h("a", { href: `#/runs/${run.run_id}` }, run.name || run.run_id);
+  const name = run.name || run.run_id;
+  // A deleted run has no page any more.
+  const link = run.is_deleted ? h("span", null, name) : h("a", { href: `#/runs/${run.run_id}` }, name);
   return h(
     "tr",
     null,
-    h("th", { scope: "row" }, link, h("div", { class: "muted small mono" }, run.run_id)),
+    h("th", { scope: "row" }, link, h("div", { class: "muted small mono" }, run.run_id), h("ul", { class: "tags", "aria-label": "Tags" })),
     h("td", { "data-label": "Status" }, statusBadge(run.status)),
     h("td", { "data-label": "Method" }, run.method),
     h("td", { "data-label": "Rounds", class: "number" }, h("span")),
@@ -122,17 +183,18 @@ function createRow(run) {
 /**
  * @param {Element} line
  * @param {Run} run
- * @param {Run | null} metrics
  */
-function updateRow(line, run, metrics) {
+function updateRow(line, run) {
   const cells = line.children;
-  const accuracy = metrics?.accuracy ?? {};
+  const tags = /** @type {Element} */ (cells[0].lastElementChild);
+  keyed(tags, run.tags, (/** @type {string} */ tag) => tag, (/** @type {string} */ tag) => h("li", null, tag));
+  setAttribute(tags, "hidden", !run.tags.length);
   const isOpen = !hasEnded(run);
   updateStatusBadge(/** @type {Element} */ (cells[1].firstElementChild), run.status);
   const texts = [
     `${Math.max(run.phase === "committed" ? run.round : run.round - 1, 0)} of ${run.total_rounds}`,
-    percent(accuracy.mean),
-    percent(accuracy.worst),
+    percent(run.mean_accuracy),
+    percent(run.worst_accuracy),
     isOpen ? "" : duration((Date.parse(run.updated_at) - Date.parse(run.created_at)) / 1000),
   ];
   texts.forEach((text, index) => setText(/** @type {Element} */ (cells[index + 3].firstElementChild), text));

@@ -4,7 +4,7 @@
  */
 
 import { ApiError, runPath, urlOf } from "../lib/api.js";
-import { h, keyed, setText } from "../lib/dom.js";
+import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { bytes, count, counted, dateTime } from "../lib/format.js";
 import { hasEnded } from "../lib/run_state.js";
 
@@ -43,7 +43,12 @@ export function section({ runId, api }) {
   /** @param {import("../lib/run_state.js").RunState} state */
   function draw({ run, result, rounds }) {
     if (!run) return;
-    keyed(files, filesOf(result, rounds.length, manifest.size), ({ part }) => part, fileRow, (line, { size, note }) => {
+    keyed(files, filesOf(runId, result, rounds.length, manifest.size), ({ part }) => part, fileRow, (line, { part, as, size, note }) => {
+      const link = line.children[0];
+      setAttribute(link, "download", as);
+      // The round stays that of the name, also when another one commits before the click.
+      const isOfRound = result && (part === "/model" || part === "/prototypes");
+      setAttribute(link, "href", urlOf(runPath(runId, isOfRound ? `${part}?round=${result.round}` : part)));
       setText(line.children[1], size);
       setText(line.children[2], note);
     });
@@ -54,7 +59,7 @@ export function section({ runId, api }) {
 
   /** @param {{part: string, name: string}} file */
   function fileRow({ part, name }) {
-    const link = h("a", { href: urlOf(runPath(runId, part)), download: name }, name);
+    const link = h("a", { href: urlOf(runPath(runId, part)) }, name);
     return h("li", null, link, h("span", { class: "number" }), h("span", { class: "muted small" }));
   }
 
@@ -72,21 +77,26 @@ export function section({ runId, api }) {
 }
 
 /**
+ * Files of a run, whose names tell the run and the round.
+ *
+ * @param {string} runId
  * @param {import("../lib/run_state.js").RunState["result"]} result
  * @param {number} numRounds
  * @param {string} manifestSize
  */
-function filesOf(result, numRounds, manifestSize) {
-  const manifest = { part: "/manifest", name: "run.json", size: manifestSize, note: "configuration, seed, versions" };
+function filesOf(runId, result, numRounds, manifestSize) {
+  const manifest = { part: "/manifest", name: "run.json", as: `${runId}-run.json`, size: manifestSize, note: "configuration, seed, versions" };
+  const archive = { part: "/archive", name: "everything as one archive", as: `${runId}.zip`, size: "", note: "all files of the run, zip" };
   if (!result) return [manifest];
   const after = `after round ${result.round}`;
   const lines = counted(numRounds, "line");
   return [
-    { part: "/model", name: "model.safetensors", size: bytes(result.model.size_bytes), note: after },
-    { part: "/prototypes", name: "prototypes.safetensors", size: bytes(result.prototypes.size_bytes), note: after },
-    { part: "/metrics.jsonl", name: "metrics.jsonl", size: lines, note: "what each round computed" },
-    { part: "/timings.jsonl", name: "timings.jsonl", size: lines, note: "seconds, bytes and retries of each round" },
+    { part: "/model", name: "model.safetensors", as: `${runId}-round-${result.round}-model.safetensors`, size: bytes(result.model.size_bytes), note: after },
+    { part: "/prototypes", name: "prototypes.safetensors", as: `${runId}-round-${result.round}-prototypes.safetensors`, size: bytes(result.prototypes.size_bytes), note: after },
+    { part: "/metrics.jsonl", name: "metrics.jsonl", as: `${runId}-metrics.jsonl`, size: lines, note: "what each round computed" },
+    { part: "/timings.jsonl", name: "timings.jsonl", as: `${runId}-timings.jsonl`, size: lines, note: "seconds, bytes and retries of each round" },
     manifest,
+    archive,
   ];
 }
 
@@ -101,6 +111,7 @@ function factsOf(run) {
     { name: "Created", value: dateTime(run.created_at) },
     { name: hasEnded(run) ? "Ended" : "Last change", value: dateTime(run.updated_at) },
     { name: "Configuration", value: run.config_hash.slice(0, 16) },
+    { name: "Server keeps", value: Object.entries(run.server_state ?? {}).map(([role, size]) => `${role} (${bytes(size)})`).join(", ") },
   ].filter(({ value }) => value);
 }
 

@@ -8,7 +8,7 @@ import { hasEnded } from "../lib/run_state.js";
 
 /**
  * @typedef {{
- *   clientId: string, domain: string, state: string, tone: string, progress: number | null, isConnected: boolean,
+ *   clientId: string, displayName: string, domain: string, state: string, tone: string, progress: number | null, isConnected: boolean,
  *   isQuarantined: boolean, lastSeenAt: string | null, numExamples: number | null, error: string, hint: string, rank: number,
  * }} ClientRow
  * `progress` is that of the present activity, null where there is none. `rank` sorts: those with problems first.
@@ -36,6 +36,7 @@ export function rowsOf(state) {
     /** @type {ClientRow} */
     const row = {
       clientId,
+      displayName: client?.display_name ?? "",
       domain: client?.domain ?? "",
       isConnected: client?.is_connected === true,
       isQuarantined,
@@ -54,7 +55,17 @@ export function rowsOf(state) {
     row.rank = isQuarantined ? 0 : row.error ? 1 : row.isConnected ? 3 : 2;
     return row;
   });
-  return rows.sort((one, other) => one.rank - other.rank || (one.clientId < other.clientId ? -1 : 1));
+  return rows.sort(byTrouble);
+}
+
+/**
+ * Order of rows: those with problems first.
+ *
+ * @param {ClientRow} one
+ * @param {ClientRow} other
+ */
+export function byTrouble(one, other) {
+  return one.rank - other.rank || (one.clientId < other.clientId ? -1 : 1);
 }
 
 /**

@@ -7,36 +7,32 @@ import { askQuarantine, askRelease } from "./controls.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, percent } from "../lib/format.js";
 import { allowed } from "../lib/run_state.js";
-import { rowsOf } from "./client_rows.js";
+import { sortedBy } from "../lib/sorting.js";
+import { byTrouble, rowsOf } from "./client_rows.js";
 
 /** Rows that are shown until somebody asks for all. */
 const FIRST_ROWS = 50;
+/** Columns of the table. */
+const HEADINGS = /** @type {import("../lib/sorting.js").Heading<import("./client_rows.js").ClientRow>[]} */ ([
+  { name: "Client", by: (row) => row.clientId },
+  { name: "Domain", by: (row) => row.domain },
+  { name: "State", by: (row) => row.state },
+  { name: "Samples", kind: "number", by: (row) => row.numExamples },
+  { name: "Last error" },
+]);
 
 /** @type {import("../lib/run_state.js").MakeSection} */
 export function section(context) {
   const body = h("tbody");
   const summary = h("p", { class: "muted small" });
   const more = h("button", { class: "button", type: "button", hidden: true, on: { click: () => showAll() } });
-  const headings = ["Client", "Domain", "State", "Samples", "Last error"];
-  const table = h(
-    "table",
-    { class: "stacking", role: "table", tabindex: -1 },
-    h(
-      "thead",
-      null,
-      h(
-        "tr",
-        null,
-        headings.map((name) => h("th", { scope: "col", class: name === "Samples" ? "number" : null }, name)),
-        h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Steering")),
-      ),
-    ),
-    body,
-  );
+  const order = sortedBy(HEADINGS, byTrouble, () => last && update(last));
+  order.element.append(h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Steering")));
+  const table = h("table", { class: "stacking", role: "table", tabindex: -1 }, h("thead", null, order.element), body);
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "run-clients" },
-    h("div", { class: "card-head" }, h("h2", { id: "run-clients" }, "Clients"), summary),
+    h("div", { class: "card-head" }, h("h2", { id: "run-clients" }, "Clients"), h("div", { class: "filters" }, order.choice), summary),
     table,
     more,
   );
@@ -55,7 +51,7 @@ export function section(context) {
   function update(state) {
     last = state;
     if (!state.run) return;
-    const rows = rowsOf(state);
+    const rows = rowsOf(state).sort(order.compare);
     setText(summary, state.areClientsKnown ? summaryOf(rows) : "");
     setAttribute(more, "hidden", rows.length <= most);
     setText(more, `Show all ${count(rows.length)} clients`);
@@ -75,7 +71,7 @@ export function section(context) {
     return h(
       "tr",
       null,
-      h("th", { scope: "row" }, row.clientId),
+      h("th", { scope: "row" }, row.clientId, h("div", { class: "muted small", dir: "auto" })),
       h("td", { "data-label": "Domain" }),
       h("td", { "data-label": "State", class: "state-cell" }, h("span", { class: "badge" }), h("progress", { max: 1, "aria-label": "Progress" }), h("span", { class: "stat-note" })),
       h("td", { "data-label": "Samples", class: "number" }),
@@ -93,10 +89,11 @@ export function section(context) {
  * @param {import("../lib/run_state.js").RunState} state
  */
 function updateRow(line, row, state) {
-  const [, domain, stateCell, samples, problem, steerCell] = line.children;
+  const [name, domain, stateCell, samples, problem, steerCell] = line.children;
   const [badge, bar, seen] = stateCell.children;
   const [error, hint] = problem.children;
   const steer = /** @type {Element} */ (steerCell.firstElementChild);
+  setText(/** @type {Element} */ (name.lastElementChild), row.displayName);
   setText(domain, row.domain);
   setText(badge, row.state);
   setAttribute(badge, "data-tone", row.tone);

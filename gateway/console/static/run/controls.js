@@ -4,11 +4,12 @@
  * of quarantine and release.
  */
 
-import { newKey, post, runPath } from "../lib/api.js";
+import { newKey, patch, post, remove, runPath } from "../lib/api.js";
 import { ask } from "../lib/dialog.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
-import { sentence } from "../lib/format.js";
-import { allowed } from "../lib/run_state.js";
+import { bytes, sentence } from "../lib/format.js";
+import { allowed, hasEnded } from "../lib/run_state.js";
+import { announce } from "../lib/shell.js";
 
 /** Longest reason that the gateway takes. */
 const MAX_REASON = 500;
@@ -24,7 +25,10 @@ export function controls(context) {
     { class: "button", type: "button", "data-kind": "danger", on: { click: () => void askStop(context) } },
     "Stop …",
   );
-  const element = h("div", { class: "buttons", role: "group", "aria-label": "Steer the run" }, pause, resume, stop);
+  const archive = h("button", { class: "button", type: "button", on: { click: () => void askArchive(context, !isArchived) } });
+  const erase = h("button", { class: "button", type: "button", "data-kind": "danger", on: { click: () => void askDelete(context) } }, "Delete …");
+  const element = h("div", { class: "buttons", role: "group", "aria-label": "Steer the run" }, pause, resume, stop, archive, erase);
+  let isArchived = false;
   let isPauseWaiting = false;
 
   function resumeClicked() {
@@ -42,9 +46,14 @@ export function controls(context) {
       setAttribute(pause, "hidden", !may.pause);
       setAttribute(resume, "hidden", !may.resume);
       setAttribute(stop, "hidden", !may.stop);
+      const isEnded = state.run !== null && hasEnded(state.run);
+      isArchived = state.run?.is_archived === true;
+      setText(archive, isArchived ? "Bring back …" : "Archive …");
+      setAttribute(archive, "hidden", !isEnded);
+      setAttribute(erase, "hidden", !isEnded);
       // The button that was pressed may be gone: who uses the keyboard goes on at the one that took its place.
       if (focused?.hasAttribute("hidden")) {
-        const next = [resume, pause, stop].find((button) => !button.hidden);
+        const next = [resume, pause, stop, archive].find((button) => !button.hidden);
         (next ?? /** @type {HTMLElement | null} */ (document.querySelector("h1")))?.focus();
       }
     },
@@ -103,6 +112,40 @@ function askStop(context) {
     kind: "danger",
     act: wish(context, "/stop", () => ({ reason: reason.read() })),
   });
+}
+
+/**
+ * @param {import("../lib/run_state.js").Context} context
+ * @param {boolean} isToBeArchived
+ */
+function askArchive(context, isToBeArchived) {
+  const key = newKey();
+  return ask({
+    title: isToBeArchived ? "Archive the run?" : "Bring the run back?",
+    text: isToBeArchived
+      ? "It leaves the lists and keeps everything. You find it among archived runs, and can bring it back at any time."
+      : "It is in the lists again.",
+    confirm: isToBeArchived ? "Archive" : "Bring back",
+    act: async () => context.take({ type: "run", run: await patch(runPath(context.runId), { is_archived: isToBeArchived }, { key }) }),
+  });
+}
+
+/** @param {import("../lib/run_state.js").Context} context */
+async function askDelete(context) {
+  const key = newKey();
+  let freed = 0;
+  const isDone = await ask({
+    title: "Delete the run?",
+    text: "This cannot be undone. Its models, prototypes and metrics are deleted; only its line, its events and the audit stay.",
+    confirm: "Delete the run",
+    kind: "danger",
+    act: async () => {
+      freed = (await remove(runPath(context.runId), { key })).freed_bytes;
+    },
+  });
+  if (!isDone) return;
+  location.hash = "#/";
+  announce(`The run is deleted; ${bytes(freed)} are free again`);
 }
 
 /**

@@ -116,7 +116,7 @@ export function section({ runId, api }) {
     try {
       const page = await api.get(runPath(runId, `/events?${query}`), { signal });
       found = page.events;
-      foundBefore = page.next_before;
+      foundBefore = page.next_page_token && page.events.at(-1).sequence;
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof ApiError)) throw error;

@@ -7,7 +7,7 @@
  * nothing is missed.
  */
 
-import { ApiError, followRun, get, roundPages, runPath } from "../lib/api.js";
+import { ApiError, allClients, followRun, get, roundPages, runPath } from "../lib/api.js";
 import { opening } from "./opening.js";
 import { hasEnded, initialState, reduce } from "../lib/run_state.js";
 import { repeat } from "../lib/shell.js";
@@ -106,7 +106,7 @@ export class RunFeed {
     const { runId } = this.#state;
     const clients = repeat(async (signal) => {
       try {
-        this.take({ type: "clients", clients: (await get("/v1/clients", { signal })).clients });
+        this.take({ type: "clients", clients: await allClients({ signal }) });
       } catch (error) {
         if (!(error instanceof ApiError)) throw error;
       }

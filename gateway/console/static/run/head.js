@@ -3,8 +3,9 @@
  * The head of a run's page: name, status, connection and controls.
  */
 
+import { compareLink } from "../lib/compare_link.js";
 import { controls } from "./controls.js";
-import { h, setAttribute, setText } from "../lib/dom.js";
+import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
 import { hasEnded } from "../lib/run_state.js";
 import { standing } from "../lib/sentences.js";
@@ -18,7 +19,9 @@ export function section(context) {
   const method = h("span");
   const reason = h("p");
   const notice = h("div", { class: "notice", hidden: true }, reason);
+  const warnings = h("div", { class: "run-warnings" });
   const actions = controls(context);
+  const compare = h("a", { class: "button", href: compareLink([context.runId]) }, "Compare with …");
   const element = h(
     "div",
     { class: "run-head" },
@@ -32,9 +35,10 @@ export function section(context) {
         h("div", { class: "title-line" }, heading, status),
         h("p", { class: "title-facts small muted" }, h("code", null, context.runId), method, live),
       ),
-      actions.element,
+      h("div", { class: "buttons" }, compare, actions.element),
     ),
     notice,
+    warnings,
   );
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let counting;
@@ -54,12 +58,20 @@ export function section(context) {
       setText(reason, text);
       setAttribute(notice, "hidden", !text);
       setAttribute(notice, "data-tone", run.status === "failed" ? "bad" : hasEnded(run) ? null : "warning");
+      keyed(warnings, run.warnings ?? [], ({ kind }) => kind, warningNotice, (line, { sentence: text }) =>
+        setText(/** @type {Element} */ (line.lastElementChild), sentence(text)),
+      );
       actions.update(state);
     },
     close() {
       clearInterval(counting);
     },
   };
+}
+
+/** Trouble of a run that goes on all the same. */
+function warningNotice() {
+  return h("div", { class: "notice", "data-tone": "warning", role: "status" }, h("p"));
 }
 
 /**

@@ -5,7 +5,7 @@
 
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { counted, duration, percent } from "../lib/format.js";
-import { hasEnded, secondsLeft } from "../lib/run_state.js";
+import { hasEnded, isStalled, secondsLeft } from "../lib/run_state.js";
 import { PHASES } from "../lib/sentences.js";
 
 /** Phases of a round after round 0, as steps. */
@@ -39,7 +39,7 @@ export function section() {
     if (!run) return;
     const end = hasEnded(run) ? Date.parse(run.updated_at) : Date.now();
     const left = secondsLeft(state, Date.now());
-    time.show(duration((end - Date.parse(run.created_at)) / 1000), left === null ? "" : `about ${duration(left)} left`);
+    time.show(duration((end - Date.parse(run.created_at)) / 1000), isStalled(state, Date.now()) ? "stalled" : left === null ? "" : `about ${duration(left)} left`);
   }
 
   return {

@@ -8,17 +8,23 @@
 
 import * as api from "../lib/api.js";
 import { section as about } from "./about.js";
+import { section as classes } from "../classes/per_class.js";
+import { section as configuration } from "./configuration.js";
+import { section as labels } from "./labels.js";
 import { section as accuracy } from "../charts/accuracy.js";
 import { section as clients } from "./clients.js";
 import { section as events } from "./events.js";
 import { section as head } from "./head.js";
 import { section as losses } from "../charts/losses.js";
+import { section as parts } from "./parts.js";
 import { section as progress } from "./progress.js";
 import { section as prototypeCounts } from "../charts/prototype_counts.js";
 import { section as prototypeMap } from "../map/prototype_map.js";
 import { h } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
 import { RunFeed } from "./feed.js";
+import { keepInAddress, query } from "../lib/address.js";
+import { rangeOf } from "../lib/round_range.js";
 import { announce, setTitle } from "../lib/shell.js";
 import { spokenChange } from "./spoken.js";
 import { section as timings } from "../charts/timings.js";
@@ -31,10 +37,10 @@ import { section as timings } from "../charts/timings.js";
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
-const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, accuracy, clients, [losses, prototypeCounts], timings, prototypeMap, about, events]);
+const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, parts, accuracy, clients, classes, [losses, prototypeCounts], timings, prototypeMap, labels, configuration, about, events]);
 
 /** Sections that are drawn at once; those below wait until these are on the screen. */
-const FIRST = 3;
+const FIRST = 4;
 
 /** Delay before the page shows that it loads; a short wait without a notice flickers less. */
 const PATIENCE_MS = 400;
@@ -55,6 +61,8 @@ export function show(root, { runId }) {
   let hasLeft = false;
   /** @type {RunState | null} */
   let shown = null;
+  const range = rangeOf(query());
+  range.addEventListener("change", () => keepInAddress({ from: range.from, to: range.to }));
   const loading = h("p", { class: "muted", hidden: true }, `Reading run ${runId} …`);
   root.append(h("h1", { class: "visually-hidden" }, `Run ${runId}`), loading);
   const patience = setTimeout(() => loading.removeAttribute("hidden"), PATIENCE_MS);
@@ -69,7 +77,7 @@ export function show(root, { runId }) {
     if (!shown) {
       clearTimeout(patience);
       const hadFocus = root.contains(document.activeElement);
-      sections = build(root, { runId, api, take: (action) => feed.take(action) });
+      sections = build(root, { runId, api, range, take: (action) => feed.take(action) });
       if (hadFocus) root.querySelector("h1")?.focus({ preventScroll: true });
     }
     for (const section of sections.slice(0, Math.max(numDrawn, FIRST))) draw(section, state);

@@ -7,7 +7,7 @@ import { ApiError, newKey, post } from "../lib/api.js";
 import { Draft } from "../lib/draft.js";
 import { ConfigurationText } from "./configuration_text.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
-import { counted, sentence } from "../lib/format.js";
+import { counted, listed, sentence } from "../lib/format.js";
 import { fieldOf, refusedLocation } from "./run_document.js";
 import { Settings } from "./settings.js";
 import { announce } from "../lib/shell.js";
@@ -36,6 +36,8 @@ export class StartForm {
   #touched = new Set();
   /** @type {Problem[]} */
   #problems = [];
+  /** Whether the gateway has checked the form. */
+  #isChecked = false;
 
   /**
    * @param {import("./settings.js").Form} form
@@ -85,6 +87,12 @@ export class StartForm {
   /** @param {Record<string, any>[]} clients */
   setClients(clients) {
     if (this._settings.setClients(clients)) this.#checkSoon();
+    else if (!this.#problems.length && this.#isChecked) this.#showProblems();
+  }
+
+  /** @param {string} reason Why it is not known which clients have joined. */
+  setUnknownClients(reason) {
+    this._settings.setUnknownClients(reason);
   }
 
   /** @param {Record<string, any>} earlier */
@@ -160,6 +168,7 @@ export class StartForm {
       const answer = await post("/v1/run-configuration/check", document, { signal: this.#signal });
       if (number !== this.#checks) return null;
       this.#problems = answer.problems;
+      this.#isChecked = true;
       this._file.update(document, answer.toml);
       this.#showProblems();
       return this.#problems.length === 0;
@@ -181,8 +190,10 @@ export class StartForm {
     }
     for (const each of new Set(fields.values())) each.setProblem((texts.get(each) ?? []).join("; "));
     const number = this.#problems.length;
-    setAttribute(this._status, "data-tone", number ? null : "good");
-    setText(this._status, number ? this.#todo() : "Nothing is wrong; ready to start.");
+    const warnings = number ? [] : this._settings.warnings;
+    setAttribute(this._status, "data-tone", number ? null : warnings.length ? "warning" : "good");
+    const isReady = warnings.length ? `${listed(warnings, 2)}.` : "Nothing is wrong; ready to start.";
+    setText(this._status, number ? this.#todo() : isReady);
     if (this.#isSubmitted && !this._summary.hidden) this.#showSummary();
   }
 

@@ -3,7 +3,7 @@
  * Choice of a run's clients: known clients, names of future clients, or any client that joins.
  */
 
-import { stateOf } from "../clients/state.js";
+import { besideId, isFound, stateOf } from "../clients/state.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, counted } from "../lib/format.js";
 import { namesIn } from "./run_document.js";
@@ -25,6 +25,8 @@ export class Roster {
   /** @type {Set<string>} */
   #picked = new Set();
   #isWhoeverJoins = false;
+  /** Whether the last question after the clients was answered. */
+  #isAnswered = false;
   #onChange;
 
   /** @param {() => void} onChange */
@@ -61,6 +63,7 @@ export class Roster {
       h("p", null, "No client has joined this federation yet. Start a trainer beside the data, or name clients below: the run waits for them."),
       h("p", null, h("code", null, "fedplcc trainer --aggregator HOST:50051 --client NAME --data folder:PATH")),
     );
+    this._unknown = h("p", { class: "notice", "data-tone": "warning", role: "status", hidden: true });
     this._name = h("input", {
       type: "text",
       id: "roster-name",
@@ -82,6 +85,7 @@ export class Roster {
       "div",
       { class: "roster-pick" },
       h("div", { class: "roster-tools" }, this._all, this._none, this._count, this._search),
+      this._unknown,
       this._empty,
       this._list,
       h(
@@ -123,7 +127,17 @@ export class Roster {
 
   /** @param {readonly Client[]} clients Every client that ever joined. */
   setKnown(clients) {
+    this.#isAnswered = true;
+    this._unknown.hidden = true;
     this.#known = new Map(clients.map((client) => [client.client_id, client]));
+    this.#show();
+  }
+
+  /** @param {string} reason Why it is not known which clients have joined. */
+  setUnknown(reason) {
+    this.#isAnswered = false;
+    setText(this._unknown, reason);
+    this._unknown.hidden = false;
     this.#show();
   }
 
@@ -248,12 +262,11 @@ export class Roster {
     const names = [...written, ...[...this.#known.keys()].sort()];
     const connected = [...this.#known.values()].filter((client) => client.is_connected).length;
     this._search.hidden = names.length < MANY;
-    this._empty.hidden = this.#known.size > 0;
+    this._empty.hidden = this.#known.size > 0 || !this.#isAnswered;
     this._all.hidden = connected === 0;
     this._none.hidden = this.#picked.size === 0;
     setText(this._count, `${counted(this.#picked.size, "client")} picked`);
-    const wanted = this._search.value.trim().toLowerCase();
-    const found = names.filter((name) => `${name} ${this.#known.get(name)?.domain ?? ""}`.toLowerCase().includes(wanted));
+    const found = names.filter((name) => isFound(this.#known.get(name), name, this._search.value));
     keyed(
       this._list,
       found,
@@ -285,7 +298,7 @@ export class Roster {
     const client = this.#known.get(name);
     const [box, , domain, samples, badge, problem] = /** @type {any} */ (item.firstElementChild).children;
     box.checked = this.#picked.has(name);
-    setText(domain, client?.domain ?? "");
+    setText(domain, besideId(client));
     setText(samples, client ? `${counted(client.num_examples, "sample")}, ${counted(Object.keys(client.class_counts).length, "class", "classes")}` : "");
     const { state, tone } = stateOf(client);
     setAttribute(badge, "data-tone", tone);

@@ -5,6 +5,8 @@
  * The gateway alone decides whether a configuration is right.
  */
 
+import { listed } from "../lib/format.js";
+
 /**
  * @typedef {Record<string, Record<string, unknown>>} Configuration Keys by section.
  * @typedef {{location: string, detail: string}} Problem
@@ -104,6 +106,22 @@ export function namesIn(text) {
  */
 export function classesOf(clients) {
   return [...new Set(clients.flatMap((client) => Object.keys(client.class_counts)))].sort();
+}
+
+/**
+ * Sentences on clients that have classes which a run lacks: their trainers refuse such a run when they read their data.
+ *
+ * @param {readonly Record<string, any>[]} clients Those of GET /v1/clients that take part.
+ * @param {readonly string[]} classes The run's.
+ * @returns {string[]}
+ */
+export function strangeClasses(clients, classes) {
+  const known = new Set(classes);
+  return clients.flatMap((client) => {
+    const strange = Object.keys(client.class_counts).filter((name) => !known.has(name)).sort();
+    if (!strange.length) return [];
+    return [`${client.client_id} has the ${strange.length === 1 ? "class" : "classes"} ${listed(strange)}, which the run has not, and will refuse it`];
+  });
 }
 
 /**

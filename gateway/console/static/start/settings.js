@@ -6,7 +6,7 @@
 import { field, listField, numberIn, schemaField, selectField } from "./fields.js";
 import { ModelChoice } from "./model_choice.js";
 import { Roster } from "./roster.js";
-import { SECTIONS, classesOf, documentOf, isEqual, valuesOf } from "./run_document.js";
+import { SECTIONS, classesOf, documentOf, isEqual, strangeClasses, valuesOf } from "./run_document.js";
 import { h, setText } from "../lib/dom.js";
 import { listed } from "../lib/format.js";
 
@@ -70,6 +70,12 @@ export class Settings {
     return this.#roster.clients;
   }
 
+  /** Sentences on what will stop the run after its start; the gateway cannot know them. @returns {string[]} */
+  get warnings() {
+    const classes = this.#fields.get("data.classes")?.read();
+    return Array.isArray(classes) ? strangeClasses(this.#roster.clients, classes) : [];
+  }
+
   /** Values of the fields, for a draft. */
   get draft() {
     const values = Object.fromEntries(this.#written().map((each) => [each.location, each.read()]));
@@ -84,6 +90,11 @@ export class Settings {
     this.#methodChanged();
     [...this.#methodFields, ...this.#model.optionFields].forEach(write);
     this.#filledClasses = filledClasses;
+  }
+
+  /** @param {string} reason Why it is not known which clients have joined. */
+  setUnknownClients(reason) {
+    this.#roster.setUnknown(reason);
   }
 
   /**

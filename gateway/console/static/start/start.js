@@ -6,7 +6,7 @@
  * Sending a form twice creates one run.
  */
 
-import { ApiError, get, runPath } from "../lib/api.js";
+import { ApiError, allClients, get, reachNow, runPath } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
 import { repeat } from "../lib/shell.js";
@@ -47,9 +47,11 @@ export function show(root, { from }) {
   const clients = repeat(async (signal) => {
     if (!form) return;
     try {
-      form.setClients((await get("/v1/clients", { signal })).clients);
+      form.setClients(await allClients({ signal }));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
+      const { away } = reachNow();
+      form.setUnknownClients(sentence(`${away ? `the ${away} does not answer` : error.message}: which clients have joined is not known`));
     }
   }, CLIENTS_MS);
   void begin().catch((error) => {

@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("client_id", "domain", "instance_token", "num_examples", "class_counts", "environment", "version")
+    __slots__ = ("client_id", "domain", "instance_token", "num_examples", "class_counts", "environment", "version", "display_name")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class JoinRequest(_message.Message):
     CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     domain: str
     instance_token: str
@@ -27,7 +28,8 @@ class JoinRequest(_message.Message):
     class_counts: _containers.RepeatedCompositeFieldContainer[_types_pb2.ClassCount]
     environment: _types_pb2.Environment
     version: str
-    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., instance_token: _Optional[str] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[_types_pb2.ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[_types_pb2.Environment, _Mapping]] = ..., version: _Optional[str] = ...) -> None: ...
+    display_name: str
+    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., instance_token: _Optional[str] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[_types_pb2.ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[_types_pb2.Environment, _Mapping]] = ..., version: _Optional[str] = ..., display_name: _Optional[str] = ...) -> None: ...
 
 class TransferLimits(_message.Message):
     __slots__ = ("max_chunk_bytes", "max_blob_bytes", "max_inline_bytes")

@@ -1,4 +1,7 @@
+import datetime
+
 from shared.gen.fedplcc.v1 import types_pb2 as _types_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -8,11 +11,37 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RunOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RUN_ORDER_UNSPECIFIED: _ClassVar[RunOrder]
+    RUN_ORDER_NEWEST: _ClassVar[RunOrder]
+    RUN_ORDER_OLDEST: _ClassVar[RunOrder]
+    RUN_ORDER_UPDATED: _ClassVar[RunOrder]
+    RUN_ORDER_NAME: _ClassVar[RunOrder]
+
+class RunShow(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RUN_SHOW_UNSPECIFIED: _ClassVar[RunShow]
+    RUN_SHOW_CURRENT: _ClassVar[RunShow]
+    RUN_SHOW_ARCHIVED: _ClassVar[RunShow]
+    RUN_SHOW_DELETED: _ClassVar[RunShow]
+    RUN_SHOW_ALL: _ClassVar[RunShow]
+
 class ArtifactKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ARTIFACT_KIND_UNSPECIFIED: _ClassVar[ArtifactKind]
     ARTIFACT_KIND_MODEL: _ClassVar[ArtifactKind]
     ARTIFACT_KIND_PROTOTYPES: _ClassVar[ArtifactKind]
+RUN_ORDER_UNSPECIFIED: RunOrder
+RUN_ORDER_NEWEST: RunOrder
+RUN_ORDER_OLDEST: RunOrder
+RUN_ORDER_UPDATED: RunOrder
+RUN_ORDER_NAME: RunOrder
+RUN_SHOW_UNSPECIFIED: RunShow
+RUN_SHOW_CURRENT: RunShow
+RUN_SHOW_ARCHIVED: RunShow
+RUN_SHOW_DELETED: RunShow
+RUN_SHOW_ALL: RunShow
 ARTIFACT_KIND_UNSPECIFIED: ArtifactKind
 ARTIFACT_KIND_MODEL: ArtifactKind
 ARTIFACT_KIND_PROTOTYPES: ArtifactKind
@@ -66,20 +95,92 @@ class GetRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
 class ListRunsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "wants_summaries", "statuses", "method", "name", "tags", "since_time", "order", "show")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WANTS_SUMMARIES_FIELD_NUMBER: _ClassVar[int]
+    STATUSES_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_TIME_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    SHOW_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    wants_summaries: bool
+    statuses: _containers.RepeatedScalarFieldContainer[_types_pb2.RunStatus]
+    method: str
+    name: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    since_time: _timestamp_pb2.Timestamp
+    order: RunOrder
+    show: RunShow
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., wants_summaries: bool = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., method: _Optional[str] = ..., name: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[RunOrder, str]] = ..., show: _Optional[_Union[RunShow, str]] = ...) -> None: ...
+
+class RunSummary(_message.Message):
+    __slots__ = ("run_id", "name", "status", "method", "round", "total_rounds", "phase", "num_clients", "is_pause_requested", "reason", "create_time", "update_time", "config_hash", "tags", "is_archived", "is_deleted", "mean_accuracy", "worst_accuracy", "worst_domain")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    NUM_CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSE_REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_HASH_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    IS_ARCHIVED_FIELD_NUMBER: _ClassVar[int]
+    IS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    MEAN_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    WORST_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    WORST_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    name: str
+    status: _types_pb2.RunStatus
+    method: str
+    round: int
+    total_rounds: int
+    phase: _types_pb2.RoundPhase
+    num_clients: int
+    is_pause_requested: bool
+    reason: str
+    create_time: _timestamp_pb2.Timestamp
+    update_time: _timestamp_pb2.Timestamp
+    config_hash: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    is_archived: bool
+    is_deleted: bool
+    mean_accuracy: float
+    worst_accuracy: float
+    worst_domain: str
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., method: _Optional[str] = ..., round: _Optional[int] = ..., total_rounds: _Optional[int] = ..., phase: _Optional[_Union[_types_pb2.RoundPhase, str]] = ..., num_clients: _Optional[int] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., config_hash: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., is_archived: bool = ..., is_deleted: bool = ..., mean_accuracy: _Optional[float] = ..., worst_accuracy: _Optional[float] = ..., worst_domain: _Optional[str] = ...) -> None: ...
+
+class RunCount(_message.Message):
+    __slots__ = ("status", "runs")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    status: _types_pb2.RunStatus
+    runs: int
+    def __init__(self, status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., runs: _Optional[int] = ...) -> None: ...
 
 class ListRunsResponse(_message.Message):
-    __slots__ = ("runs", "next_page_token")
+    __slots__ = ("runs", "next_page_token", "summaries", "total", "totals")
     RUNS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SUMMARIES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
     runs: _containers.RepeatedCompositeFieldContainer[_types_pb2.Run]
     next_page_token: str
-    def __init__(self, runs: _Optional[_Iterable[_Union[_types_pb2.Run, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    summaries: _containers.RepeatedCompositeFieldContainer[RunSummary]
+    total: int
+    totals: _containers.RepeatedCompositeFieldContainer[RunCount]
+    def __init__(self, runs: _Optional[_Iterable[_Union[_types_pb2.Run, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., summaries: _Optional[_Iterable[_Union[RunSummary, _Mapping]]] = ..., total: _Optional[int] = ..., totals: _Optional[_Iterable[_Union[RunCount, _Mapping]]] = ...) -> None: ...
 
 class ListRoundsRequest(_message.Message):
     __slots__ = ("run_id", "after_round", "page_size")
@@ -177,6 +278,22 @@ class StopRunResponse(_message.Message):
     run: _types_pb2.Run
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
+class ExtendRunRequest(_message.Message):
+    __slots__ = ("run_id", "rounds", "request_id")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    rounds: int
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., rounds: _Optional[int] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class ExtendRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
 class QuarantineClientRequest(_message.Message):
     __slots__ = ("run_id", "client_id", "reason", "request_id")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +327,44 @@ class ReleaseClientResponse(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     run: _types_pb2.Run
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class RunTags(_message.Message):
+    __slots__ = ("tags",)
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UpdateRunRequest(_message.Message):
+    __slots__ = ("run_id", "tags", "notes", "is_archived", "request_id")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    IS_ARCHIVED_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    tags: RunTags
+    notes: str
+    is_archived: bool
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., tags: _Optional[_Union[RunTags, _Mapping]] = ..., notes: _Optional[str] = ..., is_archived: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class UpdateRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class DeleteRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class DeleteRunResponse(_message.Message):
+    __slots__ = ("freed_bytes",)
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    freed_bytes: int
+    def __init__(self, freed_bytes: _Optional[int] = ...) -> None: ...
 
 class WatchRunRequest(_message.Message):
     __slots__ = ("run_id", "after_sequence", "follow", "page_size", "before_sequence", "newest_first", "types", "client_id")
@@ -252,6 +407,18 @@ class ListClientsResponse(_message.Message):
     clients: _containers.RepeatedCompositeFieldContainer[_types_pb2.Client]
     next_page_token: str
     def __init__(self, clients: _Optional[_Iterable[_Union[_types_pb2.Client, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ForgetClientRequest(_message.Message):
+    __slots__ = ("client_id",)
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
+
+class ForgetClientResponse(_message.Message):
+    __slots__ = ("client",)
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    client: _types_pb2.Client
+    def __init__(self, client: _Optional[_Union[_types_pb2.Client, _Mapping]] = ...) -> None: ...
 
 class FetchArtifactRequest(_message.Message):
     __slots__ = ("run_id", "round", "kind", "offset_bytes")

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RunServiceStub(object):
-    """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, STORE_UNAVAILABLE, INTERNAL.
+    """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, RUN_DELETED, STORE_UNAVAILABLE, INTERNAL.
 
     A List call answers with a page: at most as many entries as asked for, and fewer where more would not fit a message of
     about 2 MiB, but at least one if there is one. How many came says nothing about the end: go on until the answer says so.
@@ -83,6 +83,11 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.FromString,
                 _registered_method=True)
+        self.ExtendRun = channel.unary_unary(
+                '/fedplcc.v1.RunService/ExtendRun',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunResponse.FromString,
+                _registered_method=True)
         self.QuarantineClient = channel.unary_unary(
                 '/fedplcc.v1.RunService/QuarantineClient',
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.SerializeToString,
@@ -93,6 +98,16 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.FromString,
                 _registered_method=True)
+        self.UpdateRun = channel.unary_unary(
+                '/fedplcc.v1.RunService/UpdateRun',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.UpdateRunRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.UpdateRunResponse.FromString,
+                _registered_method=True)
+        self.DeleteRun = channel.unary_unary(
+                '/fedplcc.v1.RunService/DeleteRun',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.DeleteRunRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.DeleteRunResponse.FromString,
+                _registered_method=True)
         self.WatchRun = channel.unary_stream(
                 '/fedplcc.v1.RunService/WatchRun',
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.WatchRunRequest.SerializeToString,
@@ -102,6 +117,11 @@ class RunServiceStub(object):
                 '/fedplcc.v1.RunService/ListClients',
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ListClientsRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ListClientsResponse.FromString,
+                _registered_method=True)
+        self.ForgetClient = channel.unary_unary(
+                '/fedplcc.v1.RunService/ForgetClient',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ForgetClientRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ForgetClientResponse.FromString,
                 _registered_method=True)
         self.FetchArtifact = channel.unary_stream(
                 '/fedplcc.v1.RunService/FetchArtifact',
@@ -116,7 +136,7 @@ class RunServiceStub(object):
 
 
 class RunServiceServicer(object):
-    """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, STORE_UNAVAILABLE, INTERNAL.
+    """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, RUN_DELETED, STORE_UNAVAILABLE, INTERNAL.
 
     A List call answers with a page: at most as many entries as asked for, and fewer where more would not fit a message of
     about 2 MiB, but at least one if there is one. How many came says nothing about the end: go on until the answer says so.
@@ -149,7 +169,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Lists runs, newest first.
+        """Lists the runs that match all filters, and counts them. Fails with MALFORMED_REQUEST for a token of no earlier answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -194,6 +214,16 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExtendRun(self, request, context):
+        """Lets a completed run go on to more rounds; from there on it is the run that was longer from the start. Fails with
+        INVALID_TRANSITION (it has not completed, stopped early, or its clients dropped what they kept), INVALID_CONFIG (it has as
+        many rounds, or its configuration does not allow so many), TOO_MANY_OPEN_RUNS or REQUEST_ID_REUSED. Idempotent, see
+        PauseRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def QuarantineClient(self, request, context):
         """Leaves a client out of a run from now on, until it is released. Its committed update stays part of the open round. Fails
         with CLIENT_NOT_FOUND, INVALID_TRANSITION (the run has ended) or REQUEST_ID_REUSED. Idempotent, see PauseRun.
@@ -210,6 +240,23 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateRun(self, request, context):
+        """Changes what people note about a run: tags, notes, archive. Nothing of its training changes. Fails with RUN_IS_OPEN (only
+        a run that has ended can be archived), MALFORMED_REQUEST or REQUEST_ID_REUSED. Idempotent, see PauseRun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRun(self, request, context):
+        """Deletes a run that has ended: its rounds, updates and reports, and each blob that no other run needs. Its line stays, as
+        do its events and the audit; its id is never used again. Fails with RUN_IS_OPEN. Once it is deleted, every call that names
+        it fails with RUN_DELETED, as a repetition of this one does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchRun(self, request, context):
         """Streams events after a cursor, and goes on as they happen if asked to.
         """
@@ -219,6 +266,15 @@ class RunServiceServicer(object):
 
     def ListClients(self, request, context):
         """Lists every client that ever joined, by id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetClient(self, request, context):
+        """Forgets a client that takes part in no open run: its entry, its uploads, and what it has stored before. What it did in
+        runs that have ended stays in their results. If it joins again, it is new. Its certificate holds on: see AdminService for
+        revoking it. Fails with CLIENT_NOT_FOUND or CLIENT_IN_OPEN_RUN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,6 +344,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.SerializeToString,
             ),
+            'ExtendRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExtendRun,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunResponse.SerializeToString,
+            ),
             'QuarantineClient': grpc.unary_unary_rpc_method_handler(
                     servicer.QuarantineClient,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.FromString,
@@ -298,6 +359,16 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.SerializeToString,
             ),
+            'UpdateRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateRun,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.UpdateRunRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.UpdateRunResponse.SerializeToString,
+            ),
+            'DeleteRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRun,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.DeleteRunRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.DeleteRunResponse.SerializeToString,
+            ),
             'WatchRun': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRun,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.WatchRunRequest.FromString,
@@ -307,6 +378,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.ListClients,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ListClientsRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ListClientsResponse.SerializeToString,
+            ),
+            'ForgetClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetClient,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ForgetClientRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ForgetClientResponse.SerializeToString,
             ),
             'FetchArtifact': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchArtifact,
@@ -327,7 +403,7 @@ def add_RunServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RunService(object):
-    """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, STORE_UNAVAILABLE, INTERNAL.
+    """Runs as a person sees them. Refusals that every call can meet: RUN_NOT_FOUND, RUN_DELETED, STORE_UNAVAILABLE, INTERNAL.
 
     A List call answers with a page: at most as many entries as asked for, and fewer where more would not fit a message of
     about 2 MiB, but at least one if there is one. How many came says nothing about the end: go on until the answer says so.
@@ -577,6 +653,33 @@ class RunService(object):
             _registered_method=True)
 
     @staticmethod
+    def ExtendRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/ExtendRun',
+            fedplcc_dot_v1_dot_run__service__pb2.ExtendRunRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.ExtendRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def QuarantineClient(request,
             target,
             options=(),
@@ -631,6 +734,60 @@ class RunService(object):
             _registered_method=True)
 
     @staticmethod
+    def UpdateRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/UpdateRun',
+            fedplcc_dot_v1_dot_run__service__pb2.UpdateRunRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.UpdateRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/DeleteRun',
+            fedplcc_dot_v1_dot_run__service__pb2.DeleteRunRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.DeleteRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def WatchRun(request,
             target,
             options=(),
@@ -674,6 +831,33 @@ class RunService(object):
             '/fedplcc.v1.RunService/ListClients',
             fedplcc_dot_v1_dot_run__service__pb2.ListClientsRequest.SerializeToString,
             fedplcc_dot_v1_dot_run__service__pb2.ListClientsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/ForgetClient',
+            fedplcc_dot_v1_dot_run__service__pb2.ForgetClientRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.ForgetClientResponse.FromString,
             options,
             channel_credentials,
             insecure,

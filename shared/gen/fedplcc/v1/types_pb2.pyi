@@ -199,19 +199,21 @@ class ClientProblem(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., detail: _Optional[str] = ..., hint: _Optional[str] = ..., is_fatal: bool = ...) -> None: ...
 
 class EvaluationCounts(_message.Message):
-    __slots__ = ("set_name", "model", "correct", "total")
+    __slots__ = ("set_name", "model", "correct", "total", "confusion")
     SET_NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CORRECT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    CONFUSION_FIELD_NUMBER: _ClassVar[int]
     set_name: str
     model: str
     correct: _containers.RepeatedScalarFieldContainer[int]
     total: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, set_name: _Optional[str] = ..., model: _Optional[str] = ..., correct: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ...) -> None: ...
+    confusion: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, set_name: _Optional[str] = ..., model: _Optional[str] = ..., correct: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Client(_message.Message):
-    __slots__ = ("client_id", "domain", "is_connected", "activity", "run_id", "round", "progress", "num_examples", "class_counts", "environment", "last_seen_time", "problem", "readings", "held_bytes")
+    __slots__ = ("client_id", "domain", "is_connected", "activity", "run_id", "round", "progress", "num_examples", "class_counts", "environment", "last_seen_time", "problem", "readings", "held_bytes", "display_name")
     class ReadingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +235,7 @@ class Client(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     READINGS_FIELD_NUMBER: _ClassVar[int]
     HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     domain: str
     is_connected: bool
@@ -247,10 +250,18 @@ class Client(_message.Message):
     problem: ClientProblem
     readings: _containers.ScalarMap[str, float]
     held_bytes: int
-    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ..., held_bytes: _Optional[int] = ...) -> None: ...
+    display_name: str
+    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ..., held_bytes: _Optional[int] = ..., display_name: _Optional[str] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json", "rejections", "quarantined")
+    __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json", "rejections", "quarantined", "best_round", "tags", "notes", "is_archived", "warnings", "server_state_bytes")
+    class ServerStateBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +281,12 @@ class Run(_message.Message):
     MANIFEST_JSON_FIELD_NUMBER: _ClassVar[int]
     REJECTIONS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    BEST_ROUND_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    IS_ARCHIVED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     name: str
     status: RunStatus
@@ -289,7 +306,25 @@ class Run(_message.Message):
     manifest_json: str
     rejections: _containers.RepeatedCompositeFieldContainer[Rejections]
     quarantined: _containers.RepeatedCompositeFieldContainer[QuarantinedClient]
-    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[RunStatus, str]] = ..., method: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., total_rounds: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., roster: _Optional[_Iterable[str]] = ..., cohort: _Optional[_Iterable[str]] = ..., done_clients: _Optional[_Iterable[str]] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest_json: _Optional[str] = ..., rejections: _Optional[_Iterable[_Union[Rejections, _Mapping]]] = ..., quarantined: _Optional[_Iterable[_Union[QuarantinedClient, _Mapping]]] = ...) -> None: ...
+    best_round: int
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    notes: str
+    is_archived: bool
+    warnings: _containers.RepeatedCompositeFieldContainer[RunWarning]
+    server_state_bytes: _containers.ScalarMap[str, int]
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[RunStatus, str]] = ..., method: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., total_rounds: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., roster: _Optional[_Iterable[str]] = ..., cohort: _Optional[_Iterable[str]] = ..., done_clients: _Optional[_Iterable[str]] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest_json: _Optional[str] = ..., rejections: _Optional[_Iterable[_Union[Rejections, _Mapping]]] = ..., quarantined: _Optional[_Iterable[_Union[QuarantinedClient, _Mapping]]] = ..., best_round: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., notes: _Optional[str] = ..., is_archived: bool = ..., warnings: _Optional[_Iterable[_Union[RunWarning, _Mapping]]] = ..., server_state_bytes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class RunWarning(_message.Message):
+    __slots__ = ("kind", "round", "sentence", "keys")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    round: int
+    sentence: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[str] = ..., round: _Optional[int] = ..., sentence: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Rejections(_message.Message):
     __slots__ = ("client_id", "count", "reason", "check", "detail", "round", "last_time")

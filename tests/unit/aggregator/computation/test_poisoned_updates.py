@@ -454,6 +454,16 @@ def test_the_finest_partition_of_8192_samples_of_a_class_is_taken() -> None:
     assert excess_rows(report.prototypes, 1, MAX_ROWS_PER_CLASS) is None
 
 
+def with_list(name: str, places: tuple[int, ...]) -> Callable[[Update], Update]:
+    """Round 0's update with another list of its tensors, which are `head.steps`, `base.weight` and `head.weight`."""
+
+    def poison(update: Update) -> Update:
+        lists = {**update.payload.int_lists, name: places}
+        return replace(update, payload=replace(update.payload, int_lists=lists))
+
+    return poison
+
+
 FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] = {
     "NaN": (lambda update: update, to_bytes({"w": np.array([NAN], np.float32)}), "finite"),
     "infinity": (lambda update: update, to_bytes({"w": np.array([INF], np.float32)}), "finite"),
@@ -474,6 +484,12 @@ FIRST_POISONS: dict[str, tuple[Callable[[Update], Update], bytes | None, str]] =
         None,
         "roles",
     ),
+    "a list of another name": (with_list("heads", (0,)), None, "tensor_lists"),
+    "a tensor beyond the last": (with_list("head", (1, 3)), None, "tensor_lists"),
+    "a negative place": (with_list("batch_norm", (-1,)), None, "tensor_lists"),
+    "a tensor twice": (with_list("head", (1, 1)), None, "tensor_lists"),
+    "places that descend": (with_list("parameters", (2, 1)), None, "tensor_lists"),
+    "integers that are trained": (with_list("parameters", (0, 1, 2)), None, "tensor_lists"),
     "samples": (lambda update: replace(update, num_examples=3), None, "roles"),
     "no tensor group": (
         lambda update: replace(update, payload=replace(update.payload, tensor_groups=())),
@@ -501,6 +517,35 @@ def test_a_poisoned_first_model_is_refused_by_its_check_and_the_run_is_unharmed(
     assert_ends_right(federation, run.run_id)
 
 
+def without_lists(update: Update) -> Update:
+    """Round 0's update as trainers sent it before there were lists of tensors."""
+    return replace(update, payload=replace(update.payload, int_lists={"feature_dim": (FEATURE_DIM,)}))
+
+
+def test_an_older_trainer_begins_a_run_of_a_method_that_needs_no_list(federation: LocalFederation) -> None:
+    run = federation.create("fedplcc", run={"rounds": 1})
+    ann = federation.clients["ann"]
+    task = federation.task(ann)
+    update, blobs = ann.work(task, None)
+    federation.submit(ann, task, without_lists(update), blobs)
+    assert_ends_right(federation, run.run_id)
+
+
+@pytest.mark.parametrize("change", [without_lists, with_list("parameters", ())], ids=["none", "empty"])
+def test_a_method_that_folds_what_is_trained_begins_only_with_its_list(
+    federation: LocalFederation, change: Callable[[Update], Update]
+) -> None:
+    run = federation.create("fedopt", run={"rounds": 1})
+    ann = federation.clients["ann"]
+    task = federation.task(ann)
+    update, blobs = ann.work(task, None)
+    assert assert_refused(federation, task, change(update), blobs) == "tensor_lists"
+    (event,) = federation.events(run.run_id, "update_refused")
+    assert event.data["list"] == "parameters"
+    assert "method fedopt needs round 0's list 'parameters'" in event.data["detail"]
+    assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+
+
 def counts(**changes: Any) -> EvaluationCounts:
     fields = {"set_name": "test", "model": "global", "correct": (1, 2, 3), "total": (10, 10, 10)}
     return EvaluationCounts(**{**fields, **changes})
@@ -519,6 +564,10 @@ BAD_REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown model": ({"counts": (counts(model="other"),)}, "counts"),
     "a set without a name": ({"counts": (counts(set_name=""),)}, "counts"),
     "an endless name": ({"counts": (counts(set_name="x" * 65),)}, "counts"),
+    "a confusion matrix that nobody asked for": (
+        {"counts": (counts(confusion=(1, 9, 0, 0, 2, 8, 0, 0, 3)),)},
+        "counts",
+    ),
     "a NaN timing": ({"timings": {"seconds": NAN}}, "entries"),
 }
 
@@ -537,6 +586,36 @@ def test_a_bad_report_is_refused_and_the_run_is_unharmed(federation: LocalFedera
     assert refused.value.metadata["check"] == check
     assert federation.coordinator.list_evaluations(run.run_id) == []
     assert_ends_right(federation, run.run_id)
+
+
+BAD_MATRICES: dict[str, tuple[int, ...]] = {
+    "too few cells": (1, 2, 3),
+    "too many cells": (1, 9, 0, 0, 2, 8, 0, 0, 3, 0),
+    "negative cells": (1, -1, 0, 0, 2, 0, 0, 0, 3),
+    "another diagonal": (2, 0, 0, 0, 2, 0, 0, 0, 3),
+    "more samples of a class than there are": (1, 9, 1, 0, 2, 0, 0, 0, 3),
+    "absurd cells": (1, 2**62, 2**62, 0, 2, 0, 0, 0, 3),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_MATRICES)
+def test_a_bad_confusion_matrix_is_refused_and_a_right_or_missing_one_is_taken(
+    federation: LocalFederation, bad: str
+) -> None:
+    run = federation.create("fedplcc", run={"rounds": 1}, evaluation={"confusion": True})
+    federation.step(["ann"])
+    federation.step(["ann", "bob"])
+
+    def report(confusion: tuple[int, ...]) -> Evaluation:
+        return Evaluation(client_id="bob", domain="bob-domain", counts=(counts(confusion=confusion),))
+
+    with pytest.raises(MalformedUpdate) as refused:
+        federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report(BAD_MATRICES[bad]))
+    assert refused.value.metadata["check"] == "counts"
+    good = (1, 9, 0, 0, 2, 0, 0, 0, 3)  # eight samples of the second class and seven of the third have no prediction
+    federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report(good))
+    ((_, kept),) = federation.coordinator.list_evaluations(run.run_id)
+    assert kept.counts[0].confusion == good
 
 
 def test_a_bad_report_of_somebody_who_was_not_asked_is_nobodys_fault_in_the_run(federation: LocalFederation) -> None:

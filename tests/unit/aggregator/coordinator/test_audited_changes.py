@@ -9,10 +9,11 @@ import pytest
 from aggregator.coordinator.service import Coordinator
 from aggregator.identity.audit import Audit
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import FedplccError, RunNotFound, StoreUnavailable
+from shared.errors import FedplccError, NotFound, RunNotFound, StoreUnavailable
 from shared.identity.audit_chain import EMPTY, head_of, verify
 from shared.identity.principals import OWNER, current_principal
 from shared.process.failpoints import install
+from shared.run_lists import LabelChange
 from shared.types import ClientProblem, Heartbeat
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -62,6 +63,14 @@ def test_every_change_is_recorded_once(audited: Audited) -> None:
         steer.quarantine(run, "bob", reason="odd", request_id="r3")
         steer.release(run, "bob")
         steer.stop(run)
+        audited.run_to_end(run)
+        steer.labels.change(run, LabelChange(tags=("a",)), request_id="r4")
+        steer.labels.change(run, LabelChange(tags=("a",)))
+        steer.delete_run(run)
+        steer.forget_client("bob")
+        for refused in (lambda: steer.delete_run(run), lambda: steer.forget_client("bob")):
+            with pytest.raises(NotFound):
+                refused()
         assert audited.records == [
             ("Join", "ann", ""),
             ("Join", "bob", ""),
@@ -71,6 +80,9 @@ def test_every_change_is_recorded_once(audited: Audited) -> None:
             ("QuarantineClient", f"{run}/bob", "r3"),
             ("ReleaseClient", f"{run}/bob", ""),
             ("StopRun", run, ""),
+            ("UpdateRun", run, "r4"),
+            ("DeleteRun", run, ""),
+            ("ForgetClient", "bob", ""),
         ]
         assert {entry.caller for entry in audited.store.list_audit()} == {"anyone"}
 

@@ -24,7 +24,7 @@ from aggregator.coordinator.garbage import (
     prototypes_of,
     rounds_of,
 )
-from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.blob_store import BlobStore, Removed
 from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
@@ -625,9 +625,13 @@ def test_steps_leave_exactly_what_the_rules_say_after_every_commit_stop_and_rest
     with Stepping.small(folder) as federation:
         federation.keep = keep
         federation.restart()
-        for number, stale in enumerate((0, 2)):
-            document = a_document("fedplcc", run={"rounds": 6, "seed": number})
-            document["method"] = {"proto_staleness": stale}
+        settings: tuple[tuple[str, dict[str, int]], ...] = (
+            ("fedplcc", {"proto_staleness": 0}),
+            ("fedplcc", {"proto_staleness": 2}),
+            ("fedopt", {}),
+        )
+        for number, (method, hyper) in enumerate(settings):
+            document = {**a_document(method, run={"rounds": 6, "seed": number}), "method": hyper}
             run = federation.coordinator.create_run(f"request {number}", document)
             for _ in range(9):
                 federation.step()
@@ -665,7 +669,7 @@ def test_no_collection_rests_longer_than_a_second_whatever_it_took(
         federation.whole_run(rounds=2)
         collection, remove = federation.coordinator.garbage_collection, BlobStore.remove
 
-        def slow(blobs: BlobStore, names: list[str]) -> int:
+        def slow(blobs: BlobStore, names: list[str]) -> Removed:
             federation.clock.now += took_s
             return remove(blobs, names)
 

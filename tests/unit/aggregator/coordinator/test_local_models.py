@@ -150,7 +150,7 @@ def test_a_round_without_models_moves_few_bytes_is_computed_again_and_is_found_w
         sizes = [blob.size_bytes for update in whole.updates.values() for blob in update.payload.prototype_sets]
         assert json.loads(current.timings_json)["bytes_received"] == sum(sizes) > 0
     again = replay(folder, run.run_id, 4)
-    assert (again.is_equal, again.computed[0]) == (True, run.model)
+    assert (again.is_equal, again.computed["model"]) == (True, run.model)
     findings = list(examine_state(Subject(state=folder)))
     assert [finding.sentence for finding in findings if finding.status is not Status.OK] == []
 

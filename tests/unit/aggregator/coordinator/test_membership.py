@@ -52,6 +52,16 @@ def test_a_client_that_comes_back_changed_is_recorded_anew(federation: LocalFede
     assert (known.num_examples, known.environment.device) == (3, "cuda:0")
 
 
+def test_a_clients_name_for_people_is_kept_and_changes_with_a_join(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    assert federation.coordinator.list_clients()[0].display_name == ""
+    for name in ("Klinik Köln, Haus 3", "הסורק", ""):
+        federation.coordinator.join(replace(ann.record, display_name=name), ann.token)
+        assert federation.coordinator.list_clients()[0].display_name == name
+        assert federation.store.list_clients()[0].display_name == name
+
+
 def test_joins_without_end_do_not_fill_the_history(federation: LocalFederation, ann: NumpyClient) -> None:
     before = len(federation.events("", "client_joined"))
     for number in range(3 * MAX_ANNOUNCED):

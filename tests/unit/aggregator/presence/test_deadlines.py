@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from aggregator.coordinator.service import Limits
 from aggregator.presence.deadlines import Deadlines
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
-from shared.errors import InvalidConfig, LateUpdate, StaleRound
+from shared.errors import InvalidArgument, InvalidConfig, LateUpdate, StaleRound
 from shared.reasons import Dropped, DropReason, sentence_of
 from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import Clock, LocalFederation
@@ -24,6 +25,7 @@ from tests.support.records.builders import a_client, a_round, a_run
 TICK_S = 1.0
 DEADLINE_S, SILENCE_S = 60.0, 30.0
 QUORUM = {"deadline_s": DEADLINE_S, "silence_s": SILENCE_S, "min_clients": 2}
+NO_QUORUM = dict.fromkeys(QUORUM)
 TRAINING, EVALUATING = ClientActivity.TRAINING, ClientActivity.EVALUATING
 
 
@@ -40,7 +42,8 @@ class Scene:
 
     def __init__(self, federation: LocalFederation, *, is_initialised: bool = True, **quorum: Any) -> None:
         self.federation, self.clock = federation, federation.clock
-        run = federation.create("fedavg", quorum={**QUORUM, **quorum}, run={"rounds": 3})
+        given = {key: value for key, value in {**QUORUM, **quorum}.items() if value is not None}
+        run = federation.create("fedavg", quorum=given, run={"rounds": 3})
         self.run_id = run.run_id
         if is_initialised:
             self.do("ann")
@@ -537,6 +540,43 @@ def test_without_anybody_to_ask_for_the_first_model_the_run_waits_and_says_so(fe
     federation.join()
     scene.do("ann")
     assert (scene.round.number, sentence_of(scene.run.reason)) == (1, "")
+
+
+def test_a_client_that_cannot_make_the_first_model_holds_no_run_up(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False, **NO_QUORUM)
+    problem = ClientProblem(reason="INVALID_DATA", detail="there is no image", hint="", is_fatal=True)
+    scene.task("ann")
+    federation.heartbeat(federation.clients["ann"], problem=problem)
+    scene.tick()
+    assert scene.round.cohort == ("ann", "bob"), "without any deadline, the next one is asked at once"
+    assert scene.round.dropped == {"ann": Dropped(DropReason.PROBLEM, "INVALID_DATA: there is no image")}
+    scene.do("bob")
+    assert (scene.round.number, list(scene.round.cohort)) == (1, ["ann", "bob", "zoe"])
+
+
+def test_a_client_whose_first_model_is_refused_holds_no_run_up(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False, **NO_QUORUM)
+    ann, task = federation.clients["ann"], scene.task("ann")
+    update, blobs = ann.work(task, None)
+    with pytest.raises(InvalidArgument):
+        federation.submit(ann, task, replace(update, num_examples=-1), blobs)
+    scene.tick()
+    assert scene.round.cohort == ("ann", "bob")
+    assert scene.round.dropped["ann"].reason is DropReason.PROBLEM
+    assert scene.round.dropped["ann"].detail.startswith("its first model was refused: ")
+
+
+def test_the_only_client_that_is_left_is_asked_again_whatever_its_problem(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=False, **NO_QUORUM)
+    problem = ClientProblem(reason="INVALID_DATA", detail="there is no image", hint="", is_fatal=True)
+    for name in ("ann", "bob", "zoe"):
+        federation.heartbeat(federation.clients[name], problem=problem)
+    scene.wait(5 * TICK_S, alive=("ann", "bob", "zoe"))
+    assert scene.round.cohort == ("ann", "bob", "zoe")
+    assert set(scene.round.dropped) == {"ann", "bob"}
+    assert scene.task("zoe").kind is TaskKind.INIT
+    scene.do("zoe")
+    assert scene.round.number == 1
 
 
 # Restarts and pauses

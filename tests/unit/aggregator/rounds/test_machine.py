@@ -50,6 +50,7 @@ ALLOWED = {
     (P.RUNNING, E.PARK): P.PAUSED,
     (P.PAUSED, E.PARK): P.PAUSED,
     (P.PAUSED, E.WAIT): P.PENDING,
+    (P.COMPLETED, E.EXTEND): P.RUNNING,
 }
 FORBIDDEN = [pair for pair in itertools.product(RunStatus, RunEvent) if pair not in ALLOWED]
 ROUND_ALLOWED = {
@@ -94,9 +95,9 @@ def test_every_other_move_is_refused(status: RunStatus, event: RunEvent) -> None
     assert refused.value.metadata == {"run_id": "test-0000", "status": status.value}
 
 
-def test_nothing_leads_out_of_a_final_status() -> None:
+def test_only_an_extension_leads_out_of_a_final_status() -> None:
     assert {status for status in RunStatus if status.is_final} == {P.COMPLETED, P.FAILED, P.STOPPED}
-    assert not [pair for pair in machine.RUN_TRANSITIONS if pair[0].is_final]
+    assert [pair for pair in machine.RUN_TRANSITIONS if pair[0].is_final] == [(P.COMPLETED, E.EXTEND)]
 
 
 def test_the_tables_are_the_design() -> None:
@@ -350,6 +351,7 @@ CHANGES: dict[str, Callable[[Run], object]] = {
     "pause now": lambda run: machine.pause(run, now=True),
     "resume": machine.resume,
     "stop": lambda run: machine.stop(run, reason="x"),
+    "extend": lambda run: machine.extend(run, rounds=9, config_json="{}", config_hash="9"),
     "next step": lambda run: machine.next_step(run, cohort_size=None, now=1.0),
     "open round": lambda run: machine.open_round(run, 2, cohort_size=1, now=1.0),
     "admit": lambda run: machine.admit(run, ["zoe"]),

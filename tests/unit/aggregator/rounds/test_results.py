@@ -92,6 +92,22 @@ def test_a_line_has_the_accuracies_under_attack_beside_those_without() -> None:
     assert skipped["accuracy"] is skipped["accuracy_attacked"] is None
 
 
+def test_a_line_has_the_accuracy_on_validation_images_where_a_client_or_the_run_sets_some_aside() -> None:
+    counts = tuple(EvaluationCounts(name, "global", (n, 0), (4, 0)) for name, n in (("test", 4), ("validation", 3)))
+    reports = {"ann": replace(an_evaluation("ann", domain="city"), counts=counts)}
+    made = replace(a_round(1, RoundPhase.EVALUATING), model=a_blob("m"), prototypes=a_blob("p"))
+    with_reports = replace(made, evaluations=reports)
+
+    def line(current: Any, **options: Any) -> dict[str, Any]:
+        return results.metrics_line(current, domains={"ann": "city"}, num_global_prototypes=0, **options)
+
+    assert line(with_reports)["accuracy_validation"] == {"city": 0.75, "mean": 0.75, "worst": 0.75}
+    assert line(with_reports)["accuracy"]["mean"] == 1.0
+    assert "accuracy_validation" not in line(made)
+    assert line(made, is_validated=True)["accuracy_validation"] == {"city": None, "mean": None, "worst": None}
+    assert line(made, is_validated=True, is_evaluated=False)["accuracy_validation"] is None
+
+
 def test_domains_come_in_order_with_the_summaries_last() -> None:
     reports = [report("zoe", "sea", 1, 1), report("ann", "city", 1, 1)]
     assert list(results.accuracy_by_domain(reports, ["sea", "city"])) == ["city", "sea", "mean", "worst"]

@@ -456,8 +456,19 @@ def test_a_database_of_revision_0003_keeps_its_reasons_as_records(
     store.close()
     digested = ("clients", "runs", "rounds", "updates", "evaluations", "blobs", "control_requests", "events")
     for statement in (
-        *(f"DROP TABLE {table}" for table in ("invitations", "certificates", "api_keys", "audit")),
+        *(
+            f"DROP TABLE {table}"
+            for table in ("invitations", "certificates", "api_keys", "audit", "run_labels", "run_tags")
+        ),
+        "DROP INDEX runs_in_lists",
         *(f"ALTER TABLE {table} DROP COLUMN digest" for table in digested),
+        *(
+            f"ALTER TABLE {table} DROP COLUMN {name}"
+            for table in ("runs", "rounds")
+            for name in ("start", "server_state")
+        ),
+        "ALTER TABLE clients DROP COLUMN display_name",
+        "ALTER TABLE runs DROP COLUMN admitted_examples",
         "ALTER TABLE rounds DROP COLUMN asked_again",
         "ALTER TABLE runs DROP COLUMN reason_record",
         "ALTER TABLE rounds DROP COLUMN prototype_counts",

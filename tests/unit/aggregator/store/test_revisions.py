@@ -36,7 +36,7 @@ from tests.support.records.later_revision import copy_migrations, write_revision
 OLD = ROOT / "tests" / "golden" / "aggregator-0001.sql"
 """What an aggregator wrote before databases had a revision: two runs, clients, updates, evaluations, events."""
 OLD_COPY = "aggregator.sqlite.revision-0001"
-LATER_TABLES = ("invitations", "certificates", "api_keys", "audit")
+LATER_TABLES = ("invitations", "certificates", "api_keys", "audit", "run_labels", "run_tags")
 """Tables that the old database does not have; empty after its migration."""
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -71,14 +71,24 @@ def tables_of(file: Path) -> dict[str, str]:
     return {name: re.sub(r" (?=[,)])", "", sql) for name, sql in plain.items()}
 
 
+STATE = {"start": None, "server_state": None}
+"""Columns of server state, in rows that have none."""
+
+
 def with_what_was_added(rows: Rows) -> Rows:
     """Rows of an older revision as the present one has them: nothing was known of what was added."""
     return {
         **rows,
         "control_requests": [],
         **{name: [] for name in LATER_TABLES},
-        "rounds": [{"dropped": None, "prototype_counts": None, "asked_again": None} | row for row in rows["rounds"]],
-        "runs": [{"quarantined": None, "rejections": None, "reason_record": None} | row for row in rows["runs"]],
+        "clients": [{"display_name": None} | row for row in rows["clients"]],
+        "rounds": [
+            {"dropped": None, "prototype_counts": None, "asked_again": None, **STATE} | row for row in rows["rounds"]
+        ],
+        "runs": [
+            {"quarantined": None, "rejections": None, "reason_record": None, "admitted_examples": None, **STATE} | row
+            for row in rows["runs"]
+        ],
     }
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
+from fedplcc.command.run import Order, Show
 from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
+from shared.run_lists import RunOrder, RunShow
 from shared.version import VERSION
 
 runner = CliRunner()
@@ -123,12 +126,17 @@ def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("list",), ("status", "x"), ("watch", "x"), ("pause", "x"), ("resume", "x"), ("stop", "x")]
+    "command", [("list",), ("status", "x"), ("watch", "x"), ("pause", "x"), ("resume", "x"), ("stop", "x", "--yes")]
 )
 def test_no_gateway_there_is_exit_code_3_and_what_to_do(command: tuple[str, ...]) -> None:
     code, out, error = called("run", *command, "--gateway", NOBODY)
     assert (code, out) == (3, "")
     assert f"no gateway answers at {NOBODY}; start one with 'fedplcc gateway'" in error
+
+
+def test_the_filters_of_runs_are_those_of_the_gateway() -> None:
+    for choices, of_gateway in ((Order, RunOrder), (Show, RunShow)):
+        assert list(get_args(choices)) == [member.value for member in of_gateway]
 
 
 def test_no_gateway_there_leaves_nothing_in_the_folder(tmp_path: Path, config: Path) -> None:

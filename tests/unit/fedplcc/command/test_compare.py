@@ -100,7 +100,10 @@ def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Pa
             "cells.csv",
             "measured.csv",
             "differences.csv",
+            "uncertainty.csv",
+            "classes.csv",
         ),
+        *(f"map-digits-{group}-{what}.svg" for group in ("methods", "readings") for what in ("classes", "domains")),
         *(f"curves-digits-{group}-{column}.svg" for group in ("methods", "readings") for column in ("mean", "worst")),
     }
 

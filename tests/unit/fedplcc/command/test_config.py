@@ -212,7 +212,8 @@ def test_every_problem_is_said_in_one_go(file: Path) -> None:
     assert "did you mean 'clients'?" in error
     assert "clients.ann.data is missing" in error
     document = json.loads(called("check", file, "--json")[1])
-    assert document == {"problems": [line.removeprefix(f"fedplcc: {file}: ") for line in said]}
+    assert said[0] == f"fedplcc: {file}: taken for the configuration of a run"
+    assert document == {"kind": "run", "problems": [line.removeprefix(f"fedplcc: {file}: ") for line in said[1:]]}
 
 
 def test_the_problems_come_in_the_order_of_the_sections() -> None:
@@ -241,7 +242,7 @@ def test_a_problem_between_sections_is_said_too(file: Path, text: str, said: str
     code, out, error = called("check", file)
     assert (code, out) == (2, "")
     assert said in error
-    assert error.count("\n") == 1
+    assert error.count("\n") == (1 if "TOML" in said else 2), "the problem, and which kind of file it is"
 
 
 def test_the_model_that_a_run_begins_with_is_looked_at_beside_the_file(file: Path) -> None:
@@ -267,14 +268,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_one_round_and_one_client_are_not_many(file: Path) -> None:
     file.write_text('[run]\nmethod = "fedavg"\nrounds = 1\nclients = ["a"]\n[data]\nclasses = ["x", "y"]\n')
-    assert called("check", file)[1].startswith(f"# {file}: fedavg, 1 round, 1 client, 2 classes\n")
+    assert called("check", file)[1].startswith(
+        f"# {file} is a run's configuration: fedavg, 1 round, 1 client, 2 classes\n"
+    )
 
 
 def test_what_is_shown_is_a_configuration_of_the_same_run() -> None:
     code, out, _ = called("check", demo_file())
     assert code == 0
     federation = load_federation(demo_file())
-    assert out.splitlines()[0].endswith("demo.toml: fedplcc, 30 rounds, 4 clients, 10 classes")
+    assert out.splitlines()[0].endswith("demo.toml is a run's configuration: fedplcc, 30 rounds, 4 clients, 10 classes")
     assert f"# configuration {federation.config.hash}" in out
     assert "lambda2 = 1000.0  # default" in out
     assert "local_steps = 15\n" in out, "what the file says itself is not marked"

@@ -95,7 +95,8 @@ def test_the_values_in_the_services_examples_are_right(
 
 def test_the_first_steps_of_the_help_can_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = examples_of(LEAVES["config", "init"].epilog)[:2] + examples_of(LEAVES["config", "check"].epilog)[:1]
+    lines = examples_of(LEAVES["config", "init"].epilog)[:1] + examples_of(LEAVES["config", "check"].epilog)[:1]
+    lines += examples_of(LEAVES["compare", "init"].epilog)[:1]
     for line in lines:
         result = CliRunner().invoke(app, shlex.split(line)[1:])
         assert result.exit_code == 0, result.output

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.comparison.file import assignments, flat, read_comparison
+from fedplcc.comparison.file import assignments, read_comparison
 from fedplcc.comparison.plan import command_of, plan
+from fedplcc.comparison.sweep import flat
 from fedplcc.runs.configuration import Overrides, federation_json, read_federation
 from shared.errors import InvalidConfig
 from tests.support import ROOT

@@ -10,8 +10,9 @@ import pytest
 
 from fedplcc.comparison.document import markdown
 from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, spread, total_of
-from fedplcc.comparison.reading import CellResult, RoundValues, read_cell
+from fedplcc.comparison.reading import CellResult, read_cell
 from fedplcc.comparison.report import report as report_of
+from fedplcc.comparison.round_values import RoundValues
 from fedplcc.runs.artifacts import EVALUATIONS, METRICS
 from tests.support.records.comparisons import RUN, a_result, cells_of, findings_of, write_cell, write_comparison
 
@@ -38,7 +39,8 @@ def test_every_view_is_what_numpy_makes_of_the_rounds(seed: int) -> None:
         "last5": values[-5:].mean(axis=0),
         "last10": values[-10:].mean(axis=0),
     }
-    for view in VIEWS:
+    assert outcome(rounds, "validated") is None, "there are no validation images"
+    for view in (view for view in VIEWS if view in expected):
         found = outcome(rounds, view)
         assert found is not None
         by_domain = [found.accuracy[domain] for domain in DOMAINS]
@@ -52,6 +54,29 @@ def test_of_equal_rounds_the_first_is_the_best() -> None:
     found = outcome([a_round(1, a=0.5), a_round(2, a=0.75), a_round(3, a=0.75)], "best")
     assert found is not None
     assert found.rounds == (2,)
+
+
+def validated_round(number: int, *, on_validation: float, **accuracy: float) -> RoundValues:
+    by_model = {"global": accuracy, "local": accuracy, "global/validation": dict.fromkeys(accuracy, on_validation)}
+    return RoundValues(number=number, accuracy=by_model, counts={}, computed={}, measured={})
+
+
+def test_the_best_round_by_validation_is_chosen_without_a_look_at_the_test_images() -> None:
+    rounds = [
+        validated_round(1, on_validation=0.2, a=0.9, b=0.9),
+        validated_round(2, on_validation=0.8, a=0.5, b=0.25),
+        validated_round(3, on_validation=0.8, a=1.0, b=1.0),
+    ]
+    found = outcome(rounds, "validated")
+    assert found is not None
+    assert found.rounds == (2,), "of equal ones the first"
+    assert found.accuracy == {"a": 0.5, "b": 0.25, "mean": 0.375, "worst": 0.25}
+    best = outcome(rounds, "best")
+    assert best is not None
+    assert best.rounds == (3,)
+    assert outcome(rounds, "validated", "local") is None, (
+        "validation images say nothing of a model that did not see them"
+    )
 
 
 def test_a_view_of_the_last_rounds_takes_none_from_before_them() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from fedplcc.comparison.document import markdown
-from fedplcc.comparison.published import published_tables
+from fedplcc.comparison.published import PublishedTable, published_tables
 from fedplcc.comparison.report import report
 from tests.support.records.comparisons import (
     COMPARISON,
@@ -47,6 +49,8 @@ def test_every_published_table_is_whole_and_samples_are_as_printed() -> None:
         ("fedccl/domainnet10-imbalanced", "FedCCL", "local quickdraw"): 25.20,
         ("fedccl/cifar10", "FedProto", "local mean"): 60.72,
         ("fedccl/office10-balanced-ablation", "both", "local mean"): 94.71,
+        ("fedccl/mnist-attacked", "FedCCL+", "global/fgsm mean"): 69.90,
+        ("fedccl/fashionmnist-attacked", "FedAvg+", "global/pgd20 mean"): 0.43,
         ("fedmlp/cifar100-sharding", "FedMLP", "mean"): 61.02,
         ("fedmlp/cifar100-sharding", "FedNTD", "mean"): 37.03,
         ("fedmlp/cifar10-sharding-2", "CReFF", "local mean"): 29.77,
@@ -149,3 +153,34 @@ def test_tables_of_clients_own_models_stand_beside_ours(tmp_path: Path) -> None:
     assert "| FedAvg, here (3 seeds) | - | 42.7 ± 1.0 |" in sharding
     assert "| *FedAvg, published* | 98.36 | 98.35 |" in sharding
     assert "|  | MNIST | SVHN | mean |" in markdown(report(findings_of(path, cells_of(path, out))))
+
+
+def test_numbers_under_attack_stand_beside_ours(tmp_path: Path) -> None:
+    text = COMPARISON.replace('"fedplcc/digit5"', '"fedccl/mnist-attacked"')
+    text = text.replace('published = "FedPLCC"', 'published = "FedCCL+"')
+    path, out = write_comparison(tmp_path, text), tmp_path / "out"
+    cells = cells_of(path, out)
+    for cell in cells:
+        write_cell(cell, [{"mnist": 0.5}] * 3)
+        metrics = cell.folder / "metrics.jsonl"
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        for line in lines:
+            line["accuracy_attacked"] = {"fgsm": {"mnist": 0.25, "mean": 0.25, "worst": 0.25}}
+        metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    beside = markdown(report(findings_of(path, cells))).partition("#### Beside the published numbers")[2]
+    assert "|  | clean | FGSM | PGD-20 |" in beside
+    assert "| FedAvg, here (3 seeds) | 50.0 ± 0.0 | 25.0 ± 0.0 | - |" in beside
+    assert "| *FedAvg, difference* | -45.8 | -17.6 | - |" in beside
+
+
+def test_a_column_of_an_unknown_model_is_refused() -> None:
+    table = {
+        "title": "T",
+        "source": "S",
+        "view": "last",
+        "columns": ["global/fgms mean"],
+        "labels": ["x"],
+        "accuracy": {},
+    }
+    with pytest.raises(ValidationError, match="no model is called 'global/fgms'"):
+        PublishedTable.model_validate(table)

@@ -30,7 +30,7 @@ from multiprocessing.connection import Connection
 from fedplcc.simulation.messages import Answer, outcome
 
 pipe = Connection(int(sys.argv[1]))
-cell, device = pipe.recv()
+cell, device, log = pipe.recv()
 """
 """Program of a worker that takes one order; its threads are in OMP_NUM_THREADS."""
 
@@ -94,7 +94,7 @@ while True:
     with open(__file__ + ".log", "a") as log:
         log.write(f"{os.getpid()} {os.environ['OMP_NUM_THREADS']}\\n")
     pipe.send(Answer())
-    cell, device = pipe.recv()
+    cell, device, log = pipe.recv()
 """
     )
     assert train_all([cell, replace(cell, seed=2), other]) == {}

@@ -31,8 +31,10 @@ from shared.errors import (
 )
 from shared.tensors import blob_ref, to_bytes
 from shared.types import RoundPhase
+from tests.support.federation.certificates import TestAuthority
 from tests.support.records.builders import a_round
-from tests.unit.fedplcc.records import a_run_document
+from tests.unit.fedplcc.records import a_run_document, a_run_summary
+from tests.unit.shared.wire.test_connection_trouble import serving
 
 Result = TypeVar("Result")
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -146,6 +148,29 @@ def test_nobody_there_is_said_at_once_with_what_to_do() -> None:
     with pytest.raises(GatewayAbsent, match=r"no gateway answers at http://127\.0\.0\.1:1; start one"):
         gateway.ask(lambda there: there.get_run("x"))
     assert len(gateway.requests) == 1
+
+
+def test_a_name_that_nobody_knows_is_said() -> None:
+    async def ask() -> None:
+        async with Gateway("http://gateway.invalid:8080", insecure=True) as there:
+            await there.get_run("x")
+
+    with pytest.raises(GatewayAbsent, match=r"the name gateway\.invalid is not known here \("):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_the_aggregators_port_is_named(scheme: str, has_tls: bool) -> None:
+    async def ask() -> None:
+        async with (
+            serving(TestAuthority() if has_tls else None) as address,
+            Gateway(f"{scheme}://{address}") as there,
+        ):
+            await there.get_run("x")
+
+    with pytest.raises(GatewayAbsent, match="speaks gRPC, not HTTP: that is the aggregator's port"):
+        asyncio.run(ask())
 
 
 @pytest.mark.parametrize("url", ["", "http://", "ftp://host:1", "http://host:port", "http://[::1"])
@@ -326,7 +351,7 @@ def test_a_download_that_never_moves_is_given_up() -> None:
 
 def a_round_page(phase: RoundPhase) -> httpx.Response:
     current = a_round(4, phase, model=MODEL, prototypes=blob_ref("prototypes", b"some"))
-    return httpx.Response(200, text=RoundPage.of([current], 1).model_dump_json(by_alias=True))
+    return httpx.Response(200, text=RoundPage.of([current], None).model_dump_json(by_alias=True))
 
 
 def test_the_results_of_a_round_are_named_once_it_has_committed() -> None:
@@ -342,15 +367,18 @@ def test_the_results_of_a_round_are_named_once_it_has_committed() -> None:
 
 
 def test_pages_are_read_until_there_are_enough_runs() -> None:
-    run = json.loads(a_run_document().model_dump_json())
+    run = json.loads(a_run_summary().model_dump_json())
     pages = [
-        httpx.Response(200, json={"runs": [run] * 2, "next_page_token": "two"}),
-        httpx.Response(200, json={"runs": [run] * 2, "next_page_token": None}),
+        httpx.Response(200, json={"runs": [run] * 2, "total": 4, "totals": {}, "next_page_token": "two"}),
+        httpx.Response(200, json={"runs": [run] * 2, "total": 4, "totals": {}, "next_page_token": None}),
     ]
     gateway = Recorded(*pages)
-    assert len(gateway.ask(lambda there: there.list_runs(limit=9))) == 4
+    found = gateway.ask(lambda there: there.list_runs(limit=9, status=["failed", "stopped"], tag=[], name=""))
+    assert (len(found.runs), found.total) == (4, 4)
+    assert all(request.url.params.get_list("status") == ["failed", "stopped"] for request in gateway.requests)
+    assert "name" not in gateway.requests[0].url.params
     assert [request.url.params.get("page_token") for request in gateway.requests] == [None, "two"]
-    assert len(Recorded(*pages).ask(lambda there: there.list_runs(limit=1))) == 1
+    assert len(Recorded(*pages).ask(lambda there: there.list_runs(limit=1)).runs) == 1
 
 
 def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_it_refuses(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def sites(folder: Path, **data: str) -> list[Site]:
             domain=name,
             data=spec,
             samples_per_class=None,
+            validation_per_class=None,
             device="cpu",
             states=folder / "states" / name,
             consent=NO_CONSENT,

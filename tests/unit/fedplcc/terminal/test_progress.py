@@ -12,13 +12,13 @@ from rich.console import Console
 
 from fedplcc.terminal.progress import RunProgress, shown_transfers
 from fedplcc.terminal.round_table import RoundTable, last_lines
-from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line
-from shared.documents import Event, QuarantinedClient, Round
+from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line, totals_line
+from shared.documents import Event, QuarantinedClient, Round, RunTotals
 from shared.reasons import Dropped, DropReason
 from shared.types import ClientActivity, RoundPhase, RunStatus
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
-from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document, an_unevaluated_line
+from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document, a_run_summary, an_unevaluated_line
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -227,11 +227,21 @@ def test_a_bar_fits_into_its_terminal_and_leaves_nothing(width: int) -> None:
 
 
 def test_runs_are_aligned_lines_under_a_heading() -> None:
-    runs = [a_run_document(status) for status in (RunStatus.PENDING, RunStatus.COMPLETED)]
+    runs = [a_run_summary(status) for status in (RunStatus.PENDING, RunStatus.COMPLETED)]
     heading, *lines = run_lines(runs)
     assert [line.split()[2] for line in lines] == ["pending", "completed"]
-    assert {line.index(" 0/2 ") for line in lines} == {heading.index(" round ")}
-    assert run_lines([]) == ["run  method  status  round  created  reason"]
+    assert len({line.index("/2 ") for line in lines}) == 1
+    assert heading.index(" round ") < lines[0].index("/2 ")
+    assert run_lines([]) == ["run  method  status  round  mean  worst  created  tags  reason"]
+
+
+def test_a_line_of_a_run_says_what_it_came_to_and_that_it_is_put_away() -> None:
+    summary = a_run_summary(mean_accuracy=0.5, worst_accuracy=0.25, tags=("paper", "seed=1"), is_archived=True)
+    _heading, line = run_lines([summary])
+    assert line.split()[4:6] == ["50.0%", "25.0%"]
+    assert "archived" in line
+    assert line.endswith("paper seed=1")
+    assert totals_line(1, 7, RunTotals(completed=6, failed=1)) == "1 of 7 runs; 6 completed, 1 failed"
 
 
 def test_of_a_round_that_waits_each_client_is_named_that_is_not_done_and_first_those_that_do_not_come_further() -> None:
@@ -304,3 +314,18 @@ def test_of_a_run_without_an_open_round_it_is_said_what_it_is_at() -> None:
         "the run is pending; who comes"
     )
     assert status_line(a_run_document(RunStatus.PAUSED), [], []) == "the run is paused"
+
+
+def test_a_run_at_chance_is_warned_of_once_until_it_learns() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=100, highlight=False, markup=False, soft_wrap=True)
+    config = {"data": {"classes": ["a", "b"]}, "training": {"learning_rate": 0.01, "clip_norm": None}}
+    with RunProgress(console, total_rounds=30, config=config, method="fedplcc") as progress:
+        for number in range(1, 31):
+            value = 0.9 if number == 12 else 0.5
+            progress.event(an_event("round_committed", number, metrics=a_line(number, north=value)))
+    lines = out.getvalue().splitlines()
+    warned = [index for index, line in enumerate(lines) if line.startswith("warning: mean accuracy is at chance")]
+    rounds = [lines[index - 1].split()[0] for index in warned]
+    assert rounds == ["10", "22"]
+    assert "training.clip_norm = 40" in lines[warned[0]]

@@ -191,3 +191,14 @@ def test_a_client_that_has_a_long_name_or_wide_letters_keeps_the_columns() -> No
     rows = [line for line in lines_of(run, 100, 40) if "training  " in line and "━" in line and "of" not in line]
     assert len({cell_len(line[: line.index("training")]) for line in rows}) == 1
     assert len(rows) == 5
+
+
+def test_a_run_at_chance_has_a_warning_in_the_head_with_the_key_that_mends_it() -> None:
+    run = a_run_history()
+    run.method, run.config = "fedplcc", {"data": {"classes": ["a", "b"]}, "training": {"learning_rate": 0.01}}
+    assert "at chance" not in "\n".join(lines_of(run))
+    for line in run.rounds:
+        line["accuracy"]["mean"] = 0.5
+    head = " ".join(line.strip() for line in lines_of(run)[:5])
+    assert "mean accuracy is at chance" in head
+    assert "training.clip_norm = 40" in head

@@ -295,6 +295,22 @@ def test_every_nth_round_is_evaluated_and_the_last_ones_always(
     assert [number for number in range(1, 10) if section.covers(number, 9)] == evaluated
 
 
+def test_a_run_without_confusion_matrices_keeps_its_hash_and_many_classes_have_none() -> None:
+    seldom, plain = parse_run_config(a_document(evaluation={"every": 5})), parse_run_config(a_document())
+    assert "confusion" not in seldom.canonical_json
+    assert parse_run_config(a_document(evaluation={"confusion": False})).hash == plain.hash
+    asking = parse_run_config(a_document(evaluation={"confusion": True}))
+    assert asking.hash != plain.hash
+    assert parse_run_config(json.loads(asking.canonical_json)) == asking
+
+    def classes(number: int) -> dict[str, Any]:
+        return {**a_document()["data"], "classes": [f"class {index}" for index in range(number)]}
+
+    parse_run_config({**a_document(evaluation={"confusion": True}), "data": classes(64)})
+    with pytest.raises(InvalidConfig, match=r"evaluation\.confusion .* at most 64 classes, and the run has 65"):
+        parse_run_config({**a_document(evaluation={"confusion": True}), "data": classes(65)})
+
+
 @pytest.mark.parametrize("key", ["every", "last"])
 def test_no_run_is_without_an_evaluation(key: str) -> None:
     with pytest.raises(InvalidConfig, match=f"evaluation.{key}"):

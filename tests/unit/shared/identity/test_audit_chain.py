@@ -154,5 +154,6 @@ def test_a_long_text_is_refused() -> None:
 def test_a_head_from_another_process_is_checked() -> None:
     assert checked_head(0, "0" * 64) == EMPTY
     for number, text in ((-1, "0" * 64), (1, "0" * 63), (1, "A" * 64), (2**64, "0" * 64)):
-        with pytest.raises(MalformedRequest):
+        with pytest.raises(MalformedRequest) as refused:
             checked_head(number, text)
+        assert refused.value.metadata["field"] == "audit_head"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedplcc.method_contract.numpy_ops import a_step
 from shared.methods.base import Block, fold_weights
 from shared.methods.fedavg import METHOD, Config, client_loss, fold
 from shared.types import PrototypeSet
-from tests.support.oracles.numpy_ops import a_step
 
 
 def test_the_loss_is_the_cross_entropy_alone() -> None:

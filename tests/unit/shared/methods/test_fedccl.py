@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
+from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from shared.methods import fpl
 from shared.methods.base import ClientEnd
 from shared.methods.fedccl import (
@@ -23,7 +24,6 @@ from shared.methods.fedccl import (
     server_prototypes,
 )
 from shared.types import PrototypeSet
-from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 
 
 def a_set(vectors: npt.ArrayLike, class_ids: Sequence[int] | np.ndarray, groups: npt.ArrayLike) -> PrototypeSet:

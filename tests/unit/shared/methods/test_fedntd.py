@@ -10,8 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from shared.methods.fedntd import TEACHER, Config, client_loss
-from tests.support.oracles.client_losses import (
+from fedplcc.method_contract.client_losses import (
     LOGITS,
     Situation,
     a_point,
@@ -19,6 +18,7 @@ from tests.support.oracles.client_losses import (
     gradients,
     values,
 )
+from shared.methods.fedntd import TEACHER, Config, client_loss
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 from trainer.learning.training import LocalTraining, RoundInputs, local_train
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients
+from fedplcc.method_contract.numpy_ops import a_step
 from shared.methods import fpl
 from shared.methods.base import ClientStep
 from shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
 from shared.methods.finch import MergeMean
 from shared.types import PrototypeSet
-from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients
-from tests.support.oracles.numpy_ops import a_step
 from trainer.learning.ops import TorchOps, to_device
 
 PUBLISHED = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
+from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
+from fedplcc.method_contract.numpy_ops import NumpyOps, on_device
 from shared.methods.base import ClientEnd
 from shared.methods.fedproto import (
     METHOD,
@@ -21,8 +23,6 @@ from shared.methods.fedproto import (
     server_prototypes,
 )
 from shared.types import PrototypeSet
-from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from tests.support.oracles.numpy_ops import NumpyOps, on_device
 from trainer.learning.ops import TorchOps, to_device
 
 TWO = PrototypeSet.of([(1, 0), (0, 2)], [0, 2], [1, 1])

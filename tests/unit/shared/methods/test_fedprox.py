@@ -10,8 +10,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from shared.methods.fedprox import Config, client_loss
-from tests.support.oracles.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 from trainer.learning.training import LocalTraining, RoundInputs, local_train
 from trainer.models import state_arrays

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from fedplcc.method_contract.numpy_ops import a_step
 from shared.methods.base import ClientStep
 from shared.methods.moon import METHOD, PREVIOUS, RECEIVED, Config, client_loss
-from tests.support.oracles.numpy_ops import a_step
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 from trainer.learning.ops import TorchOps
 from trainer.learning.training import LocalTraining, RoundInputs, local_train

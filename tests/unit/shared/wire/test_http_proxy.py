@@ -12,11 +12,11 @@ from shared import errors
 from shared.gen.fedplcc.v1 import enrol_service_pb2, enrol_service_pb2_grpc
 from shared.identity.names import Role
 from shared.wire.channels import open_aio_channel
+from shared.wire.connection_trouble import cause_of_failure
 from shared.wire.statuses import translated
-from shared.wire.tls_trouble import cause_of_failure
 from tests.support.federation.certificates import TestAuthority
 from tests.support.federation.processes import free_port
-from tests.unit.shared.wire.test_tls_trouble import serving
+from tests.unit.shared.wire.test_connection_trouble import serving
 
 
 @contextlib.asynccontextmanager
@@ -87,7 +87,8 @@ def test_a_proxy_that_refuses_is_named() -> None:
             with pytest.raises(errors.AggregatorUnavailable):
                 await ask_time(address, authority, http_proxy)
             found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
-            assert found == f"the HTTP proxy {http_proxy} opens no tunnel to {address}: 'HTTP/1.1 403 Forbidden'"
+            assert found is not None
+            assert found.detail == f"the HTTP proxy {http_proxy} opens no tunnel to {address}: 'HTTP/1.1 403 Forbidden'"
 
     asyncio.run(call())
 
@@ -99,7 +100,7 @@ def test_the_causes_are_found_through_the_proxy_too() -> None:
         async with serving(TestAuthority("fabababababababa")) as address, proxy() as (http_proxy, _):
             found = await asyncio.to_thread(cause_of_failure, address, held, http_proxy=http_proxy)
             assert found is not None
-            assert found.startswith("TLS is intercepted by")
+            assert found.detail.startswith("TLS is intercepted by")
 
     asyncio.run(look())
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from shared.errors import InvalidConfig
 from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
 from trainer.learning.device_images import Augmentation, DeviceImages
 from trainer.learning.training import RoundInputs, local_train
@@ -164,3 +165,25 @@ def test_augmentation_is_a_function_of_its_seed(names: tuple[str, ...]) -> None:
     assert not torch.equal(draws[0][0], draws[2][0])
     one = Augmentation(names, 1)
     assert not torch.equal(one.apply(images), one.apply(images))
+
+
+def test_augmentations_of_other_packages_come_last_in_their_order_and_draw_from_the_same_seed() -> None:
+    images = torch.randint(0, 256, (6, 16, 16, 3), dtype=torch.uint8)
+
+    def darker(images_BSS3: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return images_BSS3 // 2 + torch.randint(2, (1,), generator=generator).to(torch.uint8)
+
+    def lighter(images_BSS3: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return images_BSS3 + 100
+
+    drawn = [Augmentation((), seed, (darker, lighter)).apply(images) for seed in (1, 1, 2, 3, 4, 5)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert any(not torch.equal(drawn[0], each) for each in drawn[2:])
+    assert drawn[0].min() >= 100
+
+
+@pytest.mark.parametrize("wrong", [lambda x, _: x.float(), lambda x, _: x[:, 1:], lambda x, _: None])
+def test_an_augmentation_that_returns_something_else_is_refused(wrong: Any) -> None:
+    images = torch.zeros((2, 16, 16, 3), dtype=torch.uint8)
+    with pytest.raises(InvalidConfig, match="it must return uint8 images of the shape that it gets"):
+        Augmentation((), 0, (wrong,)).apply(images)

@@ -74,6 +74,17 @@ def test_an_image_without_finite_logits_is_not_named_right_whatever_its_label() 
     assert counts.total == (1, 2, 1)
 
 
+def test_a_confusion_matrix_is_counted_where_the_run_asks_for_it() -> None:
+    data = named([0, 0, 1, 2, 2, 0, 200], [0, 0, 0, 2, 1, 2, 2])
+    asks = PLAIN.model_copy(update={"evaluation": PLAIN.evaluation.model_copy(update={"confusion": True})})
+    counts = evaluate(Naming(), data, asks)
+    assert counts.confusion == (2, 1, 0, 0, 0, 1, 1, 0, 1), "an image without a predicted class is in no column"
+    assert counts.confusion[::4] == counts.correct
+    assert all(type(count) is int for count in counts.confusion)
+    assert evaluate(Naming(), named([], []), asks).confusion == (0,) * 9
+    assert evaluate(Naming(), data, PLAIN).confusion == ()
+
+
 def test_scores_are_made_of_as_many_images_at_once_as_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "SCORED_ELEMENTS", 8)
     sizes: list[int] = []

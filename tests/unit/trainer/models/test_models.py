@@ -1,6 +1,6 @@
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.unit.trainer.builders import digest
 from trainer.consent import Consent
 from trainer.models import BUILTIN as BUILTIN_MODELS
 from trainer.models import build_model as strictly_build_model
-from trainer.models import head_names, load_arrays, state_arrays
+from trainer.models import head_names, load_arrays, state_arrays, tensor_lists
 
 
 def build_model(section: ModelSection, num_classes: int, image_size: int, seed: int) -> Any:
@@ -108,6 +108,48 @@ def test_logits_are_the_classifier_of_non_negative_features(section: ModelSectio
 @every_builtin
 def test_the_head_is_the_classifier_and_the_rest_is_the_base(section: ModelSection) -> None:
     assert head_names(build_model(section, 10, 32, 0)) == ("classifier.weight", "classifier.bias")
+
+
+def listed(model: nn.Module, names: Sequence[str]) -> dict[str, list[str]]:
+    return {role: [names[place] for place in places] for role, places in tensor_lists(model, names).items()}
+
+
+def test_lists_say_which_tensors_are_trained_of_the_head_and_of_batch_norm() -> None:
+    model: Any = nn.Module()
+    model.body = nn.Sequential(nn.Conv2d(3, 2, 1, bias=False), nn.BatchNorm2d(2))
+    model.classifier = nn.Linear(2, 3)
+    model.body[0].weight.requires_grad_(False)
+    names = sorted(model.state_dict(), reverse=True)
+    norm = ["running_var", "running_mean", "num_batches_tracked"]
+    assert listed(model, names) == {
+        "parameters": ["classifier.weight", "classifier.bias", "body.1.weight", "body.1.bias"],
+        "batch_norm": [f"body.1.{name}" for name in ("weight", *norm, "bias")],
+        "head": ["classifier.weight", "classifier.bias"],
+    }
+
+
+def test_a_tensor_with_two_names_is_trained_under_both() -> None:
+    model: Any = nn.Module()
+    model.first, model.classifier = nn.Linear(2, 2), nn.Linear(2, 2)
+    model.classifier.weight = model.first.weight
+    assert listed(model, list(model.state_dict()))["parameters"] == list(model.state_dict())
+
+
+def test_a_model_without_a_named_head_has_no_list_of_it() -> None:
+    assert listed(nn.Sequential(nn.Linear(2, 2)), ["0.bias", "0.weight"]) == {
+        "parameters": ["0.bias", "0.weight"],
+        "batch_norm": [],
+    }
+
+
+@every_builtin
+def test_whatever_of_a_builtin_is_not_trained_is_batch_norms(section: ModelSection) -> None:
+    model = build_model(section, 10, 32, 0)
+    names = list(model.state_dict())
+    lists = listed(model, names)
+    assert lists["head"] == ["classifier.weight", "classifier.bias"]
+    assert lists["parameters"] == [name for name, _value in model.named_parameters()]
+    assert set(names) - set(lists["parameters"]) <= set(lists["batch_norm"])
 
 
 @pytest.mark.parametrize("name", ["resnet10", "resnet18"])

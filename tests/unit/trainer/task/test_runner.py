@@ -1,6 +1,7 @@
 """Tasks done to the end against a aggregator in memory: real data, real model, real training, no wire."""
 
 import contextlib
+import io
 import itertools
 import resource
 import tempfile
@@ -36,7 +37,7 @@ from shared.errors import (
 from shared.methods import base
 from shared.process import failpoints
 from shared.process.metrics import new_registry
-from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import (
     FEATURE_DIM,
     GLOBAL_CLUSTER,
@@ -134,6 +135,19 @@ def test_the_first_model_depends_on_specification_and_seed_alone(data: str) -> N
     assert update.payload.int_lists[FEATURE_DIM] == (from_bytes(model)["classifier.weight"].shape[1],)
     assert first_model(data, a_run("fedavg"))[1] == model
     assert first_model(data, a_run(run={"seed": 1}))[1] != model
+
+
+def test_the_first_update_lists_tensors_by_their_place_in_the_file(data: str) -> None:
+    update, model = first_model(data, a_run())
+    names = [entry.name for entry in read_header(io.BytesIO(model)).entries]
+    lists = {
+        name: [names[place] for place in places]
+        for name, places in update.payload.int_lists.items()
+        if name != FEATURE_DIM
+    }
+    assert lists.keys() == {"parameters", "head", "batch_norm"}
+    assert lists["head"] == [name for name in names if name.startswith("classifier.")]
+    assert set(lists["parameters"]) | set(lists["batch_norm"]) == set(names)
 
 
 def test_a_run_that_begins_with_a_model_commits_that_and_no_other(data: str) -> None:
@@ -264,6 +278,17 @@ def test_a_finished_update_is_not_sent_for_another_round(data: str) -> None:
     fresh = MemoryAggregator()
     a_runner(data).perform(replace(a_train_task(fresh, data, a_run()), round=2), fresh)
     assert aggregator.updates[0][1].same_content(fresh.updates[0][1])
+
+
+def test_a_finished_update_is_not_sent_for_a_task_with_other_numbers(data: str) -> None:
+    """They decide the loss."""
+    aggregator = MemoryAggregator(failures={"commit": [Unavailable("away")]})
+    runner, task = a_runner(data), a_train_task(aggregator, data, a_run("feddyn"))
+    with pytest.raises(Unavailable):
+        runner.perform(replace(task, payload=replace(task.payload, scalars={"alpha": 0.0})), aggregator)
+    runner.perform(replace(task, payload=replace(task.payload, scalars={"alpha": 1.0})), aggregator)
+    ((_, update),) = aggregator.updates
+    assert list(update.losses) == ["ce", "prox"]
 
 
 def test_an_acknowledged_update_is_trained_anew_when_it_is_asked_for_again(data: str) -> None:

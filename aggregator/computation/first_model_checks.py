@@ -1,0 +1,132 @@
+"""Checks of round 0's update: the run's first model, its feature size, and lists of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from aggregator.computation.update_checks import BLOCK_ELEMENTS, MAX_ENTRIES, Content, check_entries, check_model
+from shared.bounds import MAX_FEATURES
+from shared.config.run import RunConfig
+from shared.errors import MalformedUpdate
+from shared.methods.server_arrays import MAX_ARRAY_BYTES, most_bytes
+from shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header
+from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, TENSOR_LISTS, BlobRef, Update
+
+
+def check_first_model(
+    update: Update, contents: Mapping[BlobRef, Content], config: RunConfig, initial: Path | None = None
+) -> Update:
+    """Check round 0's update: a model, its feature size and lists of its tensors, nothing else.
+
+    Args:
+        update: The update.
+        contents: The content of each of its blobs.
+        config: The run's configuration.
+        initial: The initial model of the run's configuration, if any; the update must hold the same tensors.
+
+    Raises:
+        MalformedUpdate: check is roles, entries, bound, initial_model, or one of `check_model` and `check_tensor_lists`.
+    """
+    dims = update.payload.int_lists.get(FEATURE_DIM, ())
+    if [blob.role for blob in update.payload.blobs] != [MODEL]:
+        raise MalformedUpdate("round 0 commits exactly one blob, the model", check="roles")
+    if len(dims) != 1 or dims[0] < 1 or update.num_examples:
+        raise MalformedUpdate(
+            "round 0 commits a model, its feature_dim and lists of its tensors, and nothing else", check="roles"
+        )
+    if dims[0] > MAX_FEATURES:
+        raise MalformedUpdate(f"feature_dim = {dims[0]}: at most {MAX_FEATURES}", check="bound")
+    check_entries(update)
+    model = contents[update.payload.tensor_groups[0]]
+    table = check_model(model, None)
+    if initial is not None and model != initial:
+        _check_same_tensors(model, table, initial)
+    check_tensor_lists(update, table, config)
+    return update
+
+
+def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) -> None:
+    """Check round 0's lists of tensors: their names, that each ascends within the model, and that the method's are there.
+
+    Args:
+        update: The update; it may come from an older trainer, which sends no list.
+        table: Layout of its model.
+        config: The run's configuration.
+
+    Raises:
+        MalformedUpdate: check is tensor_lists, where `metadata["list"]` names the list, linear_head or bound.
+    """
+    lists = {name: places for name, places in update.payload.int_lists.items() if name != FEATURE_DIM}
+    for name, places in lists.items():
+        if name not in TENSOR_LISTS:
+            raise _malformed_list(name, f"round 0 has no list {name[:MAX_ENTRIES]!r}, but {', '.join(TENSOR_LISTS)}")
+        if any(not 0 <= place < len(table.entries) for place in places):
+            raise _malformed_list(name, f"{name}: a place is outside the model's {len(table.entries)} tensors")
+        if any(first >= second for first, second in pairwise(places)):
+            raise _malformed_list(name, f"{name}: the places do not ascend")
+    for place in lists.get(PARAMETERS, ()):
+        if table.entries[place].dtype != "F32":
+            raise _malformed_list(PARAMETERS, f"tensor {table.entries[place].name!r} is trained and no float32")
+    method = config.algorithm
+    for name in method.needed_tensor_lists(config.method):
+        if not lists.get(name):
+            raise _malformed_list(
+                name, f"method {method.name} needs round 0's list {name!r}: bring the trainer up to date"
+            )
+    if method.needs_linear_head:
+        _check_linear_head(
+            [table.entries[place] for place in lists[HEAD]], config, update.payload.int_lists[FEATURE_DIM][0]
+        )
+    _check_sizes(config, update.payload.int_lists[FEATURE_DIM][0])
+
+
+def _check_linear_head(head: Sequence[TensorEntry], config: RunConfig, dim: int) -> None:
+    """Check that the head is a weight `[M, D]` and a bias `[M]`."""
+    num_classes = len(config.data.classes)
+    found = sorted(((entry.dtype, entry.shape) for entry in head), key=lambda each: len(each[1]))
+    if found == [("F32", (num_classes,)), ("F32", (num_classes, dim))]:
+        return
+    others = " of other shapes" if len(head) == 2 else ""
+    raise MalformedUpdate(
+        f"model {config.model.name!r} has a head of {len(head)} tensors{others}; {config.run.method} needs one linear layer "
+        "(weight and bias)",
+        check="linear_head",
+    )
+
+
+def _check_sizes(config: RunConfig, dim: int) -> None:
+    """Check the size of what the server keeps, of what clients upload beside the model, and of the server's work."""
+    method, num_classes = config.algorithm, len(config.data.classes)
+    for what, declared in (("server arrays", method.server_arrays), ("an update's arrays", method.uploads)):
+        size = most_bytes(declared(config.method, num_classes, dim), num_classes)
+        if size > MAX_ARRAY_BYTES:
+            raise MalformedUpdate(
+                f"{what} of method {method.name} take {size} bytes with {num_classes} classes and {dim} features; at most "
+                f"{MAX_ARRAY_BYTES}",
+                check="bound",
+            )
+    wrong = None if method.size_fault is None else method.size_fault(config.method, num_classes, dim)
+    if wrong is not None:
+        raise MalformedUpdate(wrong, check="bound")
+
+
+def _check_same_tensors(model: Content, table: TensorTable, initial: Path) -> None:
+    """Check that two blobs hold bitwise equal tensors, in any order."""
+    with model.open("rb") as file, initial.open("rb") as other:
+        known = read_header(other)
+        check_schema(table.schema, known.schema)
+        others = {entry.name: entry for entry in known.entries}
+        for entry in table.entries:
+            pairs = zip(
+                read_blocks(file, entry, BLOCK_ELEMENTS),
+                read_blocks(other, others[entry.name], BLOCK_ELEMENTS),
+                strict=True,
+            )
+            if any(block.tobytes() != known_block.tobytes() for block, known_block in pairs):
+                raise MalformedUpdate(f"tensor {entry.name!r} is not the initial model's", check="initial_model")
+
+
+def _malformed_list(name: str, detail: str) -> MalformedUpdate:
+    return MalformedUpdate(detail, check="tensor_lists", list=name[:MAX_ENTRIES])

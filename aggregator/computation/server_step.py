@@ -1,0 +1,100 @@
+"""The server's step after the fold: its small arrays, and the head of the round's model where the step makes another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aggregator.computation.fold import cuts, read_block
+from shared.config.run import RunConfig
+from shared.methods.server_arrays import ArrayGroup, ServerResult, ServerRound, group_fault
+from shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepInputs:
+    """Inputs of a server's step, as files.
+
+    Attributes:
+        round: Number of the round.
+        feature_dim: D.
+        table: Layout of the model.
+        head: Places of the head's tensors in that layout.
+        start: The model that clients started the round from.
+        folded: The folded model.
+        uploads: Files of each update's declared groups, by group, in client-id order.
+        arrays: File of each group of server arrays as the round before left it, by group.
+    """
+
+    round: int
+    feature_dim: int
+    table: TensorTable
+    head: Sequence[int]
+    start: Path
+    folded: Path
+    uploads: Sequence[Mapping[str, Path]]
+    arrays: Mapping[str, Path]
+
+
+def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], ArrayGroup | None]:
+    """Return the bytes of each group of server arrays, by group, and the head of the round's model where it is another.
+
+    Raises:
+        PayloadCorrupt: A stored blob is missing, or shorter than its header says.
+        ValueError: The method made something else than it declares.
+    """
+    method, num_classes = config.algorithm, len(config.data.classes)
+    assert method.server_step is not None
+    head = [inputs.table.entries[place] for place in inputs.head]
+    step = ServerRound(
+        round=inputs.round,
+        seed=config.run.seed,
+        num_classes=num_classes,
+        feature_dim=inputs.feature_dim,
+        uploads=({name: _group(path) for name, path in files.items()} for files in inputs.uploads),
+        arrays={name: _group(path) for name, path in inputs.arrays.items()},
+        start_head=_tensors(inputs.start, head),
+        head=_tensors(inputs.folded, head),
+    )
+    made = method.server_step(step, config.method)
+    declared = method.server_arrays(config.method, num_classes, inputs.feature_dim)
+    _check_made(made, {name: group_fault(made.arrays.get(name, {}), declared[name], num_classes) for name in declared})
+    if made.head is not None and {name: (each.dtype, each.shape) for name, each in made.head.items()} != {
+        name: (each.dtype, each.shape) for name, each in step.head.items()
+    }:
+        raise ValueError("the server's step made a head of other tensors than the model's")
+    return {name: to_bytes(made.arrays[name]) for name in declared}, made.head
+
+
+def with_head(model: Path, table: TensorTable, head: ArrayGroup, block_elements: int) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a model with other tensors in the place of its head.
+
+    Raises:
+        PayloadCorrupt: The file is missing, or shorter than its header says.
+    """
+    yield table.header
+    for entry in table.entries:
+        if entry.name in head:
+            yield np.ascontiguousarray(head[entry.name], DTYPES[entry.dtype]).tobytes()
+            continue
+        for first, count in cuts(entry, block_elements):
+            yield read_block(model, entry, first, count).tobytes()
+
+
+def _group(path: Path) -> ArrayGroup:
+    return from_bytes(path.read_bytes())
+
+
+def _tensors(path: Path, entries: Sequence[TensorEntry]) -> ArrayGroup:
+    return {entry.name: read_block(path, entry, 0, entry.num_elements).reshape(entry.shape) for entry in entries}
+
+
+def _check_made(made: ServerResult, faults: Mapping[str, tuple[str, str, str] | None]) -> None:
+    if made.arrays.keys() != faults.keys():
+        raise ValueError(f"the server's step made the groups {sorted(made.arrays)}, not {sorted(faults)}")
+    for name, fault in faults.items():
+        if fault is not None:
+            raise ValueError(f"group {name!r} of the server's step {fault[2]}")

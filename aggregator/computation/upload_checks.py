@@ -1,0 +1,48 @@
+"""Checks of the declared tensor groups that an update has beside its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shared.config.run import RunConfig
+from shared.errors import MalformedUpdate
+from shared.methods.server_arrays import ArrayGroup, group_fault, most_bytes
+from shared.tensors import MAX_HEADER_BYTES, from_bytes
+from shared.types import BlobRef, Update
+
+if TYPE_CHECKING:
+    from aggregator.computation.update_checks import Content
+
+
+def check_uploads(update: Update, contents: Mapping[BlobRef, Content], config: RunConfig, dim: int) -> None:
+    """Check the declared tensor groups of an update; its roles are checked already.
+
+    Args:
+        update: The update.
+        contents: The content of each of its blobs.
+        config: The run's configuration.
+        dim: The run's feature size D.
+
+    Raises:
+        MalformedUpdate: check is size, keys, dtype, shape or finite, or upload for what the method itself refuses;
+            `metadata["group"]` names the group, and `metadata["tensor"]` the tensor if it is of one.
+    """
+    method, num_classes = config.algorithm, len(config.data.classes)
+    arrays: dict[str, ArrayGroup] = {}
+    for name, schema in method.uploads(config.method, num_classes, dim).items():
+        blob = update.payload.tensor_group(name)
+        assert blob is not None, "roles are checked first"
+        most = most_bytes({name: schema}, num_classes) + MAX_HEADER_BYTES
+        if blob.size_bytes > most:
+            raise MalformedUpdate(
+                f"tensor group {name!r} has at most {most} bytes in this run", check="size", group=name
+            )
+        arrays[name] = from_bytes(contents[blob].read_bytes())
+        fault = group_fault(arrays[name], schema, num_classes)
+        if fault is not None:
+            check, tensor, sentence = fault
+            raise MalformedUpdate(f"tensor group {name!r} {sentence}", check=check, group=name, tensor=tensor[:64])
+    wrong = None if method.upload_fault is None else method.upload_fault(arrays, update.class_counts, config.method)
+    if wrong is not None:
+        raise MalformedUpdate(wrong, check="upload")

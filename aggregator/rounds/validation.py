@@ -1,0 +1,66 @@
+"""The best round of a run by its accuracy on validation images, and the end of a run that gets no better. Pure.
+
+The best round is told by events of the run's history, `best_round`, each of which replaces the one before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shared.reasons import StoppedEarly
+from shared.types import Event, Round, RoundPhase
+
+BEST_ROUND = "best_round"
+"""Type of the event that says that a round is the best one so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The committed round with the highest mean accuracy on validation images, the first one of several; a fraction."""
+
+    round: int
+    accuracy: float
+
+
+def best_of(events: Iterable[Event]) -> Best | None:
+    """Return what the first of these events says, which is the newest; None without any."""
+    event = next(iter(events), None)
+    return None if event is None else Best(event.round, float(event.data["accuracy"]))
+
+
+def best_after(known: Best | None, current: Round | None) -> Best | None:
+    """Return the best round after a round that may have committed.
+
+    Args:
+        known: The best one of the rounds before it.
+        current: The run's latest round.
+    """
+    if current is None or current.phase is not RoundPhase.COMMITTED or not current.results_json:
+        return known
+    accuracy = (json.loads(current.results_json).get("accuracy_validation") or {}).get("mean")
+    return known if accuracy is None else better(known, Best(current.number, accuracy))
+
+
+def better(known: Best | None, other: Best) -> Best:
+    """Return the better one of two rounds, the first one where they are equal."""
+    return other if known is None or other.accuracy > known.accuracy else known
+
+
+def early_stop(best: Best | None, number: int, patience: int | None) -> StoppedEarly | None:
+    """Return why a run ends after its committed round `number`; None if it goes on.
+
+    Args:
+        best: Its best round; None where no round was validated.
+        number: Its last committed round.
+        patience: Rounds without a better one after which it ends; None to go on in any case.
+    """
+    if patience is None or best is None or number - best.round < patience:
+        return None
+    return StoppedEarly(best_round=best.round, patience=patience)
+
+
+def event_of(best: Best, run_id: str, time: float) -> Event:
+    """Return the event for a new best round."""
+    return Event(type="best_round", run_id=run_id, round=best.round, data={"accuracy": best.accuracy}, time=time)

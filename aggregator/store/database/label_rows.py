@@ -1,0 +1,113 @@
+"""Rows of what people note about runs, and the deletion of runs and clients, mixed into the SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Row, Table, delete, insert, select, tuple_
+
+from aggregator.store.database import rows, schema
+from shared.errors import RowCorrupt
+from shared.run_lists import RunLabels
+
+_OF_RUN: tuple[Table, ...] = (schema.updates, schema.evaluations, schema.rounds)
+"""Tables whose rows go with a run, children first."""
+
+
+def labels_of(row: Row[Any]) -> RunLabels:
+    """Return the labels of a row.
+
+    Raises:
+        RowCorrupt: The row is damaged.
+    """
+    values = rows.checked(schema.run_labels, row)
+    return RunLabels(
+        tags=tuple(values["tags"]),
+        notes=values["notes"],
+        is_archived=values["is_archived"],
+        deleted_at=values["deleted_at"],
+    )
+
+
+class _Reader(Protocol):
+    def _reading(self) -> AbstractContextManager[Connection]: ...
+
+
+class _Writer(Protocol):
+    _connection: Connection
+
+    def _upsert(self, table: Table, values: Mapping[str, Any]) -> None: ...
+
+    def write_gathered(self) -> None: ...
+
+
+class LabelReads:
+    """Reads of a `Store` (see base.py) about labels and deleted runs."""
+
+    def find_labels(self: _Reader, run_id: str) -> RunLabels:
+        """See `Store.find_labels`."""
+        table = schema.run_labels
+        with self._reading() as connection:
+            row = connection.execute(select(table).where(table.c.run_id == run_id)).first()
+        return RunLabels() if row is None else labels_of(row)
+
+    def deleted_runs(self: _Reader, *, with_rows: bool = False) -> list[str]:
+        """See `Store.deleted_runs`."""
+        table = schema.run_labels
+        query = select(table.c.run_id).where(table.c.deleted_at.is_not(None)).order_by(table.c.run_id)
+        if with_rows:
+            has_rows = [select(each.c.run_id).where(each.c.run_id == table.c.run_id).exists() for each in _OF_RUN]
+            query = query.where(has_rows[0] | has_rows[1] | has_rows[2])
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def damaged_deletions(self: _Reader) -> list[str]:
+        """See `Store.damaged_deletions`."""
+        table, found = schema.run_labels, list[str]()
+        names = select(table.c.run_id).where(table.c.deleted_at.is_not(None)).order_by(table.c.run_id)
+        with self._reading() as connection:
+            for name in connection.execute(names).scalars().all():
+                try:
+                    labels_of(connection.execute(select(table).where(table.c.run_id == name)).one())
+                except (RowCorrupt, *rows.UNREADABLE):
+                    found.append(name)
+        return found
+
+
+class LabelWrites:
+    """Writes of a `Transaction` (see base.py): labels, and deletions."""
+
+    def save_labels(self: _Writer, run_id: str, labels: RunLabels) -> None:
+        """See `Transaction.save_labels`."""
+        values = {
+            "run_id": run_id,
+            "tags": list(labels.tags),
+            "notes": labels.notes,
+            "is_archived": labels.is_archived,
+            "deleted_at": labels.deleted_at,
+        }
+        self._upsert(schema.run_labels, rows.sealed(schema.run_labels, values))
+        table = schema.run_tags
+        self._connection.execute(delete(table).where(table.c.run_id == run_id))
+        if labels.tags:
+            self._connection.execute(insert(table), [{"tag": tag, "run_id": run_id} for tag in labels.tags])
+
+    def remove_rows(self: _Writer, run_id: str, most: int) -> int:
+        """See `Transaction.remove_rows`."""
+        self.write_gathered()
+        removed = 0
+        for table in _OF_RUN:
+            key = tuple(table.primary_key.columns)
+            of_run = select(*key).where(table.c.run_id == run_id).limit(most - removed)
+            removed += self._connection.execute(delete(table).where(tuple_(*key).in_(of_run))).rowcount
+            if removed >= most:
+                break
+        return removed
+
+    def forget_client(self: _Writer, client_id: str) -> None:
+        """See `Transaction.forget_client`."""
+        self.write_gathered()
+        for table in (schema.client_blobs, schema.clients):
+            self._connection.execute(delete(table).where(table.c.client_id == client_id))

@@ -1,0 +1,185 @@
+"""Rows of runs and rounds: the reads of them that are mixed into the SQL store, a damaged row included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Row, Table, select
+
+from aggregator.store.database import rows, schema
+from shared.errors import RowCorrupt
+from shared.reasons import RowDamaged
+from shared.types import Round, Run, RunStatus
+
+_IS_KEPT = schema.runs.c.run_id.not_in(
+    select(schema.run_labels.c.run_id).where(schema.run_labels.c.deleted_at.is_not(None))
+)
+"""Whether a run was not deleted."""
+
+
+class _Reader(Protocol):
+    def _reading(self) -> AbstractContextManager[Connection]: ...
+
+    def _first(self, query: Any, values: Mapping[str, Any] | None = None) -> Row[Any] | None: ...
+
+
+class RunReads:
+    """Reads of a `Store` (see base.py) about runs and rounds."""
+
+    def open_runs(self: _Reader) -> list[Run]:
+        """See `Store.open_runs`."""
+        ended = [status.value for status in RunStatus if status.is_final]
+        query = select(schema.runs).where(schema.runs.c.status.not_in(ended))
+        with self._reading() as connection:
+            return _runs(connection, query.order_by(schema.runs.c.created_at, schema.runs.c.run_id), whole=True)
+
+    def completed_runs(
+        self: _Reader, *, methods: Sequence[str], since: float, limit: int
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        """See `Store.completed_runs`."""
+        table = schema.runs
+        query = (
+            select(table.c.run_id, table.c.roster)
+            .where(table.c.status == RunStatus.COMPLETED.value, table.c.method.in_(methods))
+            .where(table.c.updated_at >= since, _IS_KEPT)
+            .order_by(table.c.updated_at.desc(), table.c.run_id)
+        )
+        with self._reading() as connection:
+            return [(row.run_id, tuple(row.roster)) for row in connection.execute(query.limit(limit)).all()]
+
+    def find_run(self: _Reader, run_id: str) -> Run | None:
+        """See `Store.find_run`."""
+        with self._reading() as connection:
+            query = select(schema.runs).where(schema.runs.c.run_id == run_id, _IS_KEPT)
+            found = _runs(connection, query, whole=True)
+        return found[0] if found else None
+
+    def find_status(self: _Reader, run_id: str) -> RunStatus | None:
+        """See `Store.find_status`."""
+        row = self._first(select(schema.runs.c.status).where(schema.runs.c.run_id == run_id, _IS_KEPT))
+        return None if row is None else RunStatus(row.status)
+
+    def list_runs(self: _Reader, *, limit: int, before: str = "") -> list[Run]:
+        """See `Store.list_runs`."""
+        table = schema.runs
+        query = select(table).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc()).limit(limit)
+        with self._reading() as connection:
+            if before:
+                cursor = connection.execute(select(table.c.created_at).where(table.c.run_id == before)).scalar()
+                older = table.c.created_at < cursor
+                query = query.where(older | ((table.c.created_at == cursor) & (table.c.run_id < before)))
+            return _runs(connection, query, whole=False)
+
+    def run_ids(self: _Reader) -> list[str]:
+        """See `Store.run_ids`."""
+        table = schema.runs
+        query = select(table.c.run_id).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc())
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def list_rounds(self: _Reader, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
+        """See `Store.list_rounds`."""
+        table = schema.rounds
+        query = select(table).where(table.c.run_id == run_id, table.c.number > after).order_by(table.c.number)
+        with self._reading() as connection:
+            return [rows.round_of(row) for row in connection.execute(query.limit(limit)).all()]
+
+    def find_round(self: _Reader, run_id: str, number: int) -> Round | None:
+        """See `Store.find_round`."""
+        with self._reading() as connection:
+            return _find_round(connection, run_id, number, whole=True)
+
+
+def _runs(connection: Connection, query: Any, *, whole: bool) -> list[Run]:
+    """Return the runs that a query of their table finds; a damaged one has a reason that says so, see `damaged_run`."""
+    table = schema.runs
+    try:
+        found: Sequence[Row[Any]] = connection.execute(query).all()
+    except rows.UNREADABLE:
+        # The values of one row are none of their columns: each is read by itself.
+        names = connection.execute(query.with_only_columns(table.c.run_id)).scalars().all()
+        return [_run_alone(connection, name, whole=whole) for name in names]
+    return [_with_round(connection, row, whole=whole) for row in found]
+
+
+def _run_alone(connection: Connection, run_id: str, *, whole: bool) -> Run:
+    try:
+        row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).one()
+    except rows.UNREADABLE:
+        return damaged_run(connection, run_id, RowDamaged(table=schema.runs.name, key=run_id))
+    return _with_round(connection, row, whole=whole)
+
+
+def _with_round(connection: Connection, row: Row[Any], *, whole: bool) -> Run:
+    try:
+        run = rows.run_of(row)
+        current = _find_round(connection, row.run_id, row.round, whole=whole)
+        if current is None and row.round >= 0:
+            raise rows.corrupt(schema.rounds, {"run_id": row.run_id, "number": row.round})
+    except RowCorrupt as error:
+        return damaged_run(connection, row.run_id, RowDamaged(**error.metadata))
+    return replace(run, current_round=current)
+
+
+def damaged_run(connection: Connection, run_id: str, reason: RowDamaged) -> Run:
+    """Return a run of which a row cannot be trusted: paused unless it had ended, with nothing but what is plain text."""
+    names = ("name", "status", "method", "config_hash")
+    table = schema.runs
+    row = connection.execute(select(*(table.c[name] for name in names)).where(table.c.run_id == run_id)).one()
+    texts = {name: str(value) for name, value in row._mapping.items()}
+    ended = {status.value: status for status in RunStatus if status.is_final}
+    return Run(
+        run_id=run_id,
+        name=texts["name"],
+        status=ended.get(texts["status"], RunStatus.PAUSED),
+        config_json=_NO_CONFIGURATION,
+        config_hash=texts["config_hash"],
+        method=texts["method"],
+        total_rounds=0,
+        seed=0,
+        reason=reason,
+    )
+
+
+_NO_CONFIGURATION = '{"run":{"seed":0}}'
+"""Stands for a configuration that cannot be trusted."""
+
+
+def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool) -> Round | None:
+    """Return a round, with its updates and reports if it is to be whole.
+
+    Raises:
+        RowCorrupt: One of its rows is damaged.
+    """
+    table = schema.rounds
+    key = {"run_id": run_id, "number": number}
+    try:
+        row = connection.execute(select(table).where(table.c.run_id == run_id, table.c.number == number)).first()
+    except rows.UNREADABLE as error:
+        raise rows.corrupt(table, key) from error
+    if row is None:
+        return None
+    record = rows.round_of(row)
+    if not whole:
+        return record
+    return replace(
+        record,
+        updates={
+            child.client_id: rows.update_of(child) for child in _children(connection, schema.updates, record, run_id)
+        },
+        evaluations={
+            child.client_id: rows.evaluation_of(child)
+            for child in _children(connection, schema.evaluations, record, run_id)
+        },
+    )
+
+
+def _children(connection: Connection, table: Table, record: Round, run_id: str) -> Sequence[Row[Any]]:
+    query = select(table).where(table.c.run_id == run_id, table.c.round == record.number)
+    try:
+        return connection.execute(query.order_by(table.c.client_id)).all()
+    except rows.UNREADABLE as error:
+        raise rows.corrupt(table, {"run_id": run_id, "round": record.number, "client_id": "*"}) from error

@@ -1,0 +1,166 @@
+"""Values of a run's rounds, from the lines of its files. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from fedplcc.runs.plots import SUMMARIES
+from shared.config.evaluation import Attack
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET
+
+
+def under(model: str, attack: str) -> str:
+    """Return the name under which accuracies of a model under an attack, or on other images, stand beside the models'."""
+    return f"{model}/{attack}"
+
+
+BALANCED_MODELS = tuple(under(model, "balanced") for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the models beside which balanced accuracies stand."""
+ATTACKED_MODELS = tuple(under(model, attack) for attack in get_args(Attack) for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the attacked models, in the order of a report's tables."""
+VALIDATED_MODELS = tuple(under(model, VALIDATION_SET) for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the models on validation images."""
+Counts = tuple[int, int]
+"""Correct and total predictions."""
+Classes = Mapping[tuple[str, str], Sequence[Counts]]
+"""Correct and total test predictions of each class, by domain and model; summed over a domain's clients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundValues:
+    """One committed round.
+
+    Attributes:
+        number: Its number, from 1.
+        accuracy: By model (GLOBAL_MODEL, LOCAL_MODEL where clients have one, and `under` an attack), then domain: fraction
+            of correct predictions on the domain's test samples, or validation samples; None where nobody reported. Empty
+            if the round was not evaluated.
+        counts: The numbers of predictions behind them, where they are known.
+        computed: Losses, numbers of prototypes and the like, by name; equal on every run.
+        measured: Seconds and bytes, by name.
+        classes: The numbers of predictions of each class, of unchanged test images; empty where they are not known.
+    """
+
+    number: int
+    accuracy: Mapping[str, Mapping[str, float | None]]
+    counts: Mapping[tuple[str, str], Counts]
+    computed: Mapping[str, float]
+    measured: Mapping[str, float]
+    classes: Classes = field(default_factory=dict)
+
+
+def mean_of(accuracy: Mapping[str, float | None]) -> float | None:
+    """Return the mean over the domains that have an accuracy, as in metrics.jsonl."""
+    known = [value for value in accuracy.values() if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def worst_of(accuracy: Mapping[str, float | None]) -> float | None:
+    """Return the lowest accuracy of a domain."""
+    return min((value for value in accuracy.values() if value is not None), default=None)
+
+
+def round_values(
+    line: Mapping[str, Any],
+    measured: Mapping[str, float],
+    counts: Mapping[tuple[str, str], Counts],
+    classes: Classes,
+) -> RoundValues:
+    """Return the values of a line of metrics.jsonl, with the measurements and counts of its round."""
+    # A round that was not evaluated has none.
+    accuracy = {} if line["accuracy"] is None else _accuracy(line, counts, classes)
+    return RoundValues(
+        number=line["round"],
+        accuracy={
+            model: {domain: value for domain, value in values.items() if domain not in SUMMARIES}
+            for model, values in accuracy.items()
+        },
+        counts=counts,
+        classes=classes,
+        computed={
+            **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
+            **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
+            **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
+        },
+        measured=measured,
+    )
+
+
+def _accuracy(
+    line: Mapping[str, Any], counts: Mapping[tuple[str, str], Counts], classes: Classes
+) -> dict[str, dict[str, float | None]]:
+    """Return the accuracies of an evaluated round by model and domain, as `RoundValues` has them, with their summaries."""
+    own = line.get("accuracy_of", GLOBAL_MODEL)
+    accuracy = {own: line["accuracy"]}
+    if "accuracy_local" in line:
+        accuracy[LOCAL_MODEL] = line["accuracy_local"]
+    for attack, values in (line.get("accuracy_attacked") or {}).items():
+        accuracy[under(own, attack)] = values
+    if line.get("accuracy_validation"):
+        accuracy[under(own, VALIDATION_SET)] = line["accuracy_validation"]
+    for (domain, model), (correct, total) in counts.items():
+        # A line has these accuracies of one model; reports have those of the other too.
+        if model in (*ATTACKED_MODELS, *VALIDATED_MODELS) and total:
+            accuracy.setdefault(model, {}).setdefault(domain, correct / total)
+    for (domain, model), share in balanced(classes).items():
+        accuracy.setdefault(under(model, "balanced"), {})[domain] = share
+    return accuracy
+
+
+def measurements_of(timing: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds by phase and the bytes that clients sent and received, to train and to evaluate."""
+    seconds = {
+        f"seconds.{phase}": value for phase, value in sorted(timing.get("seconds", {}).items()) if value is not None
+    }
+    clients = list(timing.get("clients", {}).values())
+    if not clients:
+        return seconds
+    return {
+        "bytes.sent": sum(client.get("sent_bytes", 0) for client in clients),
+        "bytes.received": sum(
+            client.get("received_bytes", 0) + client.get("evaluation_received_bytes", 0) for client in clients
+        ),
+        **seconds,
+    }
+
+
+def counts_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], Counts]]:
+    """Return the correct and total predictions by round, then domain and model, summed over a domain's clients.
+
+    Those of test images under an attack, and of validation images, stand beside those of the model as `under` names them.
+    """
+    pooled: dict[int, dict[tuple[str, str], Counts]] = {}
+    for report in reports:
+        of_round = pooled.setdefault(report["round"], {})
+        for counts in report["counts"]:
+            of_what, _, attack = counts["set_name"].partition("/")
+            variant = attack if of_what == TEST_SET else VALIDATION_SET if of_what == VALIDATION_SET else None
+            if variant is not None:
+                key = (report["domain"], under(counts["model"], variant) if variant else counts["model"])
+                correct, total = of_round.get(key, (0, 0))
+                of_round[key] = (correct + sum(counts["correct"]), total + sum(counts["total"]))
+    return pooled
+
+
+def classes_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], list[Counts]]]:
+    """Return the correct and total test predictions of each class by round, then domain and model."""
+    pooled: dict[int, dict[tuple[str, str], list[Counts]]] = {}
+    for report in reports:
+        of_round = pooled.setdefault(report["round"], {})
+        for counts in report["counts"]:
+            if counts["set_name"] == TEST_SET:
+                pairs = list(zip(counts["correct"], counts["total"], strict=True))
+                known = of_round.setdefault((report["domain"], counts["model"]), [(0, 0)] * len(pairs))
+                known[:] = [(hits + h, total + t) for (hits, total), (h, t) in zip(known, pairs, strict=True)]
+    return pooled
+
+
+def balanced(classes: Classes) -> dict[tuple[str, str], float]:
+    """Return the balanced accuracies by domain and model: the mean recall of the classes that are tested."""
+    return {
+        key: sum(recalls) / len(recalls)
+        for key, counts in classes.items()
+        if (recalls := [hits / total for hits, total in counts if total])
+    }

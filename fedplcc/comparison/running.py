@@ -1,0 +1,80 @@
+"""Training of the cells that are missing, and the report of those that are there: what the command and Python share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+
+from fedplcc.comparison import training
+from fedplcc.comparison.plan import Cell
+from fedplcc.comparison.reading import Findings, MissingCell, read_cell, read_findings
+from fedplcc.comparison.search import Found
+from fedplcc.comparison.writing import read_failures, write_failures, write_findings
+
+
+class Wish(Protocol):
+    """Whether a person wants the training to end."""
+
+    def is_set(self) -> bool:
+        """Return whether Ctrl-C came."""
+
+
+def train_missing(
+    cells: Sequence[Cell],
+    folder: Path,
+    console: Console,
+    *,
+    jobs: int,
+    device: str,
+    interruptible: Callable[[], AbstractContextManager[Wish]],
+    on_trouble: Callable[[str], None],
+    log: Sequence[str] = (),
+) -> bool:
+    """Train the chosen cells that are missing, and record failures; returns whether it was interrupted.
+
+    Args:
+        cells: All cells of the comparison.
+        folder: Folder of the results.
+        console: Where progress is shown.
+        jobs: How many cells are trained at a time.
+        device: Device of their clients.
+        interruptible: Makes the block within which a person may end the training.
+        on_trouble: Takes a sentence on a data set that cannot be opened.
+        log: Trackers, as texts; they are told of trained cells too, and keep what they lack.
+    """
+    chosen = [cell for cell in cells if cell.is_chosen]
+    what = "trials" if any(cell.is_trial for cell in cells) else "cells"
+    found = {cell.name: read_cell(cell) for cell in chosen}
+    missing = {name: cell for name, cell in found.items() if isinstance(cell, MissingCell)}
+    to_train = [cell for cell in chosen if cell.name in missing and missing[cell.name].can_be_trained]
+    to_tell = [cell for cell in chosen if log and cell.name not in missing and cell.folder.is_dir()]
+    console.print(f"{len(to_train)} of {len(chosen)} {what} are to be trained; results in {folder}")
+    for sentence in training.data_problems(to_train).values():
+        on_trouble(sentence)  # now, before a long training; the other data sets are trained all the same
+    failures, was_interrupted = dict[str, str](), False
+    outdated = {cell.name for cell in chosen}  # their earlier failures no longer count
+    if work := [*to_train, *to_tell]:
+        more = {"log": tuple(log)} if log else {}
+        with training.CellsShown(console, total=len(work)) as shown, interruptible() as wished:
+            failures = training.train(work, shown, jobs=jobs, device=device, should_stop=wished.is_set, **more)
+            was_interrupted = wished.is_set()
+        outdated -= {cell.name for cell in work} - shown.started
+    # Read late: another command may have trained other cells of this folder meanwhile.
+    before = {name: why for name, why in read_failures(folder).items() if name not in outdated}
+    write_failures(folder, before | failures)
+    return was_interrupted
+
+
+def write_report(found: Found, file: Path, cells: Sequence[Cell], folder: Path) -> tuple[Findings, list[str]]:
+    """Write the report of the trained cells and of what was chosen; returns its content, and the names of its files."""
+    findings = replace(
+        read_findings(found.comparison, file, cells, read_failures(folder)),
+        choices=found.choices,
+        unchosen=found.unchosen,
+    )
+    return findings, write_findings(folder, findings)

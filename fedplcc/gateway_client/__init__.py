@@ -1,0 +1,1 @@
+"""The client of a gateway for programs: `fedplcc.Gateway` and `fedplcc.AsyncGateway`."""

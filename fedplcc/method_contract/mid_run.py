@@ -1,0 +1,74 @@
+"""Methods at work in the middle of a run: three clients that each lack a class, what they report, and a mini-batch.
+
+Shape legend: N samples of a client, D feature size, M classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedplcc.method_contract.client_losses import Situation, a_point
+from fedplcc.method_contract.settings import Setting
+from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, in_order, merged, reports_of
+from shared.methods.base import ClientEnd, ClientState, MethodConfig
+from shared.methods.slots import TaskView
+
+Model = dict[str, np.ndarray]
+TASK = TaskView(round=2, num_examples=30, mean_examples=45.0)
+"""What a client's numbers beside its task are made of."""
+
+
+def a_model(seed: int) -> Model:
+    """A model whose features are sizes of a matrix times its input, and whose logits are a matrix times those."""
+    rng = np.random.default_rng(seed)
+    weight, head = rng.normal(size=(DIM, DIM)), rng.normal(size=(DIM, NUM_CLASSES))
+    return {"weight": weight.astype(np.float32), "head": head.astype(np.float32), "steps": np.array(seed, np.int64)}
+
+
+def params_of(model: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The trained tensors of a model."""
+    return {name: model[name].astype(np.float64) for name in ("weight", "head")}
+
+
+def features_under(model: Mapping[str, Any], inputs: np.ndarray) -> np.ndarray:
+    """Return the features `[N, D]` of inputs `[N, D]` under a model; none is zero."""
+    return np.asarray(np.abs(inputs @ model["weight"]) + 0.05)
+
+
+def kept(setting: Setting, state: ClientState | None = None, seed: int = 0) -> ClientState:
+    """The next state of a client that had this one, received one model and trained it to another."""
+    assert setting.method.next_client_state is not None
+    trained, names = a_model(seed + 1), tuple(params_of(a_model(seed)))
+    end = ClientEnd(received=a_model(seed), trained=trained, state=state, round=1, parameters=names)
+    return setting.method.next_client_state(end, setting.config)
+
+
+def mid_run(
+    setting: Setting, *, config: MethodConfig | None = None, is_first_time: bool = False, seed: int = 0
+) -> tuple[dict[str, Any], Situation]:
+    """A mini-batch with everything that a loss may look at: prototypes, a state from before, parameters that have moved."""
+    method, config = setting.method, config or setting.config
+    received, trained = a_model(seed), a_model(seed + 1)
+    inputs = np.random.default_rng(seed).normal(size=(5, DIM))
+    features = features_under(trained, inputs)
+    state = kept(setting, seed=7) or None if method.keeps_client_state and not is_first_time else None
+    references = {} if method.reference_models is None else method.reference_models(received, state, config)
+    prototypes = None
+    if method.has_prototypes and not is_first_time:
+        prototypes = merged(setting, in_order(reports_of(setting)))
+    point = a_point(features, NUM_CLASSES, **params_of(trained))
+    seen = {name: features_under(arrays, inputs) for name, arrays in references.items()}
+    situation = Situation(
+        labels_B=[0, 1, 2, 0, 1],
+        num_classes=NUM_CLASSES,
+        prototypes=prototypes,
+        start=params_of(received),
+        references=seen,
+        reference_logits={name: seen[name] @ arrays["head"] for name, arrays in references.items()},
+        kept={} if state is None or method.loss_state is None else dict(method.loss_state(state, config)),
+        scalars={} if method.scalars is None else method.scalars(TASK, config),
+    )
+    return point, situation

@@ -1,0 +1,104 @@
+"""Checks of a method's record, its docstrings and its hyper-parameters."""
+
+from __future__ import annotations
+
+import inspect
+
+from pydantic import ValidationError
+
+from fedplcc.method_contract.checks import Checks, module_text, require
+from fedplcc.method_contract.settings import Setting
+from shared.methods.base import MethodConfig
+
+check = Checks()
+
+
+@check()
+def it_cites_its_paper(setting: Setting) -> None:
+    require("https://" in setting.method.paper, "METHOD.paper has no link (https://...) to the paper")
+    require("https://" in module_text(setting), "the module's docstring has no link (https://...) to the paper")
+
+
+@check()
+def the_module_begins_with_its_name_and_a_sentence(setting: Setting) -> None:
+    first = module_text(setting).partition("\n\n")[0]
+    require(": " in first, "the module's docstring must begin with 'NAME: SENTENCE'; forms show both")
+
+
+@check()
+def it_can_be_fedavg_or_says_why_it_cannot(setting: Setting) -> None:
+    said = module_text(setting).partition("\n")[2]
+    require(
+        setting.method.neutral is not None or "FedAvg" in said,
+        "METHOD.neutral is not set, and the module's docstring does not say why the method cannot be FedAvg",
+    )
+
+
+@check()
+def its_half_for_prototypes_is_whole(setting: Setting) -> None:
+    method = setting.method
+    halves = (method.prototype_kind, method.client_report, method.server_prototypes)
+    require(
+        {half is None for half in halves} == {not method.has_prototypes},
+        "prototype_kind, client_report and server_prototypes come together, or none of them",
+    )
+    require(
+        method.has_prototypes or method.carry_prototypes is None,
+        "carry_prototypes is set of a method without prototypes",
+    )
+    require(
+        method.has_prototypes or not method.weights_are_counts,
+        "weights_are_counts is set of a method without prototypes",
+    )
+
+
+@check()
+def what_is_stretched_over_all_rounds_has_a_key_that_is_not_set(setting: Setting) -> None:
+    key = setting.method.length_key(setting.config)
+    require(
+        key is None or getattr(setting.config, key, 0) is None,
+        f"length_key names {key!r}, which is no hyper-parameter that is not set",
+    )
+
+
+@check()
+def what_needs_a_clients_state_comes_with_a_state(setting: Setting) -> None:
+    method = setting.method
+    require(
+        method.keeps_client_state or (method.start_model, method.local_model, method.loss_state) == (None, None, None),
+        "start_model, local_model and loss_state need next_client_state",
+    )
+
+
+@check()
+def its_configuration_survives_json(setting: Setting) -> None:
+    again = setting.method.config.model_validate_json(setting.config.model_dump_json())
+    require(again == setting.config, "hyper-parameters that are written as JSON and read again are others")
+
+
+@check()
+def its_configuration_is_frozen_and_knows_its_keys(setting: Setting) -> None:
+    kind = setting.method.config
+    require(issubclass(kind, MethodConfig), "config must be a class derived from MethodConfig")
+    try:
+        kind().averaging = "equal"  # type: ignore[misc]  # mypy knows it as well
+    except ValidationError:
+        pass
+    else:
+        raise AssertionError("a configuration that was made can be changed: leave model_config as MethodConfig has it")
+    try:
+        kind.model_validate({"no_such_key": 1})
+    except ValidationError:
+        return
+    raise AssertionError("an unknown key is accepted: leave model_config as MethodConfig has it")
+
+
+@check()
+def every_hyper_parameter_is_documented(setting: Setting) -> None:
+    kinds = [kind for kind in setting.method.config.__mro__ if issubclass(kind, MethodConfig)]
+    lines = "\n".join(map(inspect.getsource, kinds)).splitlines()
+    for name in setting.method.config.model_fields:
+        numbers = [number for number, text in enumerate(lines) if text.startswith(f"    {name}: ")]
+        require(numbers, f"{name} is not declared as a line 'name: type = default'")
+        below = lines[numbers[0] + 1] if numbers[0] + 1 < len(lines) else ""
+        require(below.startswith('    """'), f"hyper-parameter {name} has no docstring on the line below it")

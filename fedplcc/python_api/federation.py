@@ -1,0 +1,81 @@
+"""Configurations as Python gives them: a file, a mapping or a checked record, with other clients and settings in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fedplcc.comparison.file import assignments
+from fedplcc.comparison.sweep import flat
+from fedplcc.python_api.client import STORED, Client
+from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override
+from fedplcc.runs.initial_model import anchored, require_file, with_model_file
+from fedplcc.runs.run_folder import RUNS
+from shared.config.run import FederationFile, RunConfig, parse_federation, read_document
+from shared.errors import InvalidConfig
+
+ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig | FederationFile"
+"""A run's configuration: a TOML file, its tables as a mapping, or a record that was checked before."""
+
+
+def federation_of(
+    config: ConfigSource | None,
+    clients: Mapping[str, Client] | None,
+    settings: Mapping[str, Any] | None,
+    out: Path | None,
+) -> FederationFile:
+    """Return the checked configuration with its clients.
+
+    Args:
+        config: The configuration; the digits of four domains, as in `fedplcc demo`, if None.
+        clients: Clients by name, instead of the configuration's own.
+        settings: Keys to change, dotted or as nested tables. `run.method` drops the former method's hyper-parameters.
+        out: Folder of the run; images from Python are written beside it.
+
+    Raises:
+        InvalidConfig: Something in them is wrong, with a sentence for every problem.
+        InvalidData: A client's images from Python have another form.
+    """
+    document = _changed(_document(config), settings or {})
+    if clients is not None:
+        document.pop("partition", None)
+        run, data = document.get("run"), document.get("data")
+        classes = data.get("classes", ()) if isinstance(data, Mapping) else ()
+        folder = (RUNS if out is None else out.parent) / STORED
+        document["clients"] = {name: _client(name, client).table(classes, folder) for name, client in clients.items()}
+        if isinstance(run, Mapping) and run.get("clients") is None:
+            document["run"] = {**run, "clients": sorted(clients)}
+    federation = with_model_file(parse_federation(anchored(document, Path.cwd())))
+    local_clients(federation)
+    require_file(federation)
+    return federation
+
+
+def _changed(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    changes = flat(settings)
+    method = changes.pop("run.method", None)
+    return override(document, Overrides(method=method, assignments=assignments(changes)))
+
+
+def _document(config: ConfigSource | None) -> dict[str, Any]:
+    if isinstance(config, FederationFile):
+        clients = {name: client.model_dump(mode="json") for name, client in config.clients.items()}
+        return {**json.loads(config.config.canonical_json), "clients": clients}
+    if isinstance(config, RunConfig):
+        document: dict[str, Any] = json.loads(config.canonical_json)
+        return document
+    if isinstance(config, Mapping):
+        return dict(config)
+    if config is not None and not isinstance(config, str | os.PathLike):
+        raise InvalidConfig(f"config is a path, a mapping or a RunConfig, not {type(config).__name__}")
+    path = demo_file() if config is None else Path(config)
+    return anchored(read_document(path), path.parent)
+
+
+def _client(name: str, client: object) -> Client:
+    if not isinstance(client, Client):
+        raise InvalidConfig(f"clients[{name!r}] is {type(client).__name__}; give a fedplcc.Client")
+    return client

@@ -1,0 +1,73 @@
+"""The follower of a run behind a gateway: the same callbacks as a simulation's, from the same events."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, aclosing, closing
+from pathlib import Path
+
+from fedplcc.remote.fetch import fetch_run
+from fedplcc.remote.rest_client import Gateway
+from fedplcc.tracking.callbacks import Callback, RunEnd, RunStart
+from fedplcc.tracking.observation import Observation
+from fedplcc.tracking.round_events import RoundEvents
+from shared.documents import Run
+
+
+async def follow_run(
+    gateway: Gateway,
+    run: Run,
+    callbacks: Sequence[Callback],
+    *,
+    with_model: bool = False,
+    on_note: Callable[[str], None] = lambda text: None,
+) -> Run:
+    """Tell callbacks of a run from its first round to its end, through restarts of gateway and aggregator.
+
+    A tracker's calls block this event loop; nothing else runs in it.
+
+    Args:
+        gateway: Where the run is.
+        run: Its document.
+        callbacks: Trackers, or others.
+        with_model: Whether to download model and prototypes at the end, for trackers that keep them.
+        on_note: Takes sentences for people.
+
+    Returns:
+        The run when it has ended.
+
+    Raises:
+        Unavailable: The gateway is away for too long, or a tracker lacks rounds at the end.
+    """
+    with closing(Observation(callbacks, on_note)) as observation:
+        return await _follow(gateway, run, observation, with_model=with_model, on_note=on_note)
+
+
+async def _follow(
+    gateway: Gateway, run: Run, observation: Observation, *, with_model: bool, on_note: Callable[[str], None]
+) -> Run:
+    manifest, rounds = await gateway.manifest(run.run_id), RoundEvents()
+    observation.start(
+        RunStart(
+            run_id=run.run_id,
+            label=run.run_id,
+            total_rounds=run.total_rounds,
+            config=manifest["config"],
+            config_hash=run.config_hash,
+            tags=tuple(run.model_dump().get("tags", ())),
+        )
+    )
+    async with aclosing(gateway.follow(run.run_id, on_trouble=lambda why: on_note(why) if why else None)) as items:
+        async for item in items:
+            if isinstance(item, Run):
+                run = item
+            elif (result := rounds.take(item)) is not None:
+                observation.round(result)
+    with ExitStack() as around:
+        folder = None
+        if with_model and run.round > 0:
+            folder = Path(around.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-")))
+            await fetch_run(gateway, run.run_id, folder)
+        observation.end(RunEnd(status=run.status.value, reason=run.reason, folder=folder))
+    return run

@@ -1,0 +1,54 @@
+"""The texts that name trackers, KIND[:WHERE], and the trackers behind them. A tracker's library loads when it is named."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from fedplcc.tracking.tracker import Tracker
+from shared.config.sections import unknown
+from shared.errors import InvalidConfig
+
+KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "tensorboard": ("tensorboard_tracker", "TensorboardTracker"),
+        "mlflow": ("mlflow_tracker", "MlflowTracker"),
+        "wandb": ("wandb_tracker", "WandbTracker"),
+        "jsonl": ("jsonl_tracker", "JsonlTracker"),
+    }
+)
+"""Module and class by kind; one line adds a tracker."""
+
+
+def make_trackers(texts: Sequence[str], *, with_model: bool = False) -> list[Tracker]:
+    """Return the trackers that texts such as `mlflow:http://127.0.0.1:5000` name.
+
+    Raises:
+        InvalidConfig: There is no such kind, or the model is to be kept and none of them keeps files.
+        ModuleNotFoundError: A tracker's library is not installed; the sentence names the command that installs it.
+    """
+    trackers = [_tracker(text, with_model) for text in dict.fromkeys(texts)]
+    if with_model and not any(tracker.takes_model for tracker in trackers):
+        kinds = " or ".join(kind for kind in KINDS if kind in ("mlflow", "wandb"))
+        raise InvalidConfig(
+            f"a model can be kept by {kinds} only; add one of them with --log, or leave out --log-model"
+        )
+    return trackers
+
+
+def _tracker(text: str, with_model: bool) -> Tracker:
+    kind, _, where = text.partition(":")
+    if kind not in KINDS:
+        raise InvalidConfig(f"--log {text}: {unknown('tracker', kind, KINDS)}; write KIND or KIND:WHERE")
+    module, name = KINDS[kind]
+    try:
+        made = getattr(importlib.import_module(f"fedplcc.tracking.{module}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != kind:
+            raise
+        raise ModuleNotFoundError(
+            f"the tracker {kind} is not installed: pip install 'fedplcc[{kind}]'", name=kind
+        ) from error
+    tracker: Tracker = made(where, with_model=with_model)
+    return tracker

@@ -1,0 +1,210 @@
+"""Layout of the console on a desk and on a phone: what fits, what sorts, and the page of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from shared.types import ClientActivity
+from tests.support.federation.numpy_client import a_document
+from tests.support.federation.served_gateway import ServedGateway
+from tests.support.screens.browsing import PHONE, Console, Look, in_every_look
+
+
+@pytest.fixture(scope="module")
+def served(served_by_module: ServedGateway) -> ServedGateway:
+    """One gateway for all tests; each has a run of its own."""
+    return served_by_module
+
+
+@in_every_look
+def test_the_page_of_the_api_can_be_read_and_used(console: Console) -> None:
+    console.open("docs")
+    page = console.page
+    expect(page.get_by_role("heading", name="API", exact=True)).to_be_visible()
+    assert console.overflow_px() == 0
+    assert console.barriers() == []
+    gaps = page.evaluate(
+        """() => {
+          const boxes = [...document.querySelectorAll("header p")].map((each) => each.getBoundingClientRect());
+          return boxes.slice(1).map((box, index) => box.top - boxes[index].bottom);
+        }"""
+    )
+    assert min(gaps) >= 8, "paragraphs stand apart"
+    page.get_by_role("navigation", name="Operations").get_by_role("link").first.click()
+    expect(page.locator("article h3:target")).to_be_in_viewport()
+    console.screenshot(f"api-{page.viewport_size and page.viewport_size['width']}", whole=False)
+
+
+@in_every_look
+def test_every_page_is_in_the_bar_without_scrolling(console: Console) -> None:
+    console.open("#/")
+    bar = console.page.get_by_role("navigation", name="Pages")
+    expect(bar.get_by_role("link").last).to_be_visible()
+    assert bar.evaluate("bar => bar.scrollWidth - bar.clientWidth") <= 0
+
+
+def test_clients_are_sorted_by_a_heading_with_the_keyboard(console: Console) -> None:
+    console.served.federation.join()
+    console.open("#/clients")
+    names = console.page.locator("tbody th")
+    heading = console.page.get_by_role("columnheader", name="Client", exact=True)
+    button = heading.get_by_role("button")
+    expect(heading).to_have_attribute("aria-sort", "none")
+    button.focus()
+    for order, first in (("ascending", "ann"), ("descending", "bob"), ("none", "ann")):
+        console.page.keyboard.press("Enter")
+        expect(heading).to_have_attribute("aria-sort", order)
+        expect(names.first).to_contain_text(first)
+        expect(button).to_be_focused()
+    assert console.barriers() == []
+
+
+def test_values_sort_as_people_expect(console: Console) -> None:
+    console.open("#/")
+    assert sorted_values(console, 1) == [["älter", "Site-9", "site-10", "zebra", None], [9, 10, None]]
+    assert sorted_values(console, 2) == [["zebra", "site-10", "Site-9", "älter", None], [10, 9, None]]
+
+
+def sorted_values(console: Console, num_presses: int) -> Any:
+    """Texts and numbers after so many presses of their heading."""
+    return console.within(
+        "lib/sorting.js",
+        """(module, presses) => {
+          const made = module.sortedBy([{ name: "Value", by: (row) => row }], () => 0, () => {});
+          for (let number = 0; number < presses; number += 1) made.element.querySelector("button").click();
+          return [["site-10", null, "Site-9", "älter", "zebra"].sort(made.compare), [10, null, 9].sort(made.compare)];
+        }""",
+        num_presses,
+    )
+
+
+@in_every_look
+def test_differing_keys_of_two_runs_are_seen_without_scrolling(console: Console) -> None:
+    made = [console.served.create_and_finish(run={"name": name, "rounds": 2}) for name in ("first", "second")]
+    console.open(f"#/runs/compare?run={made[0]}&run={made[1]}")
+    part = console.page.get_by_role("region", name="Keys by run")
+    expect(part.locator("thead th")).to_have_count(3)
+    assert part.evaluate("part => part.scrollWidth - part.clientWidth") <= 0
+    assert console.overflow_px() == 0
+    assert console.barriers() == []
+
+
+on_a_phone = pytest.mark.parametrize("look", [PHONE], ids=str)
+
+
+@on_a_phone
+def test_clients_are_sorted_on_a_phone_where_no_headings_are_seen(console: Console) -> None:
+    console.served.federation.join()
+    console.open("#/clients")
+    names = console.page.locator("tbody th")
+    choice = console.page.get_by_label("Sort by")
+    expect(names.first).to_contain_text("ann")
+    choice.select_option("Client, falling")
+    expect(names.first).to_contain_text("bob")
+    choice.select_option("usual order")
+    expect(names.first).to_contain_text("ann")
+    assert console.barriers() == []
+
+
+def test_where_headings_are_seen_no_list_of_their_choices_is(console: Console) -> None:
+    console.served.federation.join()
+    console.open("#/clients")
+    expect(console.page.get_by_role("columnheader", name="Client", exact=True)).to_be_visible()
+    expect(console.page.get_by_label("Sort by")).to_be_hidden()
+
+
+def test_the_clients_of_a_run_are_sorted_by_a_heading(console: Console) -> None:
+    run_id = console.served.create_and_finish(run={"rounds": 1})
+    console.open(f"#/runs/{run_id}")
+    part = console.page.get_by_role("region", name="Clients")
+    heading = part.get_by_role("columnheader", name="Client", exact=True)
+    names = part.locator("tbody th")
+    expect(names.first).to_contain_text("ann")
+    for order, first in (("ascending", "ann"), ("descending", "bob"), ("none", "ann")):
+        heading.get_by_role("button").press("Enter")
+        expect(heading).to_have_attribute("aria-sort", order)
+        expect(names.first).to_contain_text(first)
+
+
+@in_every_look
+def test_earlier_runs_are_in_the_order_that_the_gateway_gives_to_all_of_them(console: Console, look: Look) -> None:
+    coordinator = console.served.federation.coordinator
+    for number in range(23):
+        run = coordinator.create_run(f"sorted {number} {look}", a_document(run={"name": f"{look}-{22 - number:02}"}))
+        coordinator.stop(run.run_id)
+        coordinator.tick()
+    page = console.open(f"#/?name={look}-").page
+    names = page.locator("main tbody th a")
+    expect(names.first).to_have_text(f"{look}-00")
+    page.get_by_label("Sort by").select_option("oldest first")
+    expect(names.first).to_have_text(f"{look}-22")
+    page.get_by_label("Sort by").select_option("name")
+    expect(names.first).to_have_text(f"{look}-00")
+    page.get_by_role("button", name="Next page").click()
+    expect(names).to_have_text([f"{look}-20", f"{look}-21", f"{look}-22"])
+    assert page.url.endswith("&order=name")
+    page.reload()
+    expect(page.get_by_label("Sort by")).to_have_value("name")
+    expect(names.first).to_have_text(f"{look}-00")
+    assert console.barriers() == []
+
+
+def test_rows_of_clients_keep_their_height_when_work_begins(console: Console) -> None:
+    federation = console.served.federation
+    federation.join()
+    console.open("#/clients")
+    row = console.page.locator("tbody tr").first
+    expect(row).to_contain_text("idle")
+    before = row.bounding_box()
+    federation.heartbeat(
+        federation.clients["ann"], activity=ClientActivity.TRAINING, run_id="r-1", round=1, progress=0.4
+    )
+    working = console.page.locator("tbody tr", has_text="ann")
+    expect(working.get_by_role("progressbar")).to_be_visible()
+    after = working.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert after["height"] == pytest.approx(before["height"], abs=1)
+    assert before["height"] < 80, "nothing takes a line of its own"
+    federation.heartbeat(federation.clients["ann"])
+
+
+def test_the_form_of_a_run_uses_the_width_of_a_desk(console: Console) -> None:
+    console.open("#/start")
+    form = console.page.get_by_role("form", name="Start a run")
+    expect(form).to_be_visible()
+    inside, page = form.bounding_box(), console.page.locator("main").bounding_box()
+    assert inside is not None
+    assert page is not None
+    assert inside["width"] > 0.95 * page["width"] - 40
+
+
+@on_a_phone
+def test_a_button_leads_to_each_part_of_a_long_page(console: Console) -> None:
+    run_id = console.served.create_and_finish(method="fedplcc", run={"rounds": 2})
+    console.open(f"#/runs/{run_id}")
+    parts = console.page.get_by_role("navigation", name="Parts of this page")
+    for name in ("Clients", "Classes", "Files", "Events"):
+        parts.get_by_role("button", name=name, exact=True).click()
+        heading = console.page.get_by_role("heading", name=name, exact=True)
+        expect(heading).to_be_in_viewport()
+        expect(heading).to_be_focused()
+        console.page.evaluate("window.scrollTo(0, 0)")
+    expect(console.page.locator("details", has=console.page.get_by_role("heading", name="Classes"))).to_have_attribute(
+        "open", ""
+    )
+    assert console.overflow_px() == 0
+    assert console.barriers() == []
+
+
+@on_a_phone
+def test_the_fields_of_a_range_stay_side_by_side(console: Console) -> None:
+    made = [console.served.create_and_finish(run={"rounds": 4}) for _ in range(2)]
+    console.open(f"#/runs/compare?run={made[0]}&run={made[1]}")
+    fields = [console.page.get_by_label(name) for name in ("From round", "To round")]
+    expect(fields[0]).to_be_visible()
+    tops = {round(box["y"]) for field in fields if (box := field.bounding_box())}
+    assert len(tops) == 1

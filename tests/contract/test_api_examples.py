@@ -1,0 +1,88 @@
+"""Every answer of the OpenAPI document has an example that is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from gateway.app import create_app
+from gateway.http.examples import BINARY, REF, VALUES
+from gateway.http.problem import KINDS
+from shared import documents
+from shared.config.settings import GatewaySettings
+from tests.support.federation.served_gateway import ServedGateway
+
+document = create_app(GatewaySettings(insecure=True)).openapi()
+
+
+def answers() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            for status, answer in operation["responses"].items():
+                for kind, entry in answer.get("content", {}).items():
+                    yield f"{operation['operationId']}-{status}-{kind}", path, status, entry
+
+
+ANSWERS = list(answers())
+OF_RECORDS = [each for each in ANSWERS if REF in str(each[3].get("schema", {}).get("$ref"))]
+
+
+@pytest.mark.parametrize(("path", "status", "entry"), [each[1:] for each in ANSWERS], ids=[each[0] for each in ANSWERS])
+def test_every_answer_with_text_has_an_example(path: str, status: str, entry: dict[str, Any]) -> None:
+    is_bytes = entry.get("schema", {}).get("format") == BINARY
+    assert ("example" in entry) is not is_bytes
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "entry"), [each[1:] for each in OF_RECORDS], ids=[each[0] for each in OF_RECORDS]
+)
+def test_an_example_is_read_by_the_record_of_its_answer_and_has_each_of_its_fields(
+    path: str, status: str, entry: dict[str, Any]
+) -> None:
+    name = entry["schema"]["$ref"].removeprefix(REF)
+    example = entry["example"]
+    TypeAdapter(getattr(documents, name)).validate_json(TypeAdapter(dict[str, Any]).dump_json(example))
+    properties = document["components"]["schemas"][name]["properties"]
+    assert example.keys() <= properties.keys()
+    if name != "Problem":
+        assert example.keys() == properties.keys()
+        return
+    assert KINDS[example["code"]].status == example["status"]
+    assert status in ("default", str(example["status"]))
+
+
+def test_every_value_is_used() -> None:
+    """A field that is gone takes its value with it."""
+    fields = {
+        (name, field)
+        for name, schema in document["components"]["schemas"].items()
+        for field in schema.get("properties", {})
+    }
+    known = {field for _, field in fields} | {f"{name}.{field}" for name, field in fields}
+    assert sorted(VALUES.keys() - known) == []
+
+
+def test_links_of_an_example_lead_to_operations() -> None:
+    run = document["paths"]["/v1/runs/{run_id}"]["get"]["responses"]["200"]["content"]["application/json"]["example"]
+    for link in run["links"].values():
+        assert re.sub(r"/runs/[^/]+", "/runs/{run_id}", link) in document["paths"]
+
+
+def test_real_answers_have_the_fields_of_the_examples(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with ServedGateway(tmp_path_factory.mktemp("examples")) as gateway:
+        run_id = gateway.create_and_finish(method="fedplcc")
+        for path in (
+            "/v1/runs",
+            "/v1/runs/{run_id}",
+            "/v1/runs/{run_id}/rounds",
+            "/v1/runs/{run_id}/events",
+            "/v1/clients",
+        ):
+            headers = {"Accept": "application/json"}
+            answer = gateway.http.get(path.replace("{run_id}", run_id), headers=headers).json()
+            example = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["example"]
+            assert answer.keys() == example.keys(), path

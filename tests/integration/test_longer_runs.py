@@ -1,0 +1,120 @@
+"""Runs with validation images and with more rounds later give the simulation's bytes as processes, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedplcc.runs.artifacts import BEST_MODEL, MODEL
+from shared.tensors import sha256_hex
+from tests.integration.test_methods_everywhere import ENDED, RUN_S, shorter, simulated, validated
+from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.processes import Federation, Process, eventually
+from tests.support.federation.simulations import hashed, write_config
+from tests.support.federation.simulations import simulated as simulated_in_folder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    tiny_federation.write_data(folder)
+    return folder
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    with Federation(tmp_path / "processes") as federation:
+        yield federation
+
+
+def start(federation: Federation, data: Path) -> list[Process]:
+    """An aggregator and the two trainers; right's sets validation images aside of its own accord."""
+    left, right = (f"npz:{data / client}.npz" for client in tiny_federation.CLIENTS)
+    return [
+        federation.start_aggregator(),
+        federation.start_trainer("left", left),
+        federation.start_trainer("right", right, "--validation-per-class", "3"),
+    ]
+
+
+def end_of(control: RunControl, run_id: str) -> tuple[str, ...]:
+    eventually(lambda: control.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    return tuple(line for line in control.metrics_lines(run_id) if line)
+
+
+@pytest.mark.parametrize("method", ["fedplcc", "fedccl"])
+def test_a_run_goes_on_after_everybody_was_killed(
+    method: str, data: Path, tmp_path: Path, federation: Federation
+) -> None:
+    """FedCCL's clients keep a model of their own, for which they must still have it."""
+    values = validated(tiny_federation.document(data, method, training={"local_steps": 2}))
+    (tmp_path / "simulated").mkdir()
+    expected = simulated(values, tmp_path / "simulated")
+    processes = start(federation, data)
+    control = RunControl(federation.address, tls=federation.operator_tls)
+    run_id = control.create(tiny_federation.run_document(shorter(values))).run_id
+    assert len(end_of(control, run_id)) == 2
+    control.close()
+    for process in processes:
+        process.kill()
+    start(federation, data)
+    control = RunControl(federation.address, tls=federation.operator_tls)
+    eventually(lambda: len(control.stub.ListClients(_all_clients()).clients) == 2, "both joined", RUN_S)
+    extended = control.extend(run_id, rounds=3)
+    assert extended.total_rounds == 3
+    assert end_of(control, run_id) == expected.lines
+    control.close()
+
+
+def test_the_command_keeps_the_best_model_and_goes_on_in_the_folder(data: Path, tmp_path: Path) -> None:
+    values = validated(tiny_federation.document(data, "fedplcc", run={"rounds": 4}, training={"local_steps": 2}))
+    simulated_in_folder(values, tmp_path / "whole")
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    best = max(lines, key=lambda line: line["accuracy_validation"]["mean"])
+    assert sha256_hex((tmp_path / "whole" / BEST_MODEL).read_bytes()) == best["model_sha256"]
+    assert sha256_hex((tmp_path / "whole" / MODEL).read_bytes()) == lines[-1]["model_sha256"]
+    assert hashed(tmp_path / "whole")
+
+
+def command(file: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "fedplcc", "simulate", "--config", str(file), *map(str, arguments)]
+    return subprocess.run(
+        line, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+    )
+
+
+def test_the_command_goes_on_in_the_folder_that_it_kept_and_in_no_other(data: Path, tmp_path: Path) -> None:
+    values = tiny_federation.document(data, "moon", run={"rounds": 3}, training={"local_steps": 2})
+    file = write_config(tmp_path / "run.toml", values)
+    whole, parts, dropped = tmp_path / "whole", tmp_path / "parts", tmp_path / "dropped"
+    assert command(file, "--out", whole).returncode == 0
+    assert command(file, "--rounds", 2, "--out", parts, "--keep").returncode == 0
+    assert command(file, "--rounds", 2, "--out", dropped).returncode == 0
+    for arguments, said in (
+        (("--out", parts), "holds a run of another configuration"),
+        (("--out", dropped, "--continue"), "train the first rounds with --keep to go on later"),
+        (("--out", tmp_path / "empty", "--continue"), "holds no run to go on with"),
+        (("--continue",), "--continue needs --out"),
+        (("--out", whole, "--continue", "--seed", 1), "holds a run of another configuration"),
+    ):
+        refused = command(file, *arguments)
+        assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    assert command(file, "--out", parts, "--continue").returncode == 0
+    assert hashed(parts) == hashed(whole)
+
+
+def _all_clients() -> Any:
+    from shared.gen.fedplcc.v1 import run_service_pb2
+
+    return run_service_pb2.ListClientsRequest()

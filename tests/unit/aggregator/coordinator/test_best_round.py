@@ -1,0 +1,123 @@
+"""The best round by validation: told by the history, kept against collection, and the measure of an early end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.coordinator.garbage import Keep
+from shared.errors import BlobNotFound, RoundNotFound
+from shared.reasons import StoppedEarly, sentence_of
+from shared.types import BEST, Evaluation, EvaluationCounts, Run, RunStatus, Task
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+
+HITS = (1, 4, 2, 9, 9, 3, 5, 2)
+"""Hits of each client among 10 validation images, from round 1 on: round 4 is the best one."""
+
+
+class Validating(NumpyClient):
+    """A client that reports validation images too."""
+
+    def evaluation(self, task: Task, model: bytes) -> Evaluation:
+        report = super().evaluation(task, model)
+        counts = EvaluationCounts("validation", "global", (HITS[task.round - 1], 0, 0), (10, 0, 0))
+        return replace(report, counts=(*report.counts, counts))
+
+
+class Frugal(LocalFederation):
+    """A federation that keeps as little as it may."""
+
+    keep = Keep(models=1, prototypes=0, updates=0)
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[LocalFederation]:
+    with Frugal(tmp_path, [Validating("ann"), Validating("bob")]) as federation:
+        federation.join()
+        yield federation
+
+
+def whole(federation: LocalFederation, **run: Any) -> Run:
+    created = federation.create("fedplcc", run={"rounds": len(HITS), **run})
+    return federation.run_to_end(created.run_id)
+
+
+def best_rounds(federation: LocalFederation, run: Run) -> list[tuple[int, float]]:
+    return [(event.round, event.data["accuracy"]) for event in federation.events(run.run_id, "best_round")]
+
+
+def kept_models(federation: LocalFederation, run: Run) -> list[int]:
+    federation.coordinator.garbage_collection.collect()
+    kept: list[int] = []
+    for number in range(run.total_rounds + 1):
+        try:
+            federation.coordinator.artifact(run.run_id, number, "model")
+        except (BlobNotFound, RoundNotFound):
+            continue
+        kept.append(number)
+    return kept
+
+
+def test_each_better_round_is_an_event_and_the_last_of_them_is_the_best(federation: LocalFederation) -> None:
+    run = whole(federation)
+    assert best_rounds(federation, run) == [(1, 0.1), (2, 0.4), (4, 0.9)], "an equal one is not better"
+    assert federation.coordinator.best_round(run) == 4
+    model, _path = federation.coordinator.artifact(run.run_id, BEST, "model")
+    line = json.loads(federation.metrics_lines(run.run_id)[3])
+    assert (line["round"], line["model_sha256"]) == (4, model.sha256)
+    assert line["accuracy_validation"]["mean"] == 0.9
+
+
+def test_the_best_model_is_kept_beside_the_last_one_and_the_one_before_it_is_not(federation: LocalFederation) -> None:
+    run = federation.create("fedplcc", run={"rounds": len(HITS)})
+    while (now := federation.coordinator.get_run(run.run_id)).round_number < 4:
+        federation.step()
+    assert 2 in kept_models(federation, now)
+    run = federation.run_to_end(run.run_id)
+    assert kept_models(federation, run) == [0, 4, 8]
+    federation.restart()
+    assert kept_models(federation, federation.coordinator.get_run(run.run_id)) == [0, 4, 8]
+
+
+def test_every_nth_rounds_model_is_kept(federation: LocalFederation) -> None:
+    run = whole(federation, keep_every=3)
+    assert kept_models(federation, run) == [0, 3, 4, 6, 8]
+    federation.restart()
+    assert kept_models(federation, federation.coordinator.get_run(run.run_id)) == [0, 3, 4, 6, 8]
+
+
+@pytest.mark.parametrize("restarts", [(), (3, 5), range(1, 8)])
+def test_a_run_that_gets_no_better_ends_early_wherever_the_aggregator_is_killed(
+    federation: LocalFederation, restarts: Sequence[int]
+) -> None:
+    created, restarted = federation.create("fedplcc", run={"rounds": len(HITS), "patience": 2}), set[int]()
+    for _ in range(100):
+        run = federation.coordinator.get_run(created.run_id)
+        if run.status.is_final:
+            break
+        if run.round_number in restarts and run.round_number not in restarted:
+            restarted.add(run.round_number)
+            federation.restart()
+        federation.step()
+    assert (run.status, run.round_number) == (RunStatus.COMPLETED, 6)
+    assert run.reason == StoppedEarly(best_round=4, patience=2)
+    assert "no better accuracy on validation images than round 4's in 2 rounds" in sentence_of(run.reason)
+    assert best_rounds(federation, run) == [(1, 0.1), (2, 0.4), (4, 0.9)]
+    assert federation.store.find_run(run.run_id) == run, "the reason is stored"
+
+
+def test_without_validation_images_nothing_is_the_best_and_nothing_ends_early(tmp_path: Path) -> None:
+    with Frugal(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
+        federation.join()
+        run = federation.run_to_end(federation.create("fedavg", run={"rounds": 5, "patience": 1}).run_id)
+        assert run.round_number == 5
+        assert federation.coordinator.best_round(run) is None
+        assert "accuracy_validation" not in json.loads(federation.metrics_lines(run.run_id)[-1])
+        with pytest.raises(RoundNotFound, match="was validated"):
+            federation.coordinator.artifact(run.run_id, BEST, "model")

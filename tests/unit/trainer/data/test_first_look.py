@@ -1,0 +1,53 @@
+"""A look at a client's data before it joins says at once what would end its first task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shared.errors import InvalidData
+from trainer.data.first_look import NUM_LOOKED_AT, first_look
+
+
+def a_picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(path)
+
+
+def test_counts_are_of_all_images_and_a_few_are_opened(tmp_path: Path) -> None:
+    for i in range(40):
+        a_picture(tmp_path / ("cat" if i % 2 else "dog") / f"{i}.png")
+    looked = first_look(f"folder:{tmp_path}")
+    assert looked.class_counts == {"cat": 16, "dog": 16}
+    assert (looked.num_looked_at, looked.unreadable) == (NUM_LOOKED_AT, ())
+    assert first_look(f"folder:{tmp_path}", samples_per_class=3).class_counts == {"cat": 3, "dog": 3}
+
+
+@pytest.mark.parametrize("split", ["", "train"])
+def test_empty_class_folders_are_refused(tmp_path: Path, split: str) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / split / name).mkdir(parents=True)
+    if split:
+        a_picture(tmp_path / "test" / "cat" / "1.png")
+    with pytest.raises(InvalidData, match="has no training image; a client needs at least one"):
+        first_look(f"folder:{tmp_path}")
+
+
+def test_files_of_which_none_can_be_read_are_refused_with_one_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    for i in range(30):
+        (tmp_path / "cat" / f"{i}.dcm").write_bytes(b"no picture")
+    with pytest.raises(
+        InvalidData, match=r"none of the 8 training images that were looked at can be read, 'cat/0\.dcm'"
+    ):
+        first_look(f"folder:{tmp_path}")
+
+
+def test_some_files_that_cannot_be_read_are_named_and_do_no_harm(tmp_path: Path) -> None:
+    a_picture(tmp_path / "cat" / "1.png")
+    (tmp_path / "cat" / "2.png").write_bytes(b"no picture")
+    looked = first_look(f"folder:{tmp_path}")
+    assert (looked.class_counts, looked.num_looked_at, looked.unreadable) == ({"cat": 2}, 2, ("cat/2.png",))

@@ -1,0 +1,69 @@
+"""First look at a client's data, before it joins: counts of all images, and a few of them opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.errors import InvalidData
+from shared.types import IntArray
+from trainer.data.loading import DEFAULT_TEST_EVERY
+from trainer.data.specs import open_source
+from trainer.data.subset import subset_size
+
+NUM_LOOKED_AT = 8
+"""Number of images that are opened where not all of them are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstLook:
+    """A client's training images as far as they are known before a run is.
+
+    Attributes:
+        class_counts: Number of training images of each class, by the data set's own class names. Files are counted, not
+            opened: unreadable ones count.
+        num_looked_at: Number of images that were opened.
+        unreadable: Names of those of them that could not be read.
+    """
+
+    class_counts: Mapping[str, int]
+    num_looked_at: int
+    unreadable: tuple[str, ...]
+
+
+def first_look(spec: str, *, samples_per_class: int | None = None, test_every: int = DEFAULT_TEST_EVERY) -> FirstLook:
+    """Count a data set's training images and open a few, spread over it.
+
+    Args:
+        spec: See `specs.open_source`.
+        samples_per_class: Size of a class-balanced training subset; all training images if None.
+        test_every: For folders without a split of their own.
+
+    Raises:
+        InvalidData: The data set cannot be opened, has no training image, or none of those looked at can be read.
+    """
+    source = open_source(spec, test_every)
+    if not len(source.train):
+        raise InvalidData(f"data {spec!r} has no training image; a client needs at least one")
+    numbers = spread(len(source.train)).tolist()
+    unreadable = [source.train.name(i) for i in numbers if source.train.read(i) is None]
+    if len(unreadable) == len(numbers):
+        raise InvalidData(
+            f"data {spec!r}: none of the {len(numbers)} training images that were looked at can be read, "
+            f"{unreadable[0]!r} among them; `fedplcc data describe --check` reads all of them"
+        )
+    counts = np.bincount(source.train.labels_N, minlength=len(source.class_names)).tolist()
+    return FirstLook(
+        class_counts={
+            name: subset_size(n, samples_per_class) for name, n in zip(source.class_names, counts, strict=True)
+        },
+        num_looked_at=len(numbers),
+        unreadable=tuple(unreadable),
+    )
+
+
+def spread(num_samples: int) -> IntArray:
+    """Return the numbers of at most `NUM_LOOKED_AT` samples, from the first to the last one."""
+    return np.unique(np.linspace(0, max(num_samples - 1, 0), min(num_samples, NUM_LOOKED_AT)).astype(np.int64))

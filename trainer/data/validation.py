@@ -1,0 +1,37 @@
+"""Validation images: training images of a client that are set aside to choose models by, and are never trained on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from shared.types import IntArray
+from trainer.data.subset import class_order
+
+
+def held_out(
+    labels_N: IntArray, class_names: Sequence[str], *, every: int | None, per_class: int | None, seed: int
+) -> IntArray:
+    """Return the numbers of the training images that are for validation, ascending; int64.
+
+    Of a class, `per_class` images are the last ones of the order in which a seeded subset takes them, and at most half of
+    them all: a training subset stays as it is without validation where there is room for both. Without `per_class` every
+    `every`-th image of a class in the data set's own order is for validation.
+
+    Args:
+        labels_N: Class of each training image, an index into `class_names`.
+        class_names: The data set's own class names.
+        every: The run's `[data] validation_every`; None for no such rule.
+        per_class: The client's own number, which goes before the run's rule.
+        seed: That of the client's training subset.
+    """
+    numbers: list[IntArray] = []
+    for label, name in enumerate(class_names):
+        of_class = np.flatnonzero(labels_N == label)
+        if per_class is not None:
+            count = min(per_class, len(of_class) // 2)
+            numbers.append(class_order(of_class, name, seed)[len(of_class) - count :])
+        elif every is not None:
+            numbers.append(of_class[every - 1 :: every])
+    return np.sort(np.concatenate(numbers)) if numbers else np.zeros(0, np.int64)

@@ -1,0 +1,89 @@
+"""Steps of local training: the optimiser of a round, and the precision of its operations.
+
+With `precision = "float16"` gradients below 6e-8 would be zero, so the loss is multiplied by a scale before the gradient
+is taken and the gradient divided by it after (Micikevicius et al., "Mixed Precision Training", ICLR 2018,
+https://arxiv.org/abs/1710.03740, section 3.2). A step whose scaled gradient overflows changes nothing and halves the scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+
+from shared.config.training import TrainingSection
+
+FIRST_SCALE = 1024.0
+"""Scale of the loss at the beginning of each round with float16: a round is short, and each step that overflows is lost."""
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Optimiser:
+    """The optimiser of one client's round.
+
+    Attributes:
+        num_skipped: Steps that changed nothing because their gradient overflowed; always 0 but with float16.
+    """
+
+    def __init__(
+        self, params: Iterable[Tensor], training: TrainingSection, *, learning_rate: float, device: torch.device
+    ) -> None:
+        """Begin a round.
+
+        Args:
+            params: The trainable parameters; they change in place.
+            training: The run's `[training]`.
+            learning_rate: That of the round.
+            device: Where the parameters are.
+        """
+        self._params = list(params)
+        self._clip_norm = training.clip_norm
+        self._device = device
+        self._dtype = DTYPES.get(training.precision)
+        self._scaler = torch.amp.GradScaler(device.type, FIRST_SCALE, enabled=training.precision == "float16")
+        self._optimizer: torch.optim.Optimizer
+        if training.optimizer == "adamw":
+            self._optimizer = torch.optim.AdamW(
+                self._params, learning_rate, weight_decay=training.weight_decay, fused=True
+            )
+        else:
+            self._optimizer = torch.optim.SGD(
+                self._params, learning_rate, training.momentum, weight_decay=training.weight_decay, fused=True
+            )
+        self.num_skipped = 0
+
+    def forward(self) -> AbstractContextManager[object]:
+        """Return the context in which the model and its loss are computed."""
+        return torch.autocast(self._device.type, self._dtype, enabled=self._dtype is not None)
+
+    def step(self, loss: Tensor) -> float | None:
+        """Change the parameters by the gradient of a loss.
+
+        Returns:
+            The gradient's L2 norm before clipping if the run clips, which may be infinite or NaN; else None.
+        """
+        self._optimizer.zero_grad()
+        self._scaler.scale(loss).backward()
+        if not self._scaler.is_enabled():
+            norm = self._clipped()
+            if norm is None or math.isfinite(norm):
+                self._optimizer.step()
+            return norm
+        self._scaler.unscale_(self._optimizer)
+        norm = self._clipped()
+        before = self._scaler.get_scale()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        if self._scaler.get_scale() < before:
+            self.num_skipped += 1
+            return None
+        return norm
+
+    def _clipped(self) -> float | None:
+        """Scale the gradient to at most `clip_norm`; returns its norm before."""
+        if self._clip_norm is None:
+            return None
+        return float(nn.utils.clip_grad_norm_(self._params, self._clip_norm))
