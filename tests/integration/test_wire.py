@@ -204,7 +204,7 @@ def test_a_trainer_whose_upload_another_stream_of_it_ends_goes_on_where_that_one
     running: Federation, control: RunControl
 ) -> None:
     """A second stream of the same upload takes over in the middle, and then sends what had arrived before."""
-    client = NumpyClient(f"ann-{next(NUMBERS)}", size=100_000)  # too large for CommitUpdate
+    client = NumpyClient(f"ann-{next(NUMBERS)}", size=100_000, has_linear_head=False)  # too large for CommitUpdate
     document = a_document(clients=(client.client_id,), run={"rounds": 1})
     with FaultProxy(running.address) as link, closing(dial(running, client)) as second:
         link.up.bytes_per_s = 100_000  # so that there is a middle

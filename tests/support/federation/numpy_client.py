@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -67,7 +67,8 @@ class NumpyClient:
     counts: tuple[int, ...] = (5, 3, 4)
     size: int = 10
     token: str = field(default="")
-    has_linear_head: bool = False
+    has_linear_head: bool | None = None
+    """Whether its first model has one; None for as the run's method needs it."""
     arrays: Mapping[str, bytes] = field(default_factory=dict)
     """Those of the server that came with its present task, by group."""
 
@@ -87,15 +88,12 @@ class NumpyClient:
 
     def first_model(self, seed: int = 0) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(seed)
-        return {
+        model: dict[str, np.ndarray] = {
             "base.weight": rng.normal(size=(self.size, FEATURE_DIM)).astype(np.float32),
             "head.weight": rng.normal(size=(len(CLASSES), FEATURE_DIM)).astype(np.float32),
-            **(
-                {"head.bias": np.zeros(len(CLASSES), np.float32)}
-                if self.has_linear_head
-                else {"head.steps": np.zeros((), np.int64)}
-            ),
+            "head.steps": np.zeros((), np.int64),
         }
+        return with_linear_head(model) if self.has_linear_head else model
 
     def trained(self, task: Task, model: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The local model: the global one plus noise that only (round, client) decide."""
@@ -137,8 +135,9 @@ class NumpyClient:
     def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[BlobRef, bytes]]:
         """The update that a task asks for, and its blobs."""
         if task.kind is TaskKind.INIT:
-            is_linear = self.has_linear_head or _config_of(task).algorithm.needs_linear_head
-            made = replace(self, has_linear_head=is_linear).first_model() if model is None else from_bytes(model)
+            made = self.first_model() if model is None else from_bytes(model)
+            if model is None and self.has_linear_head is None and _config_of(task).algorithm.needs_linear_head:
+                made = with_linear_head(made)
             data = to_bytes(made)
             group = blob_ref(MODEL, data)
             payload = Payload(tensor_groups=(group,), int_lists={"feature_dim": (FEATURE_DIM,), **tensor_lists(data)})
@@ -183,6 +182,14 @@ class NumpyClient:
     def _rng(self, task: Task) -> np.random.Generator:
         seed = hashlib.sha256(f"{self.client_id}/{task.round}".encode()).digest()
         return np.random.default_rng(list(seed))
+
+
+def with_linear_head(model: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The model with a bias where its head has steps."""
+    return {
+        **{name: array for name, array in model.items() if name != "head.steps"},
+        "head.bias": np.zeros(len(CLASSES), np.float32),
+    }
 
 
 def tensor_lists(model: bytes) -> dict[str, tuple[int, ...]]:

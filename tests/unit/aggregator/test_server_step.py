@@ -282,7 +282,7 @@ def test_a_group_larger_than_any_good_one_is_refused_unread(folder: Path) -> Non
 
 def test_a_model_whose_head_is_not_one_linear_layer_is_refused_at_round_0(folder: Path) -> None:
     with Creff.small(folder) as federation:
-        federation.clients = {"ann": NumpyClient("ann", size=3), "bob": NumpyClient("bob", size=3)}
+        federation.clients = {name: NumpyClient(name, size=3, has_linear_head=False) for name in ("ann", "bob")}
         federation.begin()
         sentence = (
             r"model 'resnet10' has a head of 2 tensors of other shapes; creff needs one linear layer \(weight and"
