@@ -164,6 +164,12 @@ class UpdateNormExceeded(MalformedUpdate):
     reason = "UPDATE_NORM_EXCEEDED"
 
 
+class PublicDataDiffers(MalformedUpdate):
+    """An update of a client whose public images are not the run's. `metadata["check"]` is "public_data"."""
+
+    reason = "PUBLIC_DATA_DIFFERS"
+
+
 class MalformedRequest(InvalidArgument):
     """A message with a missing or impossible field."""
 
@@ -396,6 +402,12 @@ class FileNotAllowed(FailedPrecondition):
     """The run's document names a file that the owner of a trainer's site did not list; it was not opened."""
 
     reason = "FILE_NOT_ALLOWED"
+
+
+class DataNotAllowed(FailedPrecondition):
+    """The run needs public images, and the owner of a trainer's site named none; nothing was opened."""
+
+    reason = "DATA_NOT_ALLOWED"
 
 
 class DownloadNotAllowed(FailedPrecondition):

@@ -80,6 +80,9 @@ TENSOR_LISTS = (PARAMETERS, HEAD, BATCH_NORM)
 
 Each is ascending; a number is a tensor's place in the model's file, from 0. An update of an older trainer has none of them.
 """
+PUBLIC_DATA = "public_data"
+"""Integer list of an update in a run with public images: the 32 bytes of the SHA-256 of the images that its sender has.
+That of round 0's update is the run's."""
 CLASS_MEAN = "class_mean"
 """Kind of the prototypes that a client uploads: one mean per class, with sample counts."""
 LOCAL_CLUSTER = "local_cluster"

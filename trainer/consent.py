@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.config.run import TIMM, ModelSection, RunConfig, TimmOptions
-from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
+from shared.errors import CodeNotAllowed, DataNotAllowed, DownloadNotAllowed, FileNotAllowed
 from shared.methods import BUILTIN
 
 if TYPE_CHECKING:
@@ -29,12 +29,15 @@ class Consent:
         files: Files, and folders whose whole content is allowed; absolute, without symbolic links.
         downloads: Models as `timm:NAME` whose trained weights may be downloaded; compared as `code`.
         methods: Methods of other packages, which a process has imported before it sees a document.
+        public_data: Data specification of the public images at this site, which is read in place of the run's own; None
+            where the owner named none.
     """
 
     code: frozenset[str] = frozenset()
     files: frozenset[Path] = frozenset()
     downloads: frozenset[str] = frozenset()
     methods: frozenset[str] = frozenset()
+    public_data: str | None = None
 
     @classmethod
     def of_owner(cls, settings: TrainerSettings) -> Consent:
@@ -44,6 +47,7 @@ class Consent:
             files=frozenset(path.expanduser().resolve() for path in settings.allow_file),
             downloads=frozenset(settings.allow_download),
             methods=frozenset(settings.allow_method),
+            public_data=settings.public_data,
         )
 
     @classmethod
@@ -54,6 +58,7 @@ class Consent:
             of_model,
             code=of_model.code | frozenset(config.training.augmentation_code),
             methods=frozenset(() if config.run.method in BUILTIN else {config.run.method}),
+            public_data=config.public.data,
         )
 
     @classmethod
@@ -75,6 +80,7 @@ class Consent:
             *(f"--allow-code={name}" for name in sorted(self.code)),
             *(f"--allow-file={path}" for path in sorted(self.files)),
             *(f"--allow-download={name}" for name in sorted(self.downloads)),
+            *(() if self.public_data is None else (f"--public-data={self.public_data}",)),
             *self.method_flags,
         )
 
@@ -94,6 +100,22 @@ class Consent:
                 f"the run names {spec!r}, code that the owner of this site has not allowed; nothing of it was imported. Who "
                 f"trusts it starts this trainer with --allow-code {spec}"
             )
+
+    def public_images(self, asked: str | None) -> str:
+        """Return the data specification of the public images at this site.
+
+        Args:
+            asked: The run's `public.data`, which is named and not opened.
+
+        Raises:
+            DataNotAllowed: The owner named none.
+        """
+        if self.public_data is None:
+            raise DataNotAllowed(
+                f"the run learns from public images, {asked!r}, and the owner of this site has named none; nothing was "
+                "opened. Who has the same images starts this trainer with --public-data and where they lie here"
+            )
+        return self.public_data
 
     def check_weights(self, name: str, options: TimmOptions) -> None:
         """Refuse weights of a timm model that are in no listed file, or whose download is not listed.

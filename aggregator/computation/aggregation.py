@@ -23,6 +23,7 @@ from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore, BlobWriter
+from shared.config.declared_arrays import declared_arrays, declared_uploads
 from shared.errors import Code, FedplccError
 from shared.methods.base import Method, fold_weights, per_class_counts
 from shared.methods.prototypes import PrototypeConfig
@@ -189,8 +190,7 @@ def _stepped(
     config, current = config_of(run), run.current_round
     method, dim = config.algorithm, int_lists[FEATURE_DIM][0]
     assert current is not None
-    names = sorted(method.uploads(config.method, len(config.data.classes), dim))
-    kept = method.server_arrays(config.method, len(config.data.classes), dim)
+    names, kept = sorted(declared_uploads(config, dim)), declared_arrays(config, dim)
     inputs = StepInputs(
         round=current.number,
         feature_dim=dim,

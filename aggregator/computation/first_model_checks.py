@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from aggregator.computation.public_checks import check_digest
 from aggregator.computation.update_checks import BLOCK_ELEMENTS, MAX_ENTRIES, Content, check_entries, check_model
 from shared.bounds import MAX_FEATURES
+from shared.config.declared_arrays import declared_arrays, declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate
 from shared.methods.server_arrays import MAX_ARRAY_BYTES, most_bytes
 from shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header
-from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, TENSOR_LISTS, BlobRef, Update
+from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, PUBLIC_DATA, TENSOR_LISTS, BlobRef, Update
 
 
 def check_first_model(
@@ -44,6 +46,8 @@ def check_first_model(
     if initial is not None and model != initial:
         _check_same_tensors(model, table, initial)
     check_tensor_lists(update, table, config)
+    if config.algorithm.uses_public(config.method):
+        check_digest(update)
     return update
 
 
@@ -58,7 +62,8 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
     Raises:
         MalformedUpdate: check is tensor_lists, where `metadata["list"]` names the list, linear_head or bound.
     """
-    lists = {name: places for name, places in update.payload.int_lists.items() if name != FEATURE_DIM}
+    others = {FEATURE_DIM, *([PUBLIC_DATA] if config.algorithm.uses_public(config.method) else [])}
+    lists = {name: places for name, places in update.payload.int_lists.items() if name not in others}
     for name, places in lists.items():
         if name not in TENSOR_LISTS:
             raise _malformed_list(name, f"round 0 has no list {name[:MAX_ENTRIES]!r}, but {', '.join(TENSOR_LISTS)}")
@@ -99,8 +104,8 @@ def _check_linear_head(head: Sequence[TensorEntry], config: RunConfig, dim: int)
 def _check_sizes(config: RunConfig, dim: int) -> None:
     """Check the size of what the server keeps, of what clients upload beside the model, and of the server's work."""
     method, num_classes = config.algorithm, len(config.data.classes)
-    for what, declared in (("server arrays", method.server_arrays), ("an update's arrays", method.uploads)):
-        size = most_bytes(declared(config.method, num_classes, dim), num_classes)
+    for what, declared in (("server arrays", declared_arrays), ("an update's arrays", declared_uploads)):
+        size = most_bytes(declared(config, dim), num_classes)
         if size > MAX_ARRAY_BYTES:
             raise MalformedUpdate(
                 f"{what} of method {method.name} take {size} bytes with {num_classes} classes and {dim} features; at most "

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from aggregator.computation.fold import cuts, read_block
+from shared.config.declared_arrays import declared_arrays
 from shared.config.run import RunConfig
 from shared.methods.server_arrays import ArrayGroup, ServerResult, ServerRound, group_fault
 from shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
@@ -60,7 +61,7 @@ def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], Ar
         head=_tensors(inputs.folded, head),
     )
     made = method.server_step(step, config.method)
-    declared = method.server_arrays(config.method, num_classes, inputs.feature_dim)
+    declared = declared_arrays(config, inputs.feature_dim)
     _check_made(made, {name: group_fault(made.arrays.get(name, {}), declared[name], num_classes) for name in declared})
     if made.head is not None and {name: (each.dtype, each.shape) for name, each in made.head.items()} != {
         name: (each.dtype, each.shape) for name, each in step.head.items()

@@ -15,8 +15,10 @@ from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 
+from aggregator.computation.public_checks import check_public_data
 from aggregator.computation.upload_checks import check_uploads
 from shared.bounds import MAX_EXAMPLES, MAX_VALUE, is_bounded
+from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
@@ -31,9 +33,11 @@ from shared.tensors import (
 )
 from shared.types import (
     CLASS_MEAN,
+    FEATURE_DIM,
     GLOBAL_MODEL,
     LOCAL_MODEL,
     MODEL,
+    PUBLIC_DATA,
     BlobRef,
     Client,
     Evaluation,
@@ -71,7 +75,7 @@ def check_update(
     client: Client,
     config: RunConfig,
     table: TensorTable,
-    dim: int,
+    int_lists: Mapping[str, Sequence[int]],
     start: Path,
 ) -> Update:
     """Check a round's update against the run's contract; returns it with its number of prototypes and its norm.
@@ -82,18 +86,19 @@ def check_update(
         client: Its sender.
         config: The run's configuration.
         table: Layout of the run's model.
-        dim: The run's feature size D.
+        int_lists: Lists of round 0's update: the run's feature size D, and what else it says.
         start: The global model that the round started from.
 
     Raises:
         MalformedUpdate: check is roles (also for a model in a run whose clients keep theirs, or a missing one in others),
             size, or one of `check_counts`, `check_model`, `check_uploads` and `check_prototypes`.
+        PublicDataDiffers: The client has other public images than the run.
         UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows.
     """
-    method = config.algorithm
+    method, (dim,) = config.algorithm, int_lists[FEATURE_DIM]
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
     shares_model = method.shares_model(config.method)
-    uploads = sorted(method.uploads(config.method, len(config.data.classes), dim))
+    uploads = sorted(declared_uploads(config, dim))
     _check_roles(update, kinds, uploads, shares_model=shares_model)
     check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
     if shares_model:
@@ -102,6 +107,8 @@ def check_update(
         if config.admission.max_update_norm is not None:
             update = replace(update, norm=update_norm(model, start, table))
             check_norm(update.norm, config.admission.max_update_norm)
+    if method.uses_public(config.method):
+        check_public_data(update, int_lists[PUBLIC_DATA])
     if uploads:
         check_uploads(update, contents, config, dim)
     if not kinds:

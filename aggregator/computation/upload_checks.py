@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate
 from shared.methods.server_arrays import ArrayGroup, group_fault, most_bytes
@@ -30,7 +31,7 @@ def check_uploads(update: Update, contents: Mapping[BlobRef, Content], config: R
     """
     method, num_classes = config.algorithm, len(config.data.classes)
     arrays: dict[str, ArrayGroup] = {}
-    for name, schema in method.uploads(config.method, num_classes, dim).items():
+    for name, schema in declared_uploads(config, dim).items():
         blob = update.payload.tensor_group(name)
         assert blob is not None, "roles are checked first"
         most = most_bytes({name: schema}, num_classes) + MAX_HEADER_BYTES

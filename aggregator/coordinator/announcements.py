@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aggregator.rounds.configuration import config_of
+from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import BlobTooLarge, MalformedUpdate
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS
@@ -33,7 +34,7 @@ def payload_limits(run: Run, number: int, *, feature_dim: int, max_blob_bytes: i
     if config.algorithm.prototype_kind is not None:
         limits[config.algorithm.prototype_kind] = _most_rows(config) * (4 * feature_dim + ROW_BYTES) + SLACK_BYTES
     num_classes = len(config.data.classes)
-    for name, schema in config.algorithm.uploads(config.method, num_classes, feature_dim).items():
+    for name, schema in declared_uploads(config, feature_dim).items():
         limits[name] = most_bytes({name: schema}, num_classes) + SLACK_BYTES
     return {role: min(limit, max_blob_bytes) for role, limit in limits.items()}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
+from shared.config.declared_arrays import sent_groups
 from shared.methods import METHODS
 from shared.methods.slots import TaskView
 from shared.reasons import IdleReason
@@ -82,7 +83,7 @@ def _sent_arrays(run: Run) -> Iterator[BlobRef]:
     method = METHODS[run.method]
     if method.server_step is None or not run.server_state:
         return
-    for name in method.sends(config_of(run).method):
+    for name in sent_groups(config_of(run)):
         yield run.server_state[name]
 
 

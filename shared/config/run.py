@@ -30,6 +30,7 @@ from shared.config.adversarial import EPSILON
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.partition import expand
+from shared.config.public import PublicSection
 from shared.config.sections import FACTORY as FACTORY
 from shared.config.sections import InvalidKey, Name, Section, check_keys, unknown, validate
 from shared.config.sections import read_document as read_document
@@ -57,7 +58,7 @@ TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 MODEL_FORMS = "write timm:NAME or package.module:factory"
 MAX_KEPT_ROUNDS = 100
 """Most rounds of a run whose models its configuration keeps."""
-YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation"})
+YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation", "public"})
 """Sections added after the first release; runs that do not set them keep the hashes that they had."""
 
 
@@ -359,6 +360,27 @@ class RunConfig(BaseModel):
     admission: AdmissionSection = AdmissionSection.model_validate({})
     quorum: QuorumSection = QuorumSection.model_validate({})
     evaluation: EvaluationSection = EvaluationSection.model_validate({})
+    public: PublicSection = PublicSection.model_validate({})
+
+    @model_validator(mode="after")
+    def _public_images_where_they_are_used(self) -> Self:
+        part, name = self.algorithm.public, self.run.method
+        if part is None or not part.is_used(self.method):
+            if self.public != PublicSection():
+                raise InvalidKey("public", f"method {name} uses no public images here; leave [public] out")
+            return self
+        if self.public.data is None:
+            raise InvalidKey(
+                "public.data",
+                f"method {name} learns from unlabelled images that every client has; name them with public.data",
+            )
+        size = part.batch_size(self.method)
+        if self.public.num_images < size:
+            raise InvalidKey(
+                "public.num_images",
+                f"public.num_images = {self.public.num_images} is less than a batch of {size} (method.public_batch)",
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_quorum_that_can_be(self) -> Self:

@@ -350,6 +350,9 @@ class TrainerSettings(Settings):
     allow_download: TimmNames = ()
     """timm:NAME of a model whose trained weights runs may make this trainer download (`pretrained`); none by default.
     Repeat it as --allow-code."""
+    public_data: str | None = None
+    """Data specification of unlabelled images for runs that learn from such (fcclplus), wherever they lie at this site; none
+    by default. It is read in place of the run's public.data, and must hold the same images."""
     state_dir: Path
     """Folder of the trainer's state, one per client; trainer-CLIENT in fedplcc-state if not set."""
     join_file: Path | None = None

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from shared.bounds import METHOD_NAME
 from shared.methods import (
     creff,
+    fcclplus,
     fedavg,
     fedccl,
     feddyn,
@@ -37,6 +38,7 @@ BUILTIN: Mapping[str, Method] = MappingProxyType(
             fedopt,
             feddyn,
             creff,
+            fcclplus,
             fedproto,
             fedproc,
             fpl,

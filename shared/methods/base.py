@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from shared.methods.public import PublicPart
 from shared.methods.server_arrays import (
     ArrayGroup,
     BeforeTraining,
@@ -265,6 +266,7 @@ class Method:
         before_training: `(before, config) -> groups`: makes `uploads` of a client's samples under the received model.
         upload_fault: `(uploads, class_counts, config) -> sentence`: what else is wrong with uploads, or
             None.
+        public: Its part about public images, or None where it uses none; see public.py.
         needs_linear_head: Whether the head must be one linear layer; another model is refused at round 0.
         size_fault: `(config, num_classes, feature_dim) -> sentence`: why a run of this size would be too much for the
             server, or None; asked at round 0.
@@ -313,6 +315,7 @@ class Method:
     uploads: DeclaredGroups = no_groups
     before_training: Callable[[BeforeTraining, Any], Mapping[str, ArrayGroup]] | None = None
     upload_fault: UploadFault | None = None
+    public: PublicPart | None = None
     needs_linear_head: bool = False
     size_fault: Callable[[Any, int, int], str | None] | None = None
     prototype_kind: str | None = None
@@ -335,7 +338,12 @@ class Method:
 
     def keeps_server_state(self, config: MethodConfig) -> bool:
         """Whether the server keeps something from round to round."""
-        return self.server_step is not None or bool(self.server_slots(config))
+        has_step = self.server_step is not None and (self.public is None or self.uses_public(config))
+        return has_step or bool(self.server_slots(config))
+
+    def uses_public(self, config: MethodConfig) -> bool:
+        """Whether a run needs public images."""
+        return self.public is not None and self.public.is_used(config)
 
     @property
     def keeps_client_state(self) -> bool:

@@ -38,6 +38,7 @@ from shared.convert.tasks import task_from_proto
 from shared.convert.updates import update_from_commit
 from shared.errors import FedplccError
 from shared.tensors import read_header
+from shared.types import FEATURE_DIM as FEATURE_DIM_LIST
 from shared.types import BlobRef, RunStatus, Task, TaskKind
 from tests.chaos.fuzz_attempt import Attempt, Scene, inline, to_attempt, to_blobs, valid_material
 from tests.chaos.fuzz_doors import Door, GrpcDoor, LocalDoor
@@ -213,7 +214,9 @@ def refusal_of(attempt: Attempt, scene: Scene) -> str:
                 path = contents[blob] = folder / blob.sha256
                 path.write_bytes(b"".join(data for _, data in upload.chunks))
             contents |= came_along(update.payload, attempt.commit.inline_blobs, max_bytes=scene.max_inline_bytes)
-            check_update(update, contents, scene.client.record, scene.config, table, FEATURE_DIM, start)
+            check_update(
+                update, contents, scene.client.record, scene.config, table, {FEATURE_DIM_LIST: (FEATURE_DIM,)}, start
+            )
         except FedplccError as error:
             return f"{error.reason}: {error.detail}"
         except Exception as error:  # a bug, whatever it is: that is what is looked for

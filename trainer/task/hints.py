@@ -12,6 +12,9 @@ HINTS: Mapping[str, str] = {
     "FILE_NOT_ALLOWED": "the owner of this site allows the file with --allow-file, or the run names no checkpoint",
     "DOWNLOAD_NOT_ALLOWED": "the owner of this site allows it with --allow-download; or begin with a model that somebody "
     "else made: initial_model",
+    "DATA_NOT_ALLOWED": "the owner of this site names the images with --public-data; they must be the same at every client",
+    "PUBLIC_DATA_DIFFERS": "check this trainer's --public-data against the other clients' and the run's image_size and "
+    "public.num_images; or quarantine the client whose images they are",
     "INVALID_CONFIG": "aggregator and trainer may be of different versions",
     "UPDATE_LOST": "quarantine this client in the run, whose round then goes on without it; or restore a backup of the "
     "aggregator",

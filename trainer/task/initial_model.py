@@ -39,7 +39,8 @@ def initial_update(job: Job, inputs: TaskInputs, identity: str) -> Finished:
     group = blob_ref(MODEL, data)
     dim = cast(FeatureModel, model).feature_dim
     names = [entry.name for entry in read_header(io.BytesIO(data)).entries]
-    payload = Payload(tensor_groups=(group,), int_lists={FEATURE_DIM: (dim,), **tensor_lists(model, names)})
+    lists = {FEATURE_DIM: (dim,), **tensor_lists(model, names), **inputs.public_lists(job.config)}
+    payload = Payload(tensor_groups=(group,), int_lists=lists)
     update = Update(client_id=job.site.client_id, payload=payload, num_examples=0)
     return Finished.of(job, identity, update, {group.sha256: data})
 

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from torch import nn
 
+from shared.config.declared_arrays import declared_arrays, sent_groups
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
 from shared.methods import refusal
@@ -18,6 +19,7 @@ from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
+    PUBLIC_DATA,
     BlobRef,
     ClientActivity,
     ClientProblem,
@@ -28,6 +30,7 @@ from shared.types import (
 from trainer.cancellation import check
 from trainer.data import ClientData, load_dataset
 from trainer.learning.device_images import DeviceImages
+from trainer.learning.public_images import PublicImages
 from trainer.models import load_arrays
 from trainer.readings.metrics import TrainerMetrics
 from trainer.reproducibility.randomness import derive_seed
@@ -55,6 +58,7 @@ class TaskInputs:
         self._keeps_evaluated, self._latest_model = keeps_evaluated, latest_model
         self._configs: dict[str, RunConfig] = {}
         self._loaded: Loaded | None = None
+        self._public: PublicImages | None = None
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self.num_unreadable: int | None = None
         """Files of the data set that could not be read; None before any was tried."""
@@ -110,6 +114,31 @@ class TaskInputs:
         self._report_unreadable(data, on_problem)
         self._loaded = loaded
         return loaded
+
+    def public_images(self, config: RunConfig) -> PublicImages | None:
+        """Return the run's public images at this site; the latest are kept. None where the run uses none.
+
+        Raises:
+            DataNotAllowed: The owner of the site named none.
+            InvalidData: They cannot be read.
+        """
+        if not config.algorithm.uses_public(config.method):
+            return None
+        known = self._public
+        if known is None or (known.section, known.contract) != (config.public, config.data):
+            spec = self._site.consent.public_images(config.public.data)
+            known = PublicImages.load(spec, config.public, config.data, self._site.device)
+            self._public = known
+        return known
+
+    def public_lists(self, config: RunConfig) -> dict[str, tuple[int, ...]]:
+        """Return the integer list of an update that says which public images the client has; none where the run uses none.
+
+        Raises:
+            DataNotAllowed, InvalidData: See `public_images`.
+        """
+        public = self.public_images(config)
+        return {} if public is None else {PUBLIC_DATA: tuple(public.sha256)}
 
     def received_model(self, job: Job) -> FetchedModel:
         """Return the model that the task comes with; it is fetched at the first look into it."""
@@ -170,10 +199,9 @@ def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
         MalformedRequest: A group is not as the method declares it.
         BlobCorrupt: See `_fetch`.
     """
-    method, hyper, num_classes = job.config.algorithm, job.config.method, len(job.config.data.classes)
-    declared = method.server_arrays(hyper, num_classes, dim)
+    declared, num_classes = declared_arrays(job.config, dim), len(job.config.data.classes)
     found: dict[str, ArrayGroup] = {}
-    for name in method.sends(hyper):
+    for name in sent_groups(job.config):
         blob = job.task.payload.tensor_group(name)
         if blob is None:
             continue

@@ -113,6 +113,7 @@ class Job:
             "task": [*self.task.key[:3], self.run.config_hash],
             "blobs": [blob.sha256 for blob in self.task.payload.blobs],
             "data": [site.data, site.samples_per_class, *aside, *self.loaded.class_counts],
+            **({"public": site.consent.public_data} if self.config.algorithm.uses_public(self.config.method) else {}),
             "environment": asdict(site.environment),
             "version": VERSION,
         }

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
+import numpy as np
 from torch import nn
 
 from shared.config.run import RunConfig
 from shared.errors import Code, FedplccError, InvalidConfig
 from shared.methods.base import ClientState, ModelArrays, excess_rows
 from shared.methods.prototypes import PrototypeConfig
-from shared.methods.server_arrays import BeforeTraining
+from shared.methods.public import PUBLIC
+from shared.methods.server_arrays import ArrayGroup, BeforeTraining
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import MODEL, BlobRef, ClientActivity, Payload, PrototypeSet, Update
 from trainer.factories import import_factory
 from trainer.learning.device_images import ImageChange
-from trainer.learning.divergence import check_features
+from trainer.learning.divergence import check_features, diverged
 from trainer.learning.evaluation import collect_features
+from trainer.learning.public_images import PublicImages, learn_from_public, public_outputs
 from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import head_names, state_arrays
+from trainer.models import FeatureModel, head_names, state_arrays
 from trainer.task.client_state import CLIENT_STATE
 from trainer.task.delivery import Finished
 from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
@@ -71,7 +75,14 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     method, loaded = job.config.algorithm, job.loaded
     model, received = _model_to_train(job, inputs, client_state)
     uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
-    trained = _trained(job, model, received, client_state)
+    public = inputs.public_images(job.config)
+    round_inputs = _round_inputs(job, received, client_state)
+    learned: Mapping[str, float] = {}
+    if public is not None:
+        round_inputs, learned = _learned_from_public(job, model, public, round_inputs)
+    trained = _trained(job, model, round_inputs)
+    if public is not None:
+        uploads |= _public_outputs(job, model, public)
     groups, state, blobs = _model_blobs(job, model, trained.client_state)
     summary = _Summary() if method.client_report is None else _summary(job, model, trained)
     if job.metrics is not None:
@@ -80,11 +91,15 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
     update = Update(
         client_id=job.site.client_id,
-        payload=Payload(tensor_groups=(*groups, *uploads), prototype_sets=summary.sets),
+        payload=Payload(
+            tensor_groups=(*groups, *uploads),
+            prototype_sets=summary.sets,
+            int_lists=inputs.public_lists(job.config),
+        ),
         num_examples=len(loaded.train),
         num_excluded=summary.num_excluded,
         class_counts=loaded.class_counts,
-        losses=trained.losses,
+        losses={**trained.losses, **learned},
         timings=dict(job.timings) | steps,
         num_prototypes=summary.num_prototypes,
     )
@@ -111,12 +126,9 @@ def _model_to_train(
     return (model_with(job, received), None) if own is None else (model_with(job, own), received)
 
 
-def _trained(
-    job: Job, model: nn.Module, received: ModelArrays | None, client_state: ClientState | None
-) -> LocalTraining:
-    """Train the model in place."""
+def _round_inputs(job: Job, received: ModelArrays | None, client_state: ClientState | None) -> RoundInputs:
     config, method = job.config, job.config.algorithm
-    inputs = RoundInputs(
+    return RoundInputs(
         config=config,
         method=method,
         round=job.task.round,
@@ -128,6 +140,10 @@ def _trained(
         keeps_seen=_uses_seen_features(config),
         augmentations=_augmentations(job),
     )
+
+
+def _trained(job: Job, model: nn.Module, inputs: RoundInputs) -> LocalTraining:
+    """Train the model in place."""
     job.begin(ClientActivity.TRAINING)
     observer = _observer(job)
     with job.timed("train_seconds"):
@@ -159,11 +175,43 @@ def _uploads(job: Job, received: Callable[[], nn.Module]) -> dict[BlobRef, bytes
             received=received_arrays(job, features_ND.shape[1]),
         )
         groups = method.before_training(before, config.method)
-    blobs = {}
-    for name in sorted(groups):
-        data = to_bytes(groups[name])
-        blobs[blob_ref(name, data)] = data
-    return blobs
+    return _blobs_of(groups)
+
+
+def _blobs_of(groups: Mapping[str, ArrayGroup]) -> dict[BlobRef, bytes]:
+    made = {name: to_bytes(groups[name]) for name in sorted(groups)}
+    return {blob_ref(name, data): data for name, data in made.items()}
+
+
+def _learned_from_public(
+    job: Job, model: nn.Module, public: PublicImages, inputs: RoundInputs
+) -> tuple[RoundInputs, Mapping[str, float]]:
+    """Train the model in place on public images, where the round has targets; returns the loss terms' means too.
+
+    The round's model is then no longer what training starts from, and is returned with the inputs.
+    """
+    targets = received_arrays(job, cast(FeatureModel, model).feature_dim).get(PUBLIC)
+    if targets is None:
+        return inputs, {}
+    if inputs.received is None:
+        inputs = replace(inputs, received=state_arrays(model))
+    job.begin(ClientActivity.TRAINING)
+    with job.timed("train_seconds"):
+        return inputs, learn_from_public(model, public, targets, inputs, should_stop=job.should_stop)
+
+
+def _public_outputs(job: Job, model: nn.Module, public: PublicImages) -> dict[BlobRef, bytes]:
+    """Return what the trained model makes of public images, as a blob of the update."""
+    job.begin(ClientActivity.SUMMARISING)
+    with job.timed("summarise_seconds"):
+        outputs = public_outputs(model, public, job.config, should_stop=job.should_stop)
+    if not all(np.isfinite(array).all() for array in outputs.values()):
+        raise diverged(
+            "the trained model's outputs for public images are not finite",
+            client_id=job.site.client_id,
+            round=job.task.round,
+        )
+    return _blobs_of({PUBLIC: outputs})
 
 
 def _augmentations(job: Job) -> list[ImageChange]:

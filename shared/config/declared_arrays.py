@@ -1,0 +1,45 @@
+"""Groups of arrays that updates and the server of a run have: those that its method declares, and of public images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared.config.run import RunConfig
+from shared.methods.public import PUBLIC
+from shared.methods.server_arrays import GroupSchema
+
+
+def declared_uploads(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:
+    """Return the schema of each group that an update has beside its model.
+
+    Args:
+        config: The run.
+        feature_dim: D.
+    """
+    own = config.algorithm.uploads(config.method, len(config.data.classes), feature_dim)
+    return {**own, **_of_public_images(config)}
+
+
+def declared_arrays(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:
+    """Return the schema of each group of server arrays.
+
+    Args:
+        config: The run.
+        feature_dim: D.
+    """
+    own = config.algorithm.server_arrays(config.method, len(config.data.classes), feature_dim)
+    return {**own, **_of_public_images(config)}
+
+
+def sent_groups(config: RunConfig) -> tuple[str, ...]:
+    """Return the groups of server arrays that go to clients with the task of training."""
+    return (*config.algorithm.sends(config.method), *_of_public_images(config))
+
+
+def _of_public_images(config: RunConfig) -> dict[str, GroupSchema]:
+    public = config.algorithm.public
+    if public is None or not public.is_used(config.method):
+        return {}
+    size = public.batch_size(config.method)
+    num_images = config.public.num_images // size * size
+    return {PUBLIC: public.schema(config.method, len(config.data.classes), num_images)}
