@@ -43,6 +43,7 @@
     |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
     |   |-- FileNotAllowed             a run names a file that the owner did not list
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
+    |   |-- ModelKindRefused           a client has its own kind of model, and the run averages models
     |   |-- UploadSuperseded           another stream of the same upload has taken over
     |   |-- UpdateLost                 an update that is asked for again is no longer there
     |   |-- RunIsOpen                  the run has not ended
@@ -414,6 +415,12 @@ class DownloadNotAllowed(FailedPrecondition):
     """The run's document wants a download that the owner of a trainer's site did not list; nothing was downloaded."""
 
     reason = "DOWNLOAD_NOT_ALLOWED"
+
+
+class ModelKindRefused(FailedPrecondition):
+    """A client has its own kind of model and is asked into a run that averages models; nothing was built."""
+
+    reason = "MODEL_KIND_REFUSED"
 
 
 class UploadSuperseded(FailedPrecondition):

@@ -205,6 +205,8 @@ class Client:
     domain: str
     display_name: str = ""
     """Name for people in any letters; empty if it has none."""
+    model_kind: str = ""
+    """Its own kind of model: name, and stem if it has stems; empty where it trains the run's."""
     num_examples: int = 0
     class_counts: Mapping[str, int] = field(default_factory=dict)
     environment: Environment = Environment()

@@ -90,6 +90,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         device=settings.device,
         samples_per_class=settings.samples_per_class,
         validation_per_class=settings.validation_per_class,
+        model=settings.own_model,
         consent=Consent.of_owner(settings),
     )
     states = ClientStates(

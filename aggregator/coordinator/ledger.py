@@ -37,7 +37,7 @@ from aggregator.rounds.validation import Best, best_after, early_stop, event_of
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.chance import RunWarning
-from shared.config.run import RunConfig, canonical_json
+from shared.config.run import RunConfig, canonical_json, own_kind_refusal
 from shared.errors import FedplccError, InvalidTransition, RunDeleted, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
@@ -504,6 +504,9 @@ class Ledger:
         if run.status is RunStatus.PENDING and not run.roster and not connected:
             return run
         config = self._config_of(run)
+        if config.run.min_clients is not None and own_kind_refusal(config) is not None:
+            # Its trainer would refuse every task, and the run would wait for it. A roster names it all the same.
+            connected = [name for name in connected if not self._sessions.kind_of(name)]
         around = Surroundings(
             rule=config.run,
             connected=connected,

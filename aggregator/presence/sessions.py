@@ -169,6 +169,11 @@ class Sessions:
         """Return the connected clients, sorted."""
         return sorted(session.client.client_id for session in self if self._lives(session))
 
+    def kind_of(self, client_id: str) -> str:
+        """Return a client's own kind of model; empty where it trains the run's, or is not here."""
+        session = self.find(client_id)
+        return "" if session is None else session.client.model_kind
+
     def end_expired(self) -> list[Session]:
         """Forget the sessions whose lease has run out; returns them."""
         with self._lock:

@@ -189,9 +189,10 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
 
 
 def roster_entry(client: Client) -> dict[str, Any]:
-    """The entry of a client in run.json: domain, counts and machine type."""
+    """The entry of a client in run.json: domain, counts, machine type, and its own kind of model if it has one."""
     return {
         "domain": client.domain,
+        **({"model_kind": client.model_kind} if client.model_kind else {}),
         "num_examples": client.num_examples,
         "class_counts": dict(client.class_counts),
         "environment": {

@@ -22,7 +22,7 @@ from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
 from shared.config.partition import RULES, Pool
 from shared.config.run import ClientSection, RunConfig, TimmOptions
-from shared.config.sections import Section
+from shared.config.sections import Section, section_of
 from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from shared.config.toml_text import toml_value
 from shared.methods import METHODS
@@ -99,6 +99,8 @@ def kind_of(annotation: Any, *, several: bool = False) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return kind_of(arguments[0], several=several)
+    if section_of(annotation) is not None:
+        return "table"
     if origin in (Union, types.UnionType):
         (given,) = (argument for argument in arguments if argument is not types.NoneType)
         return kind_of(given, several=several)

@@ -22,7 +22,7 @@ from fedplcc.local.membership import HOST, Member, admit, console_address, new_k
 from fedplcc.remote.rest_client import Gateway
 from fedplcc.runs.atomic_file import disk_errors, make_folder
 from fedplcc.runs.configuration import domain_of
-from shared.config.run import ClientSection
+from shared.config.run import ClientSection, canonical_json
 from shared.config.settings import environment_without_settings
 from shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
 from shared.identity.names import Role
@@ -240,6 +240,7 @@ class LocalFederation:
             _trainer(name),
             *("--aggregator", address, "--client", name, "--domain", domain_of(name, client), "--data", client.data),
             *("--device", self._device, "--threads", str(self._threads), "--metrics-port", "0", *samples),
+            *_model_flags(client),
             *self._consent.flags,
         )
 
@@ -297,6 +298,16 @@ async def unless(work: Coroutine[Any, Any, Result], *alarms: Coroutine[Any, Any,
 def _trainer(client: str) -> str:
     """Name of a client's process, and of its state directory."""
     return f"trainer-{client}"
+
+
+def _model_flags(client: ClientSection) -> list[str]:
+    """Flags that give a trainer its client's own kind of model."""
+    model = client.model
+    if model is None:
+        return []
+    flags = ["--model", model.name]
+    flags += [] if model.stem is None else ["--stem", model.stem]
+    return flags + (["--model-options", canonical_json(dict(model.options))] if model.options else [])
 
 
 async def _ended(process: LocalProcess) -> None:

@@ -53,6 +53,7 @@ EXAMPLES: Mapping[str, Any] = {
     "clients.validation_per_class": 20,
     "data.validation_every": 5,
     "clients.domain": "scanner-a",
+    "clients.model": {"name": "cnn5"},
     "model.options.checkpoint": "weights.safetensors",
     "model.stem": "cifar3x3",
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from shared.config.run import ModelSection
 from shared.errors import FedplccError, from_reason
 from shared.types import Client, ClientProblem, RunSpec, Task
 from trainer.cancellation import ShouldStop
@@ -51,6 +52,7 @@ class Site:
         data: Data specification.
         samples_per_class: Size of a class-balanced training subset; None for all samples.
         validation_per_class: Training samples of a class to set aside for validation; None for the run's rule.
+        model: Its own kind of model; None for the run's.
         device: auto, cpu, cuda or cuda:N.
         states: Folder of the client's kept state.
         consent: Code and downloads that the run may name: those of the simulating person's own configuration.
@@ -61,6 +63,7 @@ class Site:
     data: str
     samples_per_class: int | None
     validation_per_class: int | None
+    model: ModelSection | None
     device: str
     states: Path
     consent: Consent

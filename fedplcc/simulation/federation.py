@@ -92,6 +92,7 @@ class Simulation:
                 data=client.data,
                 samples_per_class=client.samples_per_class,
                 validation_per_class=client.validation_per_class,
+                model=client.model,
                 device=device,
                 states=state_dir / TRAINERS_FOLDER / name,
                 consent=Consent.to_run(config),

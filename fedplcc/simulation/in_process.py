@@ -32,6 +32,7 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
         device=site.device,
         samples_per_class=site.samples_per_class,
         validation_per_class=site.validation_per_class,
+        model=site.model,
         consent=site.consent,
     )
     return TaskRunner(client_site, states, latest_model=latest_model)

@@ -54,6 +54,7 @@ VALUES: Mapping[str, Any] = {
     "ClientProblem.detail": "the folder /data/images holds no class of the run",
     "device": "cuda:0",
     "display_name": "Klinik Köln, Haus 3",
+    "model_kind": "",
     "domain": "scanner-a",
     "done_clients": ["north"],
     "dropped": [],

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from shared.bounds import MAX_CONFUSED_CLASSES, NAME_PATTERN
+from shared.bounds import MAX_CONFUSED_CLASSES, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN
 from shared.config.adversarial import EPSILON
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
@@ -173,6 +173,11 @@ class ModelSection(Section):
     (7x7, as in the ResNet paper) or cifar3x3 (3x3 of stride 1 without pooling, as in FPL). The first stem if not set."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
     """For timm:NAME see `TimmOptions`; for package.module:factory its keyword arguments."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of model in words: its name, and its stem if it has stems."""
+        return self.name if self.stem is None else f"{self.name} {self.stem}"
 
     @property
     def is_factory(self) -> bool:
@@ -536,13 +541,23 @@ class ClientSection(Section):
     validation_per_class: int | None = Field(None, ge=1)
     """Training samples of a class that are set aside for validation, drawn by the seed, at most half of them; those of
     data.validation_every if not set."""
+    model: ModelSection | None = None
+    """Its own kind of model: a table with the keys of [model]. Only where models are not shared; the run's if not set."""
+
+    @field_validator("model")
+    @classmethod
+    def _a_kind_that_can_be_said(cls, model: ModelSection | None) -> ModelSection | None:
+        if model is not None and not MODEL_KIND.fullmatch(model.kind):
+            raise ValueError(MODEL_KIND_RULE)
+        return model
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added later; folders of earlier runs keep their federation.json.
+        # The keys were added later; folders of earlier runs keep their federation.json.
         values: dict[str, Any] = plain(self)
-        if values.get("validation_per_class", 0) is None:
-            del values["validation_per_class"]
+        for key in ("validation_per_class", "model"):
+            if values.get(key, 0) is None:
+                del values[key]
         return values
 
 
@@ -617,7 +632,19 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
         clients[name] = validate(ClientSection, table, f"clients.{name}.")
     if clients and isinstance(run, Mapping) and run.get("clients") is None and run.get("min_clients") is None:
         document["run"] = {**run, "clients": sorted(clients)}
-    return FederationFile(config=parse_run_config(document), clients=clients)
+    config = parse_run_config(document)
+    for name, client in clients.items():
+        refused = None if client.model is None else own_kind_refusal(config)
+        if refused is not None:
+            raise InvalidConfig(f"clients.{name}.model: {refused}")
+    return FederationFile(config=config, clients=clients)
+
+
+def own_kind_refusal(config: RunConfig) -> str | None:
+    """Return why no client of a run can have its own kind of model; None where it can, because models are not shared."""
+    if not config.algorithm.shares_model(config.method):
+        return None
+    return f"method {config.run.method} averages models, so every client has the run's"
 
 
 def load_federation(path: Path) -> FederationFile:

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -114,9 +114,17 @@ def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
     for key, value in table.items():
         if key not in kind.model_fields:
             raise InvalidConfig(unknown("key", str(key), kind.model_fields, prefix))
-        annotation = kind.model_fields[key].annotation
-        if isinstance(annotation, type) and issubclass(annotation, Section):
-            check_keys(value, annotation, f"{prefix}{key}.")
+        within = section_of(kind.model_fields[key].annotation)
+        if within is not None and value is not None:
+            check_keys(value, within, f"{prefix}{key}.")
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """Return the class of a key that is a table with keys of its own, also where it may be None; None for other keys."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return kind
+    return None
 
 
 def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:

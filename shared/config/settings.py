@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import json
 import os
 import secrets
 import sys
@@ -29,8 +30,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from shared.bounds import METHOD_NAME
-from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown
+from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE
+from shared.config.run import ModelSection
+from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
 from shared.config.site_identity import with_identity
 from shared.errors import InvalidConfig
 from shared.process.log import Level
@@ -336,6 +338,13 @@ class TrainerSettings(Settings):
     """With sync = poll: longest wait of a call in seconds, shorter than the proxy's limit; the aggregator allows 20."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$")
     """Device of training: auto, cpu, cuda or cuda:N."""
+    model: str | None = None
+    """This client's own kind of model, for runs that share no models: resnet10, resnet18, cnn4, cnn5, timm:NAME or
+    package.module:factory, which needs no --allow-code. The run's if not set."""
+    stem: str | None = None
+    """Stem of `model`, for a ResNet; its first stem if not set."""
+    model_options: str | None = None
+    """Options of `model`, for timm:NAME and package.module:factory: a JSON object with the keys of [model.options]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
     validation_per_class: int | None = Field(None, ge=1)
@@ -377,6 +386,32 @@ class TrainerSettings(Settings):
         """
         return with_identity(values)
 
+    @property
+    def own_model(self) -> ModelSection | None:
+        """The client's own kind of model; None where it trains the run's.
+
+        Raises:
+            InvalidConfig: There is no such model.
+        """
+        if self.model is None:
+            if self.stem is not None or self.model_options is not None:
+                raise InvalidConfig("stem and model_options are those of a client's own model: give --model too")
+            return None
+        table: dict[str, Any] = {"name": self.model}
+        if self.stem is not None:
+            table["stem"] = self.stem
+        if self.model_options is not None:
+            table["options"] = _json_object("model_options", self.model_options)
+        section = validate(ModelSection, table, "model.")
+        if not MODEL_KIND.fullmatch(section.kind):
+            raise InvalidConfig(f"model: {MODEL_KIND_RULE}")
+        return section
+
+    @model_validator(mode="after")
+    def _a_model_that_there_is(self) -> Self:
+        _ = self.own_model
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _named_after_the_client(cls, values: Any) -> Any:
@@ -385,6 +420,16 @@ class TrainerSettings(Settings):
             client = values["client"] if isinstance(values.get("client"), str) else "client"
             return {"domain": client, "state_dir": Path("fedplcc-state") / f"trainer-{client}", **values}
         return values
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidConfig(f'{name} is a JSON object, such as {{"hidden_dim": 64}}')
+    return value
 
 
 def load(

@@ -14,6 +14,7 @@ from shared.convert.fields import (
     fraction,
     limited,
     malformed,
+    model_kind,
     plain_name,
     shown_name,
     time_of,
@@ -82,6 +83,7 @@ def client_to_proto(client: Client) -> types_pb2.Client:
         readings=client.readings,
         held_bytes=client.held_bytes,
         display_name=client.display_name,
+        model_kind=client.model_kind,
     )
 
 
@@ -91,6 +93,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         client_id=plain_name("client_id", message.client_id),
         domain=plain_name("domain", message.domain),
         display_name=shown_name("display_name", message.display_name),
+        model_kind=model_kind("model_kind", message.model_kind),
         num_examples=at_least(0, "num_examples", message.num_examples),
         class_counts=class_counts_from_proto(message.class_counts),
         environment=environment_from_proto(message.environment),

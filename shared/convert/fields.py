@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared.bounds import DISPLAY_NAME_RULE, NAME_PATTERN, is_display_name
+from shared.bounds import DISPLAY_NAME_RULE, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, is_display_name
 from shared.errors import MalformedRequest
 
 MAX_TEXT = 1024
@@ -78,6 +78,13 @@ def shown_name(field: str, text: str) -> str:
     """Return a name for people; it may be empty."""
     if not is_display_name(text):
         raise malformed(field, DISPLAY_NAME_RULE)
+    return text
+
+
+def model_kind(field: str, text: str) -> str:
+    """Return a client's own kind of model; it may be empty."""
+    if text and not MODEL_KIND.fullmatch(text):
+        raise malformed(field, MODEL_KIND_RULE)
     return text
 
 

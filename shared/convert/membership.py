@@ -15,6 +15,7 @@ from shared.convert.fields import (
     bounded_text,
     duration,
     malformed,
+    model_kind,
     plain_name,
     seconds_of,
     shown_name,
@@ -39,6 +40,7 @@ def client_to_join(client: Client, *, instance_token: str, version: str) -> roun
         environment=environment_to_proto(client.environment),
         version=version,
         display_name=client.display_name,
+        model_kind=client.model_kind,
     )
 
 
@@ -52,6 +54,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
         client_id=plain_name("client_id", request.client_id),
         domain=plain_name("domain", request.domain),
         display_name=shown_name("display_name", request.display_name),
+        model_kind=model_kind("model_kind", request.model_kind),
         num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(1, "num_examples", request.num_examples)),
         class_counts=class_counts_from_proto(request.class_counts),
         environment=environment_from_proto(request.environment),

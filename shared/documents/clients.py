@@ -35,6 +35,8 @@ class Client(Document):
     domain: str
     display_name: str = ""
     """Its name for people, in any letters, beside the id; empty if it has none."""
+    model_kind: str = ""
+    """Its own kind of model: name, and stem if it has stems; empty where it trains the run's."""
     is_connected: bool
     activity: ClientActivity
     run_id: str | None
@@ -61,6 +63,7 @@ class Client(Document):
             client_id=client.client_id,
             domain=client.domain,
             display_name=client.display_name,
+            model_kind=client.model_kind,
             is_connected=client.is_connected,
             activity=client.activity,
             run_id=client.run_id or None,

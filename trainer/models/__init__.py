@@ -16,6 +16,7 @@ from trainer.consent import NO_CONSENT, Consent
 from trainer.factories import import_factory
 from trainer.models.cnn import CNN
 from trainer.models.contract import FeatureModel, checked, head_names, tensor_lists
+from trainer.models.projected import projected
 from trainer.models.resnet import ResNet
 from trainer.models.sequential import wrapped
 from trainer.models.state import Arrays, check_state, load_arrays, state_arrays
@@ -44,6 +45,7 @@ def build_model(
     *,
     with_weights: bool = True,
     consent: Consent = NO_CONSENT,
+    feature_dim: int | None = None,
 ) -> nn.Module:
     """Return a model on the processor that keeps `contract.FeatureModel`; the same arguments give the same model.
 
@@ -59,6 +61,7 @@ def build_model(
             model's options name. Otherwise its values are arbitrary and nothing is drawn or downloaded, which suffices
             where all values are loaded from a run's model.
         consent: The code, files and downloads that the section may name.
+        feature_dim: D, if it must be this; a model with another one gets a linear projection, see projected.py.
 
     Raises:
         CodeNotAllowed: The section names other code; nothing of it was imported.
@@ -66,10 +69,14 @@ def build_model(
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
-        return copy.deepcopy(_blank(section.name, section.stem, num_classes, image_size)).to_empty(device="cpu")
-    with seeded(derive_seed("model", seed)):
-        model = _make(section, num_classes, image_size, with_weights=with_weights, consent=consent)
-        model = checked(model, section.name, num_classes, image_size)
+        model = copy.deepcopy(_blank(section.name, section.stem, num_classes, image_size)).to_empty(device="cpu")
+    else:
+        with seeded(derive_seed("model", seed)):
+            made = _make(section, num_classes, image_size, with_weights=with_weights, consent=consent)
+            model = checked(made, section.name, num_classes, image_size)
+    if feature_dim is not None:
+        with seeded(derive_seed("projection", seed)):
+            model = projected(model, section.name, num_classes, feature_dim)
     check_state(model)
     return model
 

@@ -55,6 +55,7 @@ class Staged:
         update: The update.
         keeps_state: Whether the run's method keeps client state.
         state: The client state that is valid once the update is committed; None where it is empty.
+        kind: The client's own kind of model, see `ClientSite.kind`; empty where it trained the run's.
     """
 
     identity: str
@@ -63,6 +64,7 @@ class Staged:
     update: Update
     keeps_state: bool = False
     state: BlobRef | None = None
+    kind: str = ""
 
     @property
     def committed(self) -> CommittedUpdate:
@@ -72,10 +74,11 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promoted:
-    """A client's state as of its last committed update in a run."""
+    """A client's state as of its last committed update in a run, and the kind of model that it is of; see `Staged`."""
 
     update: CommittedUpdate
     state: BlobRef | None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ def promote(manifest: Manifest, *, keeps_sent: bool = False) -> Manifest:
         return manifest
     promoted = {run_id: entry for run_id, entry in manifest.promoted.items() if run_id != staged.run_id}
     if staged.keeps_state:
-        promoted[staged.run_id] = Promoted(update=staged.committed, state=staged.state)
+        promoted[staged.run_id] = Promoted(update=staged.committed, state=staged.state, kind=staged.kind)
     sent = {**manifest.sent, staged.run_id: staged} if keeps_sent else manifest.sent
     return Manifest(promoted=promoted, sent=sent)
 

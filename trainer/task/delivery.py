@@ -28,6 +28,7 @@ from shared.process.log import get_logger
 from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, Update
 from trainer.cancellation import check
 from trainer.task.client_state import Manifest, Staged, States, is_outdated
+from trainer.task.hints import HINTS
 from trainer.task.job import Job
 
 STATE_LOST = ClientProblem(
@@ -35,6 +36,13 @@ STATE_LOST = ClientProblem(
     detail="what this client kept from its last committed update is not in its state directory; it takes part as if it "
     "were the first time, and the run's bytes will not repeat",
     hint="keep this trainer's --state-dir over restarts, on a volume of its own; a restored aggregator causes this too",
+)
+
+MODEL_CHANGED = ClientProblem(
+    reason="CLIENT_MODEL_CHANGED",
+    detail="what this client kept from its last committed update is of another kind of model than its trainer now has; it "
+    "is dropped, the client takes part as if it were the first time, and the run's bytes will not repeat",
+    hint=HINTS["CLIENT_MODEL_CHANGED"],
 )
 
 log = get_logger("trainer.task.delivery")
@@ -70,6 +78,7 @@ class Finished:
             update=update,
             keeps_state=keeps_state,
             state=state,
+            kind=job.site.kind,
         )
         return cls(staged, blobs)
 
@@ -203,6 +212,10 @@ class Delivery:
             is_lost = is_outdated(promoted, last_committed, round=number)
             if is_lost:
                 self._states.forget(run_id)
+            elif promoted.kind != job.site.kind:
+                self._states.forget(run_id)
+                log.warning("client_model_changed", client_id=self._client_id, run_id=run_id, round=number)
+                job.on_problem(MODEL_CHANGED)
             elif promoted.state is not None:
                 state = self._states.state(run_id)
                 is_lost = state is None

@@ -9,17 +9,16 @@ from typing import Any
 import numpy.typing as npt
 
 from shared.methods.base import ModelArrays
-from shared.tensors import from_bytes
 
 
 class FetchedModel(Mapping[str, npt.NDArray[Any]]):
     """A model by tensor name. A client that trains its own model never looks into it, and downloads nothing."""
 
-    def __init__(self, fetch: Callable[[], bytes]) -> None:
+    def __init__(self, fetch: Callable[[], ModelArrays]) -> None:
         """Prepare; nothing is fetched.
 
         Args:
-            fetch: Returns the blob; called once, at the first look.
+            fetch: Returns the tensors; called once, at the first look.
         """
         self._fetch = fetch
 
@@ -34,4 +33,4 @@ class FetchedModel(Mapping[str, npt.NDArray[Any]]):
 
     @cached_property
     def _arrays(self) -> ModelArrays:
-        return from_bytes(self._fetch())
+        return self._fetch()

@@ -31,7 +31,7 @@ from trainer.cancellation import check
 from trainer.data import ClientData, load_dataset
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.public_images import PublicImages
-from trainer.models import load_arrays
+from trainer.models import load_arrays, state_arrays
 from trainer.readings.metrics import TrainerMetrics
 from trainer.reproducibility.randomness import derive_seed
 from trainer.task.fetched_model import FetchedModel
@@ -142,7 +142,17 @@ class TaskInputs:
 
     def received_model(self, job: Job) -> FetchedModel:
         """Return the model that the task comes with; it is fetched at the first look into it."""
-        return FetchedModel(lambda: self._model_bytes(job))
+        return FetchedModel(lambda: from_bytes(self._model_bytes(job)))
+
+    def first_model(self, job: Job) -> FetchedModel:
+        """Return the model that training starts from where the client keeps none of its own yet.
+
+        It is the model that the task comes with; for a client with its own kind it is made of specification and seed, in
+        every round the same, as the round's model is where models are not shared.
+        """
+        if job.site.model is None:
+            return self.received_model(job)
+        return FetchedModel(lambda: state_arrays(job.site.new_own_model(job.config, with_weights=True)))
 
     def _model_bytes(self, job: Job) -> bytes:
         job.begin(ClientActivity.DOWNLOADING)
@@ -212,11 +222,18 @@ def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
     return found
 
 
-def model_with(job: Job, arrays: ModelArrays) -> nn.Module:
-    """Return a model of the run's specification that holds these arrays, on the site's device."""
+def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Module:
+    """Return a model that holds these arrays, on the site's device.
+
+    Args:
+        job: The task.
+        arrays: Tensors by name.
+        is_own: Whether they are of the client's own kind, if it has one; else they are of the run's specification.
+    """
     arrays = dict(arrays)  # a download happens here, before the clock runs
     with job.timed("build_seconds"):
-        model = job.site.new_model(job.config, with_weights=False)
+        make = job.site.new_own_model if is_own else job.site.new_model
+        model = make(job.config, with_weights=False)
         load_arrays(model, arrays)
         return model.to(job.site.device)
 

@@ -114,6 +114,7 @@ class Job:
             "blobs": [blob.sha256 for blob in self.task.payload.blobs],
             "data": [site.data, site.samples_per_class, *aside, *self.loaded.class_counts],
             **({"public": site.consent.public_data} if self.config.algorithm.uses_public(self.config.method) else {}),
+            **({} if site.model is None else {"model": site.kind}),
             "environment": asdict(site.environment),
             "version": VERSION,
         }

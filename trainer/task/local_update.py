@@ -121,7 +121,7 @@ def _model_to_train(
 
     Where they are the same, the round's arrays are not returned, so that their memory is free during training.
     """
-    received, start_model = inputs.received_model(job), job.config.algorithm.start_model
+    received, start_model = inputs.first_model(job), job.config.algorithm.start_model
     own = None if start_model is None else start_model(received, client_state, job.config.method)
     return (model_with(job, received), None) if own is None else (model_with(job, own), received)
 

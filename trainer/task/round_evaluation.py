@@ -64,7 +64,7 @@ def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState
     received = inputs.received_model(job)
     local = None
     if LOCAL_MODEL in names and method.local_model is not None:
-        local = method.local_model(received, client_state(), hyper)
+        local = method.local_model(inputs.first_model(job), client_state(), hyper)
     models: dict[str, ModelArrays] = {}
     if GLOBAL_MODEL in names or local is None:
         models[GLOBAL_MODEL] = received
@@ -78,7 +78,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
 
     First those of the test set, then those of the test set under each attack of the run, then those of validation images.
     """
-    model, test, config = model_with(job, arrays), job.loaded.test, job.config
+    model, test, config = model_with(job, arrays, is_own=name == LOCAL_MODEL), job.loaded.test, job.config
     score = _score(job, model) if name == LOCAL_MODEL else None
     attacks = {attack: ImageAttack.named(attack, config.attack_epsilon, test) for attack in config.evaluation.attacks}
     sets: list[tuple[str, DeviceImages, ImageAttack | None]] = [(TEST_SET, test, None)]

@@ -100,6 +100,7 @@ class TaskRunner:
         Raises:
             Cancelled: `should_stop()` held, or the aggregator no longer wants the task.
             TooManyPrototypes: The client's data do not fit into an update.
+            ModelKindRefused: The client has its own kind of model, and the run averages models.
             UnfitInitialModel: The run's initial model is of another specification.
             CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the site's owner did not list.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries again.
@@ -109,7 +110,9 @@ class TaskRunner:
         if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
             return
         config = self._inputs.config(task.run)
-        with site_failures(config.model):
+        self._site.check_kind(config)
+        built = config.model if task.kind is TaskKind.INIT else self._site.model or config.model
+        with site_failures(built):
             prepare_torch(config.training.threads, self._site.device)
             loaded = self._inputs.data(config, on_problem)
             job = Job(

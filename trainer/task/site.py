@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import nn
 
-from shared.config.run import RunConfig
+from shared.config.run import ModelSection, RunConfig, canonical_json, own_kind_refusal
+from shared.errors import ModelKindRefused
 from shared.process.log import get_logger
 from shared.types import Client, Environment
 from trainer.consent import NO_CONSENT, Consent
 from trainer.data import first_look
-from trainer.models import build_model
+from trainer.models import FeatureModel, build_model
 from trainer.reproducibility.environment import environment, resolve_device
 
 log = get_logger("trainer.task.site")
@@ -31,6 +32,7 @@ class ClientSite:
         data: Data specification, see data/README.md.
         samples_per_class: Size of a class-balanced training subset; all samples if None.
         validation_per_class: Training samples of a class to set aside for validation; those of the run's rule if None.
+        model: Its own kind of model, for runs that share no models; None where it trains the run's.
         device: Where models are trained and evaluated.
         environment: Packages, processor and device as they were when the process began; a package that is installed later
             is not loaded.
@@ -43,6 +45,7 @@ class ClientSite:
     data: str
     samples_per_class: int | None
     validation_per_class: int | None
+    model: ModelSection | None
     device: torch.device
     environment: Environment
     consent: Consent
@@ -58,6 +61,7 @@ class ClientSite:
         device: str = "auto",
         samples_per_class: int | None = None,
         validation_per_class: int | None = None,
+        model: ModelSection | None = None,
         consent: Consent = NO_CONSENT,
     ) -> Self:
         """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N.
@@ -73,6 +77,7 @@ class ClientSite:
             data=data,
             samples_per_class=samples_per_class,
             validation_per_class=validation_per_class,
+            model=model,
             device=found,
             environment=environment(found),
             consent=consent,
@@ -101,6 +106,7 @@ class ClientSite:
             client_id=self.client_id,
             domain=self.domain,
             display_name=self.display_name,
+            model_kind="" if self.model is None else self.model.kind,
             num_examples=sum(class_counts.values()),
             class_counts=class_counts,
             environment=self.environment,
@@ -120,4 +126,41 @@ class ClientSite:
             config.run.seed,
             with_weights=with_weights,
             consent=self.consent,
+        )
+
+    @property
+    def kind(self) -> str:
+        """Canonical JSON of its own kind of model; empty where it trains the run's. Equal texts mean the same kind."""
+        return "" if self.model is None else canonical_json(self.model.model_dump(mode="json"))
+
+    def check_kind(self, config: RunConfig) -> None:
+        """Refuse a run that averages models, where the client has its own kind.
+
+        Raises:
+            ModelKindRefused: It is so.
+        """
+        refused = None if self.model is None else own_kind_refusal(config)
+        if self.model is not None and refused is not None:
+            raise ModelKindRefused(f"client {self.client_id} has its own kind of model, {self.model.kind}: {refused}")
+
+    def new_own_model(self, config: RunConfig, *, with_weights: bool) -> nn.Module:
+        """Return a model of the client's own kind on the processor; of the run's where it has none.
+
+        It has the run's feature size. The owner who named the kind has allowed what it needs.
+
+        Raises:
+            CodeNotAllowed: As `new_model`, which tells the run's feature size.
+            InvalidModel: The specification gives no usable model.
+        """
+        if self.model is None:
+            return self.new_model(config, with_weights=with_weights)
+        of_run = self.new_model(config, with_weights=False)
+        return build_model(
+            self.model,
+            len(config.data.classes),
+            config.data.image_size,
+            config.run.seed,
+            with_weights=with_weights,
+            consent=Consent.to(self.model),
+            feature_dim=cast(FeatureModel, of_run).feature_dim,
         )

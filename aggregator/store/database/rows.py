@@ -58,7 +58,7 @@ UNCOVERED: Mapping[str, frozenset[str]] = {
     "clients": frozenset({"display_name"}),
 }
 """Columns that a table's digests leave out, besides the digest itself."""
-YOUNGER = ("server_state", "start", "admitted_examples")
+YOUNGER = ("server_state", "start", "admitted_examples", "model_kind")
 """Columns that came after the digests did: a digest covers them, by name, where they are not null, so that older rows keep
 theirs."""
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError)
@@ -205,6 +205,7 @@ def client_row(client: Client) -> dict[str, Any]:
         "client_id": client.client_id,
         "domain": client.domain,
         "display_name": client.display_name or None,
+        "model_kind": client.model_kind or None,
         "num_examples": client.num_examples,
         "class_counts": dict(client.class_counts),
         "environment": _dump(client.environment),
@@ -314,7 +315,7 @@ def client_of(row: Row[Any]) -> Client:
     """Return the client of a row. The next time it joins, it says everything again: a damaged row is not an error."""
     values = dict(row._mapping)
     del values[DIGEST]
-    values["display_name"] = values["display_name"] or ""
+    values["display_name"], values["model_kind"] = values["display_name"] or "", values["model_kind"] or ""
     values["environment"] = _load(Environment, values["environment"])
     values["problem"] = None if values["problem"] is None else _load(ClientProblem, values["problem"])
     return Client(**values)

@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 
 from aggregator.store.database.columns import Number, Text
 
-REVISION = "0010"
+REVISION = "0011"
 """Name of the newest migration, which results in the tables below."""
 
 _DIGEST = "BLAKE2b of the other columns, see database/rows.py; a row without its digest is damaged."
@@ -40,6 +40,7 @@ clients = Table(
     Column("problem", JSON, comment="What keeps it from going on: reason, detail, hint; null if nothing does."),
     Column("digest", Text(32), comment=_DIGEST),
     Column("display_name", Text(64), comment="Its name for people; null if it has none. No digest covers it."),
+    Column("model_kind", Text(160), comment="Its own kind of model; null if it trains the models of runs."),
     comment="Every client that ever joined. Progress and connection are not kept.",
 )
 

@@ -151,7 +151,7 @@ function createRow(client) {
     h("td", { "data-label": "State", class: "state-cell" }, h("span", { class: "badge" }), h("progress", { max: 1 }), h("p", { class: "small" }, h("a"))),
     h("td", { "data-label": "Problem", class: "problem" }, h("p", { class: "error" }), h("p", { class: "muted small" })),
     h("td", { "data-label": "Samples", class: "number" }, h("span")),
-    h("td", { "data-label": "Machine", class: "machine-cell" }, h("p"), h("details", { class: "small" }, h("summary", null, "Packages"), h("dl", { class: "readings" }))),
+    h("td", { "data-label": "Machine", class: "machine-cell" }, h("p"), h("p", { class: "small" }), h("details", { class: "small" }, h("summary", null, "Packages"), h("dl", { class: "readings" }))),
     h("td", { "data-label": "Readings", class: "readings-cell" }, h("dl", { class: "readings" })),
     h("td", { "data-label": "Last seen" }, h("div", { class: "seen" }, h("time"), forget)),
   );
@@ -170,9 +170,11 @@ function updateRow(line, client) {
   setText(hint, client.problem?.hint ?? "");
   setAttribute(problem, "data-empty", !client.problem);
   setText(/** @type {Element} */ (samples.firstElementChild), count(client.num_examples));
-  const [device, packages] = machine.children;
+  const [device, model, packages] = machine.children;
   const { environment } = client;
   setText(device, [...new Set([environment.device, environment.cpu, environment.platform])].filter(Boolean).join(", "));
+  setText(model, client.model_kind ? `its own model: ${client.model_kind}` : "");
+  setAttribute(model, "hidden", !client.model_kind);
   const versions = Object.entries(environment.packages).sort();
   setAttribute(packages, "hidden", !versions.length);
   fill(/** @type {Element} */ (packages.lastElementChild), versions);

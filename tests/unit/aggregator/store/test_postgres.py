@@ -468,6 +468,7 @@ def test_a_database_of_revision_0003_keeps_its_reasons_as_records(
             for name in ("start", "server_state")
         ),
         "ALTER TABLE clients DROP COLUMN display_name",
+        "ALTER TABLE clients DROP COLUMN model_kind",
         "ALTER TABLE runs DROP COLUMN admitted_examples",
         "ALTER TABLE rounds DROP COLUMN asked_again",
         "ALTER TABLE runs DROP COLUMN reason_record",

@@ -81,7 +81,7 @@ def with_what_was_added(rows: Rows) -> Rows:
         **rows,
         "control_requests": [],
         **{name: [] for name in LATER_TABLES},
-        "clients": [{"display_name": None} | row for row in rows["clients"]],
+        "clients": [{"display_name": None, "model_kind": None} | row for row in rows["clients"]],
         "rounds": [
             {"dropped": None, "prototype_counts": None, "asked_again": None, **STATE} | row for row in rows["rounds"]
         ],

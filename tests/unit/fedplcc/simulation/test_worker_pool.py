@@ -103,6 +103,7 @@ def sites(folder: Path, **data: str) -> list[Site]:
             data=spec,
             samples_per_class=None,
             validation_per_class=None,
+            model=None,
             device="cpu",
             states=folder / "states" / name,
             consent=NO_CONSENT,
