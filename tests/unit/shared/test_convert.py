@@ -104,9 +104,34 @@ def test_a_name_for_people_may_have_any_letters(text: str) -> None:
     assert client_to_proto(client_from_join(a_join(display_name=text))).display_name == text
 
 
+NO_KINDS = [
+    "x" * 161,
+    " cnn5",
+    "cnn5 ",
+    "cnn5\n",
+    "cnn5  a",
+    "cnn5 a b",
+    "4cnn",
+    "cnn\0",
+    "\u202ecnn5",
+    "çnn",
+    "<b>",
+    "a/b",
+]
+"""Too long, other characters than names and stems have, or more than one stem."""
+
+
+@pytest.mark.parametrize("text", ["", "cnn5", "resnet10 cifar3x3", "timm:vit_tiny.augreg", "a.b:Net", "x" * 160])
+def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
+    assert client_from_join(a_join(model_kind=text)).model_kind == text
+    assert client_to_proto(client_from_join(a_join(model_kind=text))).model_kind == text
+
+
 @pytest.mark.parametrize(
     ("parse", "message", "field"),
     [
+        *((client_from_join, a_join(model_kind=text), "model_kind") for text in NO_KINDS),
+        *((client_from_proto, types_pb2.Client(model_kind=text, **A_CLIENT), "model_kind") for text in NO_KINDS),
         (blob_from_proto, a_blob(sha256="AB" * 32), "sha256"),
         (blob_from_proto, a_blob(sha256="ab" * 32 + "\n"), "sha256"),
         (blob_from_proto, a_blob(sha256="../../etc/passwd"), "sha256"),

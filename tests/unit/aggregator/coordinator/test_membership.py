@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,34 @@ def test_a_clients_name_for_people_is_kept_and_changes_with_a_join(
         federation.coordinator.join(replace(ann.record, display_name=name), ann.token)
         assert federation.coordinator.list_clients()[0].display_name == name
         assert federation.store.list_clients()[0].display_name == name
+
+
+def test_a_clients_own_kind_of_model_is_kept_and_changes_with_a_join(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    for kind in ("cnn5", "resnet10 cifar3x3", ""):
+        before = len(federation.events("", "client_joined"))
+        federation.coordinator.join(replace(ann.record, model_kind=kind), ann.token)
+        assert federation.coordinator.list_clients()[0].model_kind == kind
+        assert federation.store.list_clients()[0].model_kind == kind
+        assert len(federation.events("", "client_joined")) == before + 1
+
+
+@pytest.mark.parametrize(("method", "hyper"), [("fedavg", {}), ("fedproto", {}), ("fedproto", {"share_model": False})])
+def test_a_run_without_a_roster_takes_in_no_client_that_could_not_take_part(
+    federation: LocalFederation, ann: NumpyClient, method: str, hyper: dict[str, Any]
+) -> None:
+    """A client with its own kind of model would refuse every task of a run that averages models, which would wait for it."""
+    federation.coordinator.join(replace(ann.record, model_kind="cnn5"), ann.token)
+    document = {**a_document(method, run={"min_clients": 1}), "method": hyper}
+    del document["run"]["clients"]
+    run = federation.coordinator.create_run("open", document)
+    federation.coordinator.tick()
+    roster = ("ann", "bob") if hyper else ("bob",)
+    assert federation.coordinator.get_run(run.run_id).roster == roster
+    (started,) = federation.events(run.run_id, "run_started")
+    kinds = {name: entry.get("model_kind") for name, entry in started.data["clients"].items()}
+    assert kinds == {name: "cnn5" if name == "ann" else None for name in roster}
 
 
 def test_joins_without_end_do_not_fill_the_history(federation: LocalFederation, ann: NumpyClient) -> None:

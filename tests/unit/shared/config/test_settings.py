@@ -179,3 +179,39 @@ def test_the_url_of_a_database_is_shown_nowhere(tmp_path: Path, monkeypatch: pyt
             load(AggregatorSettings, flags, path)
         assert "secret" not in caught.value.detail
         assert caught.value.__cause__ is None, "a traceback would show the values"
+
+
+def test_a_trainer_has_its_own_kind_of_model_if_its_owner_names_one() -> None:
+    assert load(TrainerSettings, TRAINER).own_model is None
+    named = from_command_line(
+        TrainerSettings, "trainer", "", ["--client=a", "--data=x:y", "--model=resnet18", "--stem=cifar3x3"]
+    )
+    assert named.own_model is not None
+    assert (named.own_model.kind, named.own_model.options) == ("resnet18 cifar3x3", {})
+    first = load(TrainerSettings, {**TRAINER, "model": "resnet10"}).own_model
+    assert first is not None
+    assert first.kind == "resnet10 imagenet5x5"
+    options = {**TRAINER, "model": "timm:vit_tiny", "model_options": '{"hidden_dim": 64}'}
+    found = load(TrainerSettings, options).own_model
+    assert found is not None
+    assert found.options["hidden_dim"] == 64
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"model": "resnet11"}, "model.name = \"resnet11\": unknown model 'resnet11'"),
+        ({"model": "cnn5", "stem": "cifar3x3"}, "model.stem = \"cifar3x3\": model 'cnn5' has no stem to choose"),
+        ({"stem": "cifar3x3"}, "stem and model_options are those of a client's own model: give --model too"),
+        ({"model_options": "{}"}, "stem and model_options are those of a client's own model: give --model too"),
+        ({"model": "timm:x", "model_options": "[1]"}, 'model_options is a JSON object, such as {"hidden_dim": 64}'),
+        ({"model": "timm:x", "model_options": "{"}, "model_options is a JSON object"),
+        ({"model": "timm:x", "model_options": '{"width": 3}'}, "unknown key 'model.options.width'"),
+        ({"model": "cnn5", "model_options": '{"width": 3}'}, "model 'cnn5' takes no options"),
+        ({"model": "timm:" + "x" * 200}, "a kind of model is a name of letters"),
+    ],
+)
+def test_what_is_wrong_with_an_own_kind_of_model_is_said(values: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        load(TrainerSettings, {**TRAINER, **values})
+    assert sentence in refused.value.detail
