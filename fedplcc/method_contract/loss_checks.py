@@ -76,7 +76,7 @@ def the_neutral_setting_has_fedavgs_terms_whatever_there_is_to_look_at(setting: 
     assert setting.method.client_loss(step, setting.neutral) == fedavg.client_loss(step, fedavg.Config())
 
 
-@check(lambda setting: setting.method.needs_earlier_round)
+@check(lambda setting: setting.method.needs_earlier_round(setting.config))
 def a_client_s_first_round_has_fedavgs_terms(setting: Setting) -> None:
     step = on_numpy(*mid_run(setting, is_first_time=True))
     assert setting.method.client_loss(step, setting.config) == fedavg.client_loss(step, fedavg.Config())

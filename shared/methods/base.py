@@ -350,14 +350,19 @@ class Method:
         """Whether an update depends on state that the client kept from its previous one."""
         return self.next_client_state is not None
 
-    @property
-    def needs_earlier_round(self) -> bool:
+    def needs_earlier_round(self, config: MethodConfig) -> bool:
         """Whether the method's own terms are left out in a client's first round, which is then FedAvg's.
 
         They need prototypes, or a model that the client kept. A method whose reference models are made of the received model
         alone acts at once.
         """
-        return self.has_prototypes or (self.keeps_client_state and self.reference_models is not None)
+        if self.has_prototypes:
+            return True
+        return (
+            self.keeps_client_state
+            and self.reference_models is not None
+            and not self.reference_models({}, None, config)
+        )
 
     @property
     def has_prototypes(self) -> bool:

@@ -24,7 +24,7 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.memory_folder import memory_folder
-from tests.support.records.method_settings import of_methods, of_settings, with_a_length
+from tests.support.records.method_settings import PUBLIC_DATA, of_methods, of_settings, public_of, with_a_length
 from trainer.cancellation import Cancelled, ShouldStop, never
 
 pytestmark = pytest.mark.slow
@@ -39,11 +39,13 @@ ENDED = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED, types_pb2.
 
 every_setting = of_settings(lambda setting: not setting.hyper or setting.goes_another_way)
 every_method_with_a_neutral_setting = of_methods(lambda method: method.neutral is not None)
-every_method_that_needs_an_earlier_round = of_methods(lambda method: method.needs_earlier_round)
+every_method_that_needs_an_earlier_round = of_methods(lambda method: method.needs_earlier_round(method.config()))
 every_method_whose_server_keeps_something = of_methods(lambda method: method.keeps_server_state(method.config()))
 every_method_that_acts_at_once = of_methods(
     lambda method: (
-        method.name != "fedavg" and not method.needs_earlier_round and not method.keeps_server_state(method.config())
+        method.name != "fedavg"
+        and not method.needs_earlier_round(method.config())
+        and not method.keeps_server_state(method.config())
     )
 )
 
@@ -71,7 +73,8 @@ class Outcome:
 def document(data: Path, method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Three rounds of two clients under these hyper-parameters."""
     values = tiny_federation.document(data, method, run={"rounds": len(ROUNDS)}, training={"local_steps": 2})
-    return {**values, "method": {**values.get("method", {}), **hyper}}
+    own = {**values.get("method", {}), **hyper}
+    return {**values, "method": own, **public_of(method, own)}
 
 
 def simulated(
@@ -117,7 +120,7 @@ def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with Federation(tmp_path_factory.mktemp("processes")) as federation:
         federation.start_aggregator()
         for client in tiny_federation.CLIENTS:
-            federation.start_trainer(client, f"npz:{data / client}.npz")
+            federation.start_trainer(client, f"npz:{data / client}.npz", "--public-data", PUBLIC_DATA)
         control = RunControl(federation.address, tls=federation.operator_tls)
         yield control
         control.close()
