@@ -5,7 +5,7 @@ Shape legend: B batch, n public images, D feature size, M classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,12 @@ def targets_of(setting: Setting) -> ArrayGroup:
     require(set(arrays) == {PUBLIC}, f"the server's step makes the groups {sorted(arrays)}, not {PUBLIC!r}")
     _require_declared(setting, arrays[PUBLIC], size)
     return arrays[PUBLIC]
+
+
+def terms_of(setting: Setting) -> Sequence[str]:
+    """The names of the terms of the loss on public images."""
+    point, situation = a_batch(setting, 5, targets_of(setting))
+    return list(part_of(setting).loss(on_public(on_numpy(point, situation)), setting.config))
 
 
 def _require_declared(setting: Setting, group: ArrayGroup, num_images: int) -> None:

@@ -61,9 +61,11 @@ SETTINGS: tuple[Setting, ...] = (
 
 def public_of(method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of a configuration that a method with these hyper-parameters needs for its public images, if any."""
-    record = METHODS[method]
+    record = METHODS.get(method)
+    if record is None or record.public is None:
+        return {}
     config = record.config.model_validate(dict(hyper))
-    if record.public is None or not record.uses_public(config):
+    if not record.uses_public(config):
         return {}
     return {"public": {"data": PUBLIC_DATA, "num_images": 2 * record.public.batch_size(config) + 1}}
 
