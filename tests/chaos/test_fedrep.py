@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -25,7 +25,7 @@ ORDERS = {
 before they have sent an update, as they have heard of its acknowledgement, and between two rounds."""
 
 
-def trained(folder: Path, orders: dict[str, Sequence[Order]]) -> tuple[Outcome, dict[str, str]]:
+def trained(folder: Path, orders: Mapping[str, Sequence[Order]]) -> tuple[Outcome, dict[str, str]]:
     """What a run comes to and the SHA-256 of each client's head, though processes die where they are told."""
     folder.mkdir()
     with ArmedFederation(folder) as federation, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""FedRep over gRPC: no head that a client keeps is in any message that it sends."""
+"""FedRep in real federations: no head that a client keeps is in any message that it sends, however clients are run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import grpc
 import numpy as np
 import pytest
 
+from fedplcc.models.trained_model import read_trained_model
+from shared.errors import InvalidModel
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.tensors import from_bytes
 from tests.integration.test_methods_everywhere import ENDED, RUN_S, document
-from tests.support.federation import tiny_federation
+from tests.support.federation import simulations, tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.proxies import CallProxy
@@ -70,6 +72,23 @@ def kept_heads(federation: Federation, run_id: str) -> list[Mapping[str, np.ndar
     ]
     assert all(state is not None and tuple(sorted(state)) == tuple(sorted(HEADS)) for state in states)
     return [state for state in states if state is not None]
+
+
+@pytest.mark.parametrize("hyper", [{}, {"upload_head": False}], ids=["uploaded", "kept"])
+def test_clients_beside_each_other_give_the_bytes_of_one_after_another(tmp_path: Path, hyper: dict[str, Any]) -> None:
+    tiny_federation.write_data(tmp_path)
+    values = document(tmp_path, "fedrep", {"head_epochs": 1, **hyper})
+    simulations.simulated(values, tmp_path / "one")
+    simulations.simulated(values, tmp_path / "two", jobs=2)
+    assert simulations.hashed(tmp_path / "two") == simulations.hashed(tmp_path / "one")
+
+
+def test_a_model_of_which_clients_keep_a_part_is_not_evaluated_by_itself(tmp_path: Path) -> None:
+    tiny_federation.write_data(tmp_path)
+    values = document(tmp_path, "fedrep", {"head_epochs": 1, "upload_head": False})
+    simulations.simulated({**values, "run": {**values["run"], "rounds": 1}}, tmp_path / "run")
+    with pytest.raises(InvalidModel, match=r"in part what the run began with.*fedrep, shares no whole model"):
+        read_trained_model(tmp_path / "run")
 
 
 @pytest.mark.timeout(300)
