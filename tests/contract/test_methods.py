@@ -92,6 +92,7 @@ FIRST_RELEASES: Mapping[str, Mapping[str, Any]] = {
         "share_model": True,
         "teacher": "previous",
     },
+    "fedrep": {"averaging": "weighted", "head_epochs": 10, "personal": "head", "upload_head": True},
     "fedproto": {"averaging": "weighted", "lambda1": 1.0, "proto_avg": "plain", "share_model": True},
     "fedproc": {"anneal_rounds": None, "averaging": "weighted", "similarity": "dot"},
     "fedpcl": {"averaging": "weighted", "lambda1": 1.0, "lambda2": 1.0, "tau": 0.07},

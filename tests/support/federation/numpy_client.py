@@ -172,7 +172,9 @@ class NumpyClient:
         config = _config_of(task)
         blobs = {}
         if config.algorithm.shares_model(config.method):
-            data = to_bytes(self.trained(task, from_bytes(model)))
+            withheld = "head." if config.algorithm.withheld_part(config.method) == HEAD else "no tensor's name"
+            trained = self.trained(task, from_bytes(model))
+            data = to_bytes({name: array for name, array in trained.items() if not name.startswith(withheld)})
             blobs[blob_ref(MODEL, data)] = data
         blobs.update(self.uploads(task, model))
         payload = Payload(tensor_groups=tuple(blobs), int_lists=self.public_lists(task))

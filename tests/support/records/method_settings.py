@@ -28,6 +28,8 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fcclplus", {"public_batch": 4, "teacher": "global", "kd": 0.5, "isd": 0.0}),
     ("fcclplus", {"public_batch": 5, "share_model": False, "corr": 0.3}),
     ("fcclplus", {"corr": 0.0, "isd": 0.0}),
+    ("fedrep", {"head_epochs": 1, "upload_head": False}),
+    ("fedrep", {"personal": "batch_norm"}),
     ("fedproto", {"share_model": False}),
     ("fedproto", {"proto_avg": "counts", "proto_staleness": 3}),
     ("fedproc", {"similarity": "cosine", "anneal_rounds": 5}),
