@@ -163,6 +163,7 @@ def _config(case: Case, name: str) -> RunConfig:
         "model": dict(case.model),
         "data": {"classes": [str(number) for number in range(NUM_CLASSES)], "image_size": case.image_size},
         "training": {"local_steps": case.steps, "batch_size": BATCH_SIZE, "learning_rate": 1e-9, "threads": 1},
+        **({} if METHODS[name].public is None else {"public": {"data": "digits:synth"}}),
     }
     return parse_run_config(document)
 

@@ -6,7 +6,8 @@
     |   |-- InvalidData                a client's data set
     |   |-- InvalidModel               a model specification
     |   |-- MalformedUpdate            an update's blobs, counts or prototypes
-    |   |   `-- UpdateNormExceeded         its model or a prototype is beyond the run's norm limit
+    |   |   |-- UpdateNormExceeded         its model or a prototype is beyond the run's norm limit
+    |   |   `-- PublicDataDiffers          its client has other public images than the run
     |   |-- MalformedRequest           any other message
     |   |-- BlobCorrupt                bytes and SHA-256 disagree
     |   |   `-- BlobIncomplete             the sender's stream ended before the last byte
@@ -42,6 +43,7 @@
     |   |   `-- EarlyReport                the open round has no model to report on yet
     |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
     |   |-- FileNotAllowed             a run names a file that the owner did not list
+    |   |-- DataNotAllowed             a run needs public images, and the owner named none
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
     |   |-- ModelKindRefused           a client has its own kind of model, and the run averages models
     |   |-- UploadSuperseded           another stream of the same upload has taken over

@@ -1,6 +1,7 @@
 """Aggregation of a round: the fold of the models, with the server's slots and arrays, and the clusters of the prototypes.
 
-Where clients keep their models (FedProto as published) nothing is folded: the global model stays that of round 0.
+Where clients keep their models (FedProto as published) nothing is folded: the global model stays that of round 0. Where
+they keep a part of it (FedRep as published) that part stays.
 
 Prototypes of clients without an update in this round may stay in the pool for some rounds (`method.proto_staleness`;
 docs/algorithms.md, rule 1.9); their models do not.
@@ -24,6 +25,7 @@ from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore, BlobWriter
 from shared.config.declared_arrays import declared_arrays, declared_uploads
+from shared.config.run import RunConfig
 from shared.errors import Code, FedplccError
 from shared.methods.base import Method, fold_weights, per_class_counts
 from shared.methods.prototypes import PrototypeConfig
@@ -146,7 +148,8 @@ def aggregate(
             if START in made:
                 made[START] = replace(made[START], role=MODEL)  # under which clients look for the model to start from
         else:
-            blocks = fold_models(table, start, weighted, method, hyper, block_elements)
+            withheld = withheld_places(config, int_lists)
+            blocks = fold_models(table, start, weighted, method, hyper, block_elements, withheld)
             model = blobs.put(MODEL, blocks if observer is None else observer.blocks(blocks))
     if method.server_step is not None:
         made.update(_stepped(run, table, blobs, int_lists, model, block_elements))
@@ -210,6 +213,16 @@ def _stepped(
         return made
     model = blobs.put(MODEL, with_head(inputs.folded, table, head, block_elements))
     return {**made, MODEL: model, START: folded}
+
+
+def withheld_places(config: RunConfig, int_lists: Mapping[str, Sequence[int]]) -> Sequence[int]:
+    """Return the places of the model's tensors that no update has, because clients keep them for themselves.
+
+    Raises:
+        TensorListMissing: Round 0 did not say them.
+    """
+    part = config.algorithm.withheld_part(config.method)
+    return () if part == "none" else _required(int_lists, part, config.algorithm)
 
 
 def _required(int_lists: Mapping[str, Sequence[int]], name: str, method: Method) -> Sequence[int]:

@@ -76,10 +76,17 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
             raise _malformed_list(PARAMETERS, f"tensor {table.entries[place].name!r} is trained and no float32")
     method = config.algorithm
     for name in method.needed_tensor_lists(config.method):
-        if not lists.get(name):
+        if name not in lists or (not lists[name] and name != method.personal_part(config.method)):
             raise _malformed_list(
                 name, f"method {method.name} needs round 0's list {name!r}: bring the trainer up to date"
             )
+    personal = method.personal_part(config.method)
+    if personal != "none" and len(lists[personal]) in (0, len(table.entries)):
+        how_much = "all of it is" if lists[personal] else "nothing of it is"
+        raise _malformed_list(
+            personal,
+            f"model {config.model.name!r}: {how_much} {personal}, which clients of this run keep for themselves",
+        )
     if method.needs_linear_head:
         _check_linear_head(
             [table.entries[place] for place in lists[HEAD]], config, update.payload.int_lists[FEATURE_DIM][0]

@@ -8,16 +8,17 @@ only on the block size, not on the number of clients or the size of the model.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
 from shared.errors import PayloadCorrupt
 from shared.methods.base import Block, Method, MethodConfig
-from shared.tensors import DTYPES, TensorEntry, TensorTable
+from shared.tensors import DTYPES, TensorEntry, TensorTable, laid_out
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements of a block: 1 MiB of float32, beside which opening its file costs little."""
@@ -38,27 +39,57 @@ def fold_models(
     method: Method,
     config: MethodConfig,
     block_elements: int = BLOCK_ELEMENTS,
+    withheld: Sequence[int] = (),
 ) -> Iterator[memoryview]:
     """Yield the bytes of the next global model's blob: the unchanged header, then the folded blocks.
 
     Args:
-        table: Layout of the global model; every update has the same, byte for byte (see update_checks.py).
+        table: Layout of the global model; every update has that of `sent_table`, byte for byte (see update_checks.py).
         global_model: The model that the round started from.
         updates: The cohort's models in client-id order.
         method: Method whose fold is applied.
         config: Its hyper-parameters.
         block_elements: Elements read at a time from each blob.
+        withheld: Places of the tensors that no update has; they stay as they are in the global model.
 
     Raises:
         PayloadCorrupt: A stored blob is missing, or shorter than its header says.
     """
     yield memoryview(table.header)
     weights = [update.weight for update in updates]
-    for region in regions(table.entries):
+    begin = len(sent_table(table, withheld).header)
+    for is_withheld, region in marked_regions(table, frozenset(withheld)):
+        sent = replace(region, begin=begin)  # the same elements in an update's file
+        if not is_withheld:
+            begin += region.end - region.begin
         for first, count in cuts(region, block_elements):
-            blocks = (read_block(update.path, region, first, count) for update in updates)
-            block = method.fold(partial(read_block, global_model, region, first, count), blocks, weights, config)
-            yield as_bytes(block, region)
+            read_state = partial(read_block, global_model, region, first, count)
+            if is_withheld:
+                yield as_bytes(read_state(), region)
+                continue
+            blocks = (read_block(update.path, sent, first, count) for update in updates)
+            yield as_bytes(method.fold(read_state, blocks, weights, config), region)
+
+
+def sent_table(table: TensorTable, withheld: Sequence[int]) -> TensorTable:
+    """Return the layout of the model in an update: that of the global model without the tensors that clients keep.
+
+    Args:
+        table: Layout of the global model.
+        withheld: Places of the tensors that no update has.
+    """
+    if not withheld:
+        return table
+    places = frozenset(withheld)
+    sent = [entry for place, entry in enumerate(table.entries) if place not in places]
+    return laid_out({entry.name: (entry.dtype, entry.shape) for entry in sent})
+
+
+def marked_regions(table: TensorTable, places: Set[int]) -> Iterator[tuple[bool, TensorEntry]]:
+    """Yield regions of neighbouring tensors of equal dtype, each with whether all its tensors are at one of the places."""
+    for is_marked, run in groupby(range(len(table.entries)), key=lambda place: place in places):
+        for region in regions(table.entries[place] for place in run):
+            yield is_marked, region
 
 
 def regions(entries: Iterable[TensorEntry]) -> Iterator[TensorEntry]:

@@ -7,15 +7,14 @@ memory depends only on the block size, and the bytes on nothing but the inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
-from aggregator.computation.fold import WeightedModel, as_bytes, cuts, read_block, regions
+from aggregator.computation.fold import WeightedModel, as_bytes, cuts, marked_regions, read_block
 from shared.methods.base import Block, Method, MethodConfig
 from shared.methods.slots import FoldedBlock, ServerView
 from shared.tensors import TensorEntry, TensorTable, laid_out
@@ -72,7 +71,7 @@ def fold_with_slots(
     yield {**dict.fromkeys(models, table.header), **dict.fromkeys(first_values, slots.header)}
     assert method.slot_fold is not None
     begin = len(slots.header)
-    for is_trained, region in _regions(table, frozenset(inputs.parameters)):
+    for is_trained, region in marked_regions(table, frozenset(inputs.parameters)):
         kept = replace(region, begin=begin)  # the same elements in a slot's file
         if is_trained:
             begin += region.end - region.begin
@@ -102,10 +101,3 @@ def _made(folded: FoldedBlock, models: Sequence[str], names: Mapping[str, float]
         assert folded.start is not None, "a method with has_start gives a start block"
         made[START] = folded.start
     return made
-
-
-def _regions(table: TensorTable, parameters: Set[int]) -> Iterator[tuple[bool, TensorEntry]]:
-    """Yield regions of neighbouring tensors of equal dtype, each with whether all its tensors are trained."""
-    for is_trained, places in groupby(range(len(table.entries)), key=lambda place: place in parameters):
-        for region in regions(table.entries[place] for place in places):
-            yield is_trained, region

@@ -85,9 +85,9 @@ def check_update(
         contents: The content of each of its blobs.
         client: Its sender.
         config: The run's configuration.
-        table: Layout of the run's model.
+        table: Layout of the model in an update: the run's, or what of it clients send.
         int_lists: Lists of round 0's update: the run's feature size D, and what else it says.
-        start: The global model that the round started from.
+        start: The global model that the round started from, whole.
 
     Raises:
         MalformedUpdate: check is roles (also for a model in a run whose clients keep theirs, or a missing one in others),
@@ -144,7 +144,9 @@ def check_model(model: Content, expected: TensorTable | None) -> TensorTable:
         table = _expected_header(file, expected) or read_header(file)
         if expected is not None and table is not expected:
             check_schema(table.schema, expected.schema)
-            raise _malformed("layout", "the model's tensors are not laid out as the global model's")
+            # Tensors without elements may stand in another order: all others are where they are to be.
+            if set(table.entries) != set(expected.entries):
+                raise _malformed("layout", "the model's tensors are not laid out as the global model's")
         if expected is None and not any(entry.num_elements for entry in table.entries):
             raise _malformed("elements", "no tensor of the model has an element")
         for dtype, neighbours in groupby(table.entries, key=lambda entry: entry.dtype):
@@ -179,16 +181,20 @@ def update_norm(model: Content, start: Path, table: TensorTable) -> float:
 
     Args:
         model: The local model w, its layout and finiteness checked.
-        start: The global model w_t, of the same layout.
-        table: Their layout.
+        start: The global model w_t, of the same layout; it may have further tensors, which clients keep for themselves.
+        table: Layout of the local model.
     """
     total = 0.0
     with model.open("rb") as file, start.open("rb") as other:
+        is_whole = other.seek(0, io.SEEK_END) == table.size_bytes
+        places = {entry.name: entry for entry in (table if is_whole else read_header(other)).entries}
         for entry in table.entries:
             if not np.issubdtype(DTYPES[entry.dtype], np.floating):
                 continue
             blocks = zip(
-                read_blocks(file, entry, BLOCK_ELEMENTS), read_blocks(other, entry, BLOCK_ELEMENTS), strict=True
+                read_blocks(file, entry, BLOCK_ELEMENTS),
+                read_blocks(other, places[entry.name], BLOCK_ELEMENTS),
+                strict=True,
             )
             for block, start_block in blocks:
                 difference = np.subtract(block, start_block, dtype=np.float64)

@@ -175,5 +175,5 @@ class Commits:
             return check_first_model(update, contents, config_of(run), initial)
         assert run.model is not None
         start = self._blobs.verified_path((run.start or run.model).sha256)
-        table, int_lists = self._layouts.table(run), self._layouts.int_lists(run)
+        table, int_lists = self._layouts.sent_table(run), self._layouts.int_lists(run)
         return check_update(update, contents, client, config_of(run), table, int_lists, start)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from aggregator.computation.aggregation import withheld_places
+from aggregator.computation.fold import sent_table
+from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.tensors import TensorTable, read_header
@@ -25,6 +28,10 @@ class Layouts:
             with self._blobs.verified_path(run.model.sha256).open("rb") as file:
                 self._tables[run.run_id] = read_header(file)
         return self._tables[run.run_id]
+
+    def sent_table(self, run: Run) -> TensorTable:
+        """Layout of the model in an update of the run, which lacks what clients keep for themselves."""
+        return sent_table(self.table(run), withheld_places(config_of(run), self.int_lists(run)))
 
     def feature_dim(self, run: Run) -> int:
         """Size of the run's features."""

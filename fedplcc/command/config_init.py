@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_METHOD = "fedplcc"
 CLIENT = "{client}"
 """Placeholder for a client's name in a data specification."""
+PUBLIC_IMAGES = {"data": "digits:synth", "num_images": 1000}
+"""Public images for a method that needs some: they need no download."""
 NAMED_DATA = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
 """NAME=SPEC. No specification has this form: before its first = there is a colon or a bracket."""
 MOST_NOTES = 5
@@ -86,6 +88,7 @@ def init(
     from fedplcc.runs.configuration_text import template
     from shared.config.run import parse_federation
     from shared.errors import InvalidConfig
+    from shared.methods import METHODS
 
     file = file or DEFAULT_FILE
     names, class_names = _names(clients), _names(classes)
@@ -99,6 +102,11 @@ def init(
     else:
         document, notes = _of_names(names, class_names, data[0] if data else None)
     document["run"] = {"name": file.stem, **document["run"], "method": method}
+    record = METHODS.get(method)
+    if record is not None and record.uses_public(record.config()):
+        document["public"] = PUBLIC_IMAGES
+        if data or gateway is not None:
+            notes = [*notes, "the public images are digits; name in [public] what every client has"]
     write_new(file, template(parse_federation(document)))
     for note in notes:
         say(note)

@@ -14,6 +14,7 @@ from fedplcc.method_contract import (
     fold_checks,
     loss_checks,
     prototype_checks,
+    public_checks,
     record_checks,
     server_checks,
     state_checks,
@@ -27,7 +28,7 @@ from shared.methods.base import Method
 
 CHECKS: tuple[Check, ...] = tuple(
     check
-    for part in (record_checks, loss_checks, fold_checks, server_checks, state_checks, prototype_checks)
+    for part in (record_checks, loss_checks, fold_checks, server_checks, public_checks, state_checks, prototype_checks)
     for check in part.check.all
 )
 """Every check of the contract."""

@@ -62,10 +62,10 @@ def the_first_term_is_cross_entropy(setting: Setting) -> None:
 def no_term_is_multiplied_by_zero_and_none_is_there_in_vain(setting: Setting) -> None:
     terms = setting.method.client_loss(on_numpy(*mid_run(setting)), setting.config)
     method = setting.method
-    keeps = method.keeps_server_state(setting.config)
+    keeps = method.keeps_server_state(setting.config) or method.personal_part(setting.config) != "none"
     require(
         len(terms) > 1 or keeps or method == fedavg.METHOD,
-        "the loss has no term beside the cross-entropy, and the server keeps nothing",
+        "the loss has no term beside the cross-entropy, and neither the server nor a client keeps anything",
     )
     assert all(0 < term.coefficient < math.inf for term in terms.values())
 
@@ -76,7 +76,7 @@ def the_neutral_setting_has_fedavgs_terms_whatever_there_is_to_look_at(setting: 
     assert setting.method.client_loss(step, setting.neutral) == fedavg.client_loss(step, fedavg.Config())
 
 
-@check(lambda setting: setting.method.needs_earlier_round)
+@check(lambda setting: setting.method.needs_earlier_round(setting.config))
 def a_client_s_first_round_has_fedavgs_terms(setting: Setting) -> None:
     step = on_numpy(*mid_run(setting, is_first_time=True))
     assert setting.method.client_loss(step, setting.config) == fedavg.client_loss(step, fedavg.Config())

@@ -14,11 +14,14 @@ from fedplcc.method_contract.client_losses import Situation, a_point
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, in_order, merged, reports_of
 from shared.methods.base import ClientEnd, ClientState, MethodConfig
+from shared.methods.parts import Personal
 from shared.methods.slots import TaskView
 
 Model = dict[str, np.ndarray]
 TASK = TaskView(round=2, num_examples=30, mean_examples=45.0)
 """What a client's numbers beside its task are made of."""
+PERSONAL: Mapping[Personal, tuple[str, ...]] = {"none": (), "head": ("head",), "batch_norm": ("steps",)}
+"""Tensors of the model that a client keeps for itself."""
 
 
 def a_model(seed: int) -> Model:
@@ -40,10 +43,16 @@ def features_under(model: Mapping[str, Any], inputs: np.ndarray) -> np.ndarray:
 
 def kept(setting: Setting, state: ClientState | None = None, seed: int = 0) -> ClientState:
     """The next state of a client that had this one, received one model and trained it to another."""
-    assert setting.method.next_client_state is not None
     trained, names = a_model(seed + 1), tuple(params_of(a_model(seed)))
-    end = ClientEnd(received=a_model(seed), trained=trained, state=state, round=1, parameters=names)
-    return setting.method.next_client_state(end, setting.config)
+    end = ClientEnd(
+        received=a_model(seed),
+        trained=trained,
+        state=state,
+        round=1,
+        parameters=names,
+        personal=PERSONAL[setting.personal_part],
+    )
+    return setting.method.kept_after(end, setting.config)
 
 
 def mid_run(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from typing import get_args
 
 from pydantic import ValidationError
 
 from fedplcc.method_contract.checks import Checks, module_text, require
 from fedplcc.method_contract.settings import Setting
 from shared.methods.base import MethodConfig
+from shared.methods.parts import Personal, Trains
 
 check = Checks()
 
@@ -68,6 +70,29 @@ def what_needs_a_clients_state_comes_with_a_state(setting: Setting) -> None:
         method.keeps_client_state or (method.start_model, method.local_model, method.loss_state) == (None, None, None),
         "start_model, local_model and loss_state need next_client_state",
     )
+
+
+@check()
+def what_clients_keep_for_themselves_is_a_part_that_the_server_can_leave_out(setting: Setting) -> None:
+    method, config = setting.method, setting.config
+    require(setting.personal_part in get_args(Personal), f"personal must be one of {get_args(Personal)}")
+    require(
+        method.withheld_part(config) == "none" or method.shares_model(config),
+        "uploads_personal says what updates have of the model, and they have no model",
+    )
+    require(
+        method.withheld_part(config) == "none" or not method.keeps_server_state(config),
+        "a server that keeps something folds whole models: uploads_personal must hold",
+    )
+
+
+@check()
+def its_phases_train_parts_of_the_model_for_some_time(setting: Setting) -> None:
+    phases = setting.method.phases(setting.config)
+    require(phases, "there is no phase, so nothing would be trained")
+    for phase in phases:
+        require(phase.trains in get_args(Trains), f"a phase trains one of {get_args(Trains)}")
+        require(phase.epochs is None or phase.epochs >= 1, "a phase takes at least one pass")
 
 
 @check()

@@ -31,8 +31,8 @@ Groups = Mapping[str, ArrayGroup]
 
 
 def has_step(setting: Setting) -> bool:
-    """Whether the method's server makes arrays."""
-    return setting.method.server_step is not None
+    """Whether the method's server makes arrays of its own; those of public images have checks of their own."""
+    return setting.method.server_step is not None and setting.method.public is None
 
 
 def has_uploads(setting: Setting) -> bool:
@@ -86,7 +86,8 @@ def two_rounds(setting: Setting) -> tuple[ServerResult, ServerResult]:
     return first, stepped(setting, 2, uploads, first.arrays)
 
 
-def _bytes_of(result: ServerResult) -> list[bytes]:
+def bytes_of(result: ServerResult) -> list[bytes]:
+    """The groups that a step made, and its head, as files."""
     groups = [result.arrays[name] for name in sorted(result.arrays)]
     return [to_bytes(group) for group in (*groups, *([] if result.head is None else [result.head]))]
 
@@ -137,11 +138,11 @@ def a_step_makes_what_is_declared_the_same_bytes_twice_and_keeps_its_arguments(s
         _require_declared(result.arrays, declared)
         has_start = setting.method.has_start(setting.config)
         require((result.head is not None) == has_start, "a head is given where has_start says so, and only there")
-    require(list(map(_bytes_of, two_rounds(setting))) == [_bytes_of(first), _bytes_of(second)], "other bytes each time")
+    require(list(map(bytes_of, two_rounds(setting))) == [bytes_of(first), bytes_of(second)], "other bytes each time")
     uploads = [uploaded(setting, client, first.arrays) for client in range(3)]
-    before = _bytes_of(first), [to_bytes(group) for groups in uploads for group in groups.values()]
+    before = bytes_of(first), [to_bytes(group) for groups in uploads for group in groups.values()]
     stepped(setting, 2, uploads, first.arrays)
-    after = _bytes_of(first), [to_bytes(group) for groups in uploads for group in groups.values()]
+    after = bytes_of(first), [to_bytes(group) for groups in uploads for group in groups.values()]
     require(before == after, "it changes what it is given")
 
 
@@ -167,4 +168,4 @@ def _scaled(groups: Groups, scale: float) -> dict[str, ArrayGroup]:
 
 def tried_without_torch(setting: Setting) -> Sequence[bytes]:
     """Do two rounds, and return what the second one came to."""
-    return _bytes_of(two_rounds(setting)[1]) if has_step(setting) else []
+    return bytes_of(two_rounds(setting)[1]) if has_step(setting) else []

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.methods.base import Method, MethodConfig
+from shared.methods.parts import Personal
 
-OF_THE_ROUND = frozenset({"share_model", "proto_pass", "evaluate"})
+OF_THE_ROUND = frozenset({"share_model", "proto_pass", "evaluate", "personal", "upload_head"})
 """Hyper-parameters under which not the loss is another, but what travels, or when."""
 
 
@@ -33,6 +34,11 @@ class Setting:
     def config(self) -> MethodConfig:
         """Its hyper-parameters."""
         return self.method.config.model_validate(self.hyper)
+
+    @property
+    def personal_part(self) -> Personal:
+        """The tensors that its clients keep for themselves."""
+        return self.method.personal_part(self.config)
 
     @property
     def neutral(self) -> MethodConfig:

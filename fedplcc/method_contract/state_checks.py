@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedplcc.method_contract.checks import Checks
-from fedplcc.method_contract.mid_run import Model, a_model, kept
+from fedplcc.method_contract.mid_run import PERSONAL, Model, a_model, kept
 from fedplcc.method_contract.settings import Setting
 from shared.tensors import from_bytes, to_bytes
 
@@ -50,7 +50,7 @@ def what_a_client_keeps_is_of_use(setting: Setting) -> None:
     """It gives another loss, another start or another model to evaluate; nothing is kept in vain."""
     method, config, received = setting.method, setting.config, a_model(0)
     first, second = (kept(setting, seed=seed) for seed in (7, 8))
-    hooks = [hook for hook in (method.reference_models, method.start_model, method.local_model) if hook is not None]
+    hooks = (*([method.reference_models] if method.reference_models else []), method.start_of, method.own_model)
     differs = [_digest(hook(received, first, config)) != _digest(hook(received, second, config)) for hook in hooks]
     if method.loss_state is not None:
         differs.append(_digest(method.loss_state(first, config)) != _digest(method.loss_state(second, config)))
@@ -60,8 +60,8 @@ def what_a_client_keeps_is_of_use(setting: Setting) -> None:
 @check(lambda setting: setting.method.keeps_client_state)
 def at_first_a_client_has_nothing_of_its_own(setting: Setting) -> None:
     method, config, received = setting.method, setting.config, a_model(0)
-    for hook in (method.start_model, method.local_model):
-        assert hook is None or hook(received, None, config) is None
+    for hook in (method.start_of, method.own_model):
+        assert hook(received, None, config) is None
 
 
 @check(lambda setting: setting.method.keeps_client_state)
@@ -71,8 +71,8 @@ def every_model_that_it_names_is_one_of_the_run(setting: Setting) -> None:
         if method.reference_models is not None:
             for arrays in method.reference_models(received, state, config).values():
                 assert_is_a_model(arrays, received)
-        for hook in (method.start_model, method.local_model):
-            if hook is not None and (own := hook(received, state, config)) is not None:
+        for hook in (method.start_of, method.own_model):
+            if (own := hook(received, state, config)) is not None:
                 assert_is_a_model(own, received)
 
 
@@ -80,14 +80,31 @@ def every_model_that_it_names_is_one_of_the_run(setting: Setting) -> None:
 def a_report_is_of_the_global_model_or_of_a_client_s_own(setting: Setting) -> None:
     evaluated = setting.method.evaluated_models(setting.config)
     assert evaluated in (("global",), ("global", "local"), ("local",))
-    assert "local" not in evaluated or setting.method.local_model is not None
+    has_personal = setting.personal_part != "none"
+    assert "local" not in evaluated or setting.method.local_model is not None or has_personal
+
+
+@check(lambda setting: setting.personal_part != "none")
+def a_client_puts_its_own_tensors_into_whatever_it_receives(setting: Setting) -> None:
+    method, config = setting.method, setting.config
+    received, state, names = a_model(0), kept(setting, seed=7), PERSONAL[setting.personal_part]
+    models = (
+        (method.start_of(received, state, config), method.start_model),
+        (
+            method.own_model(received, state, config),
+            method.local_model,
+        ),
+    )
+    for found, hook in models:
+        assert found is not None
+        assert all(found[name].tobytes() == a_model(8)[name].tobytes() for name in names)
+        others = received.keys() - set(names)
+        assert hook is not None or all(found[name].tobytes() == received[name].tobytes() for name in others)
 
 
 @check(lambda setting: not setting.method.shares_model(setting.config))
 def who_does_not_share_the_trained_model_keeps_it_and_goes_on_from_it(setting: Setting) -> None:
     method, config = setting.method, setting.config
     state = kept(setting, seed=7)
-    assert method.start_model is not None
-    assert method.local_model is not None
-    for hook in (method.start_model, method.local_model):
+    for hook in (method.start_of, method.own_model):
         assert _digest(hook(a_model(0), state, config)) == _digest(a_model(8))

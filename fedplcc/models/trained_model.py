@@ -23,7 +23,7 @@ from shared.config.run import RunConfig, load_federation, parse_run_config
 from shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
 from shared.methods import refusal
 from shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
-from shared.types import PrototypeSet
+from shared.types import GLOBAL_MODEL, PrototypeSet
 from trainer.consent import Consent
 from trainer.models import FeatureModel, build_model, load_arrays
 from trainer.reproducibility.environment import resolve_device
@@ -87,10 +87,12 @@ def read_trained_model(
     manifest = {} if config_file is not None else _manifest(file)
     known = None if config_file is None else load_federation(config_file).config
     config = known or _config(manifest, file, trusted_factory)
-    if not config.algorithm.shares_model(config.method):
+    if GLOBAL_MODEL not in config.algorithm.evaluated_models(config.method):
+        is_part = config.algorithm.shares_model(config.method)
         raise InvalidModel(
-            f"{file} is what the run began with: its method, {config.run.method}, shares no model as the run is configured, "
-            "and what each client trained never left it"
+            f"{file} is {'in part ' if is_part else ''}what the run began with: its method, {config.run.method}, shares "
+            f"no {'whole ' if is_part else ''}model as the run is configured, and what each client "
+            f"{'kept' if is_part else 'trained'} never left it"
         )
     data = _read(file)
     model = build_model(

@@ -207,7 +207,7 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
                 f"{name}{when}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})"
             )
     if line.get("accuracy_of"):
-        texts.append(f"{MODEL} is what the run began with: clients share no models in it")
+        texts.append(f"{MODEL} is what the run began with, or has a part of that: clients share no whole models in it")
     return texts
 
 

@@ -28,6 +28,7 @@ SECTIONS = {
     "admission": "Limits on updates, and the treatment of clients whose updates exceed them.",
     "quorum": "Conditions under which a round continues without absent clients.",
     "evaluation": "The rounds in which clients evaluate.",
+    "public": "Unlabelled images that every client has.",
 }
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,
@@ -52,6 +53,7 @@ EXAMPLES: Mapping[str, Any] = {
     "clients.samples_per_class": 50,
     "clients.validation_per_class": 20,
     "data.validation_every": 5,
+    "public.data": "cifar10:public-images",
     "clients.domain": "scanner-a",
     "clients.model": {"name": "cnn5"},
     "model.options.checkpoint": "weights.safetensors",

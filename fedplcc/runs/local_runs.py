@@ -32,7 +32,7 @@ UNSET = "-"
 """Value of a key that a configuration does not have."""
 OF_NO_RUN = ("state", "logs", "pictures")
 """Folders within which no run is looked for."""
-SECTIONS = ("run", "method", "model", "data", "training", "admission", "quorum", "evaluation")
+SECTIONS = ("run", "method", "model", "data", "training", "admission", "quorum", "evaluation", "public")
 ACCURACY_KEYS = ("mean", "worst")
 
 

@@ -14,7 +14,7 @@ LAST_LINES = 3
 """Rounds of a run that are printed when its screen is gone."""
 DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 """Columns in the order in which a narrow terminal loses them; the domains follow, from the right."""
-OWN_MODELS = "accuracies are of the clients' own models: this run shares none, its global model stays the first"
+OWN_MODELS = "accuracies are of the clients' own models: this run shares none, or none whole"
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,7 @@ class RunHistory:
 
     @property
     def are_own_models(self) -> bool:
-        """Whether the accuracies are of the clients' own models, because the run shares none."""
+        """Whether the accuracies are of the clients' own models, because the run shares none, or none whole."""
         return bool(self.rounds) and bool(self.rounds[-1].get("accuracy_of"))
 
     # Reduction

@@ -59,8 +59,8 @@ class RoundMetrics(Document):
     """Fraction of correct test samples by domain, with "mean" and "worst"; null without a report. Of the global model
     unless `accuracy_of` is "local". Null as a whole if the run's configuration does not evaluate the round."""
     accuracy_of: str | None = None
-    """"local" if `accuracy` is that of the clients' own models: the run shares no model, and its global model stays the
-    first one. Else null."""
+    """"local" if `accuracy` is that of the clients' own models: the run shares no model, or none whole, and its global model
+    stays the first one, in whole or in part. Else null."""
     accuracy_local: dict[str, float | None] | None = None
     """As `accuracy`, of the clients' own models, each on its client's test set; null without own models, and if the round is
     not evaluated."""

@@ -21,6 +21,7 @@ from shared.methods import (
     fedproc,
     fedproto,
     fedprox,
+    fedrep,
     fpl,
     moon,
 )
@@ -39,6 +40,7 @@ BUILTIN: Mapping[str, Method] = MappingProxyType(
             feddyn,
             creff,
             fcclplus,
+            fedrep,
             fedproto,
             fedproc,
             fpl,

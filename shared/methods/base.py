@@ -1,9 +1,9 @@
 """Method: a frozen record of pure functions, client half and server half together.
 
 A method file imports only the standard library, numpy, pydantic, `shared.methods.maths`, `shared.methods.finch`,
-`shared.types`, this module, slots.py, prototypes.py and other methods. Its client half uses operators, `.sum()` and
-`.mean()`, which torch tensors and numpy arrays share, and `Ops` for everything else. The same loss therefore runs on torch
-in a trainer and on numpy in tests.
+`shared.types`, this module, slots.py, parts.py, prototypes.py and other methods. Its client half uses operators, `.sum()`
+and `.mean()`, which torch tensors and numpy arrays share, and `Ops` for everything else. The same loss therefore runs on
+torch in a trainer and on numpy in tests.
 
 Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, K clients.
 """
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from shared.methods.parts import Personal, Phase, one_phase, with_personal
 from shared.methods.public import PublicPart
 from shared.methods.server_arrays import (
     ArrayGroup,
@@ -30,7 +31,17 @@ from shared.methods.server_arrays import (
     sends_nothing,
 )
 from shared.methods.slots import SlotFold, TaskView, no_slots
-from shared.types import GLOBAL_MODEL, HEAD, LOCAL_MODEL, PARAMETERS, Comparison, FloatArray, IntArray, PrototypeSet
+from shared.types import (
+    BATCH_NORM,
+    GLOBAL_MODEL,
+    HEAD,
+    LOCAL_MODEL,
+    PARAMETERS,
+    Comparison,
+    FloatArray,
+    IntArray,
+    PrototypeSet,
+)
 
 Array = Any
 """A torch tensor in a trainer, a numpy array in a test."""
@@ -198,6 +209,8 @@ class ClientEnd:
     round: int
     parameters: tuple[str, ...] = ()
     """Names of the tensors that were trained."""
+    personal: tuple[str, ...] = ()
+    """Names of the tensors that the client keeps for itself; see `Method.personal`."""
 
 
 ClientLoss = Callable[[ClientStep, Any], LossTerms]
@@ -293,6 +306,12 @@ class Method:
             is given.
         shares_model: `config -> bool`: whether updates carry the trained model. Where they do not, the global model stays
             what round 0 made it, and clients evaluate their own.
+        personal: `config -> "none" | "head" | "batch_norm"`: tensors that a client keeps for itself. They are part of its
+            state, and merged into the model that it trains from and into its local model; see parts.py. None for none.
+        uploads_personal: `config -> bool`: whether updates have personal tensors too, for a global model. Where they do
+            not, the global model has those of round 0, and clients evaluate their own.
+        phases: `config -> phases` of a client's training in a round, each of a part of the model and with an optimiser of
+            its own; see parts.py.
         scores: `(ops, features_BD, logits_BM, prototypes, config) -> [B, M]`: by which the local model names classes, the
             largest wins; the prototypes are those that the round came to. None for the logits.
         length_key: `config -> key`: the hyper-parameter that says over how many rounds something is stretched, while it is
@@ -332,6 +351,9 @@ class Method:
     local_model: ClientModel | None = None
     has_local_model: Callable[[Any], bool] = always
     shares_model: Callable[[Any], bool] = always
+    personal: Callable[[Any], Personal] | None = None
+    uploads_personal: Callable[[Any], bool] = always
+    phases: Callable[[Any], tuple[Phase, ...]] = one_phase
     scores: Scores | None = None
     length_key: Callable[[Any], str | None] = no_key
     neutral: Mapping[str, Any] | None = None
@@ -348,16 +370,51 @@ class Method:
     @property
     def keeps_client_state(self) -> bool:
         """Whether an update depends on state that the client kept from its previous one."""
-        return self.next_client_state is not None
+        return self.next_client_state is not None or self.personal is not None
 
-    @property
-    def needs_earlier_round(self) -> bool:
+    def personal_part(self, config: MethodConfig) -> Personal:
+        """Return the tensors that a client keeps for itself."""
+        return "none" if self.personal is None else self.personal(config)
+
+    def withheld_part(self, config: MethodConfig) -> Personal:
+        """Return the personal tensors that no update has."""
+        return "none" if self.uploads_personal(config) else self.personal_part(config)
+
+    def kept_after(self, end: ClientEnd, config: MethodConfig) -> ClientState:
+        """Return all that a client keeps after its training: what the method says, and its personal tensors."""
+        own = {} if self.next_client_state is None else self.next_client_state(end, config)
+        return {**own, **{name: end.trained[name] for name in end.personal}}
+
+    def start_of(self, received: ModelArrays, state: ClientState | None, config: MethodConfig) -> ModelArrays | None:
+        """Return the model that a client trains from, or None for the received one."""
+        made = None if self.start_model is None else self.start_model(received, state, config)
+        return self._with_personal(received, made, state, config)
+
+    def own_model(self, received: ModelArrays, state: ClientState | None, config: MethodConfig) -> ModelArrays | None:
+        """Return the client's own model to evaluate, or None where it has none yet."""
+        made = None if self.local_model is None else self.local_model(received, state, config)
+        return self._with_personal(received, made, state, config)
+
+    def _with_personal(
+        self, received: ModelArrays, made: ModelArrays | None, state: ClientState | None, config: MethodConfig
+    ) -> ModelArrays | None:
+        if state is None or self.personal_part(config) == "none":
+            return made
+        return with_personal(received if made is None else made, state)
+
+    def needs_earlier_round(self, config: MethodConfig) -> bool:
         """Whether the method's own terms are left out in a client's first round, which is then FedAvg's.
 
         They need prototypes, or a model that the client kept. A method whose reference models are made of the received model
         alone acts at once.
         """
-        return self.has_prototypes or (self.keeps_client_state and self.reference_models is not None)
+        if self.has_prototypes:
+            return True
+        return (
+            self.keeps_client_state
+            and self.reference_models is not None
+            and not self.reference_models({}, None, config)
+        )
 
     @property
     def has_prototypes(self) -> bool:
@@ -384,8 +441,13 @@ class Method:
 
     def needed_tensor_lists(self, config: MethodConfig) -> tuple[str, ...]:
         """Return the lists of tensors that round 0's update must have (shared/types.py, `TENSOR_LISTS`)."""
-        has_step = self.server_step is not None
-        return (*((PARAMETERS,) if self.server_slots(config) else ()), *((HEAD,) if has_step else ()))
+        personal = self.personal_part(config)
+        needed = {
+            PARAMETERS: bool(self.server_slots(config)),
+            HEAD: self.server_step is not None or personal == HEAD,
+            BATCH_NORM: personal == BATCH_NORM,
+        }
+        return tuple(name for name, is_needed in needed.items() if is_needed)
 
     def evaluated_models(self, config: MethodConfig) -> tuple[str, ...]:
         """Return the models that a client's report covers: the global one if updates share it, then the client's own if any.
@@ -393,7 +455,9 @@ class Method:
         The accuracy of the first is the round's accuracy.
         """
         is_local = self.local_model is not None and self.has_local_model(config)
-        return (*((GLOBAL_MODEL,) if self.shares_model(config) else ()), *((LOCAL_MODEL,) if is_local else ()))
+        is_local = is_local or self.personal_part(config) != "none"
+        is_global = self.shares_model(config) and self.withheld_part(config) == "none"
+        return (*((GLOBAL_MODEL,) if is_global else ()), *((LOCAL_MODEL,) if is_local else ()))
 
     def names_by_prototypes(self, config: MethodConfig) -> bool:
         """Whether a client needs the round's prototypes for its report."""

@@ -1,7 +1,7 @@
 """FCCL+: clients agree on unlabelled public images, by logits and similarities, and keep what they knew while they train.
 
 Huang, Ye, Shi, Du, "Generalizable Heterogeneous Federated Cross-Correlation and Instance Similarity Learning", IEEE TPAMI
-2024, https://arxiv.org/abs/2309.16286; rule 22 of docs/algorithms.md has the formulas.
+2024, https://arxiv.org/abs/2309.16286; section 22 of docs/algorithms.md has the formulas.
 
 Differs from the paper, or settles what it leaves open:
 
@@ -89,7 +89,7 @@ class Config(MethodConfig):
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
-    """Return L_CE + kd T^2 KL_nontarget as terms (rule 22.2): `ce`, and `kd` where there is a teacher.
+    """Return L_CE + kd T^2 KL_nontarget (docs/algorithms.md, rule 22.2) as terms: `ce`, and `kd` where there is a teacher.
 
     KL_nontarget is the sum of t (log t - log p) over all classes but the true one, the mean over the batch; t and p are the
     softmax of the teacher's and of the client's logits over T.
@@ -107,7 +107,7 @@ def client_loss(step: ClientStep, config: Config) -> LossTerms:
 
 
 def public_loss(step: PublicStep, config: Config) -> LossTerms:
-    """Return corr L_corr + isd L_isd on a batch of public images (rule 22.1) as terms: `corr` and `isd`.
+    """Return corr L_corr + isd L_isd on a batch (docs/algorithms.md, rule 22.1) as terms: `corr` and `isd`.
 
     L_corr is the sum of (C_mm - 1)^2 and 0.0051 (C_mn + 1)^2, C [M, M] the cross-correlation over the batch of this client's
     logits and the mean ones. L_isd is KL of the softmaxes of mean similarities and this client's, the mean over the batch.

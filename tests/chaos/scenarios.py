@@ -233,14 +233,25 @@ def _train_with_slots(operator: Operator, folder: Path) -> Outcome:
     return operator.train(_document(folder, "fedopt", rounds=3))
 
 
-SERVER_STATE = Scenario(name="train with server state", perform=_train_with_slots)
+def _train_with_arrays(operator: Operator, folder: Path) -> Outcome:
+    """Train for three rounds: the last head is of features that the two before it left."""
+    hyper = {"num_features": 4, "match_steps": 3, "retrain_epochs": 2}
+    return operator.train({**_document(folder, "creff", rounds=3), "method": hyper})
+
+
+WITH_SERVER_STATE = (
+    Scenario(name="train with server slots", perform=_train_with_slots),
+    Scenario(name="train with server arrays", perform=_train_with_arrays),
+)
+"""Runs of methods whose server keeps something from round to round."""
 
 SCENARIOS = (
     Scenario(name="train", perform=_train_and_look),
     *((Scenario(name="train with client state", perform=_train("moon")),) if "moon" in METHODS else ()),
     Scenario(name="train with models that stay", perform=_train("fedproto", share_model=False)),
     Scenario(name="train and judge local models too", perform=_train("fedccl")),
-    SERVER_STATE,
+    *WITH_SERVER_STATE,
+    Scenario(name="train with heads that stay", perform=_train("fedrep", head_epochs=1, upload_head=False)),
     Scenario(name="train with both states", perform=_train("feddyn")),
     Scenario(name="train the same again", perform=_train_again),
     Scenario(name="pause and resume", perform=_operate),

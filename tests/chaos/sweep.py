@@ -13,8 +13,8 @@ Every turn begins with an aggregator that is new to everything, and with trainer
 on a state directory in use passes has two deaths: one in the middle of a run, and one as the process starts again. One that
 only a trainer's first start passes has it on a state directory that holds its identity alone, whose certificate is due.
 
-With `--aggregation` the aggregator dies only while it aggregates a round of a method with server state: at every passing of
-every failpoint, from just before until the results have committed. A later round reads that state.
+With `--aggregation` the aggregator dies only while it aggregates a round of a method with server state, slots or arrays: at
+every passing of every failpoint, from just before until the results have committed. A later round reads that state.
 
 All of them speak TLS, and the gateway asks for a key. In the last scenario (membership.py) a new aggregator makes its
 authority, members join, renew, recover and are revoked, and roots and keys change; there it also dies at every commit.
@@ -40,7 +40,7 @@ from pathlib import Path
 from shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
 from tests.chaos import durable_steps, membership
 from tests.chaos.armed_federation import ArmedFederation, ArmedProcess, Deaths, Order
-from tests.chaos.scenarios import PATIENCE_S, SERVER_STATE, Operator, Outcome, Scenario, prepare
+from tests.chaos.scenarios import PATIENCE_S, WITH_SERVER_STATE, Operator, Outcome, Scenario, prepare
 from tests.chaos.scenarios import SCENARIOS as RUNS
 from tests.chaos.turns import AGGREGATING, IN_THE_RUN, Passings, Turn, plan, plan_aggregation, sample
 from tests.support.federation.processes import eventually
@@ -273,7 +273,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         first = start()
         passings = Passings() if options.aggregation else first.learn(scenarios, is_brief=options.quick)
         print(f"{len(passings.all())} failpoints are passed; learnt in {time.monotonic() - began:.0f} s", flush=True)
-        turns = first.learn_aggregation(SERVER_STATE) if options.aggregation else plan(passings, scenarios)
+        turns = (
+            [turn for scenario in WITH_SERVER_STATE for turn in first.learn_aggregation(scenario)]
+            if options.aggregation
+            else plan(passings, scenarios)
+        )
         if options.points:
             turns = [turn for turn in turns if any(fnmatch(turn.point, glob) for glob in options.points)]
         if options.quick:

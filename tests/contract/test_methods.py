@@ -19,7 +19,7 @@ from fedplcc.method_contract.settings import Setting
 from shared.config.run import parse_run_config
 from shared.methods import METHODS
 from shared.methods.base import Method
-from tests.support.records.method_settings import SETTINGS, of_methods, of_settings
+from tests.support.records.method_settings import SETTINGS, of_methods, of_settings, public_of
 
 TRIALS = [(check, setting) for check in CHECKS for setting in SETTINGS if check.applies(setting)]
 
@@ -56,6 +56,7 @@ def a_document(method_name: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
         "run": {"method": method_name, "clients": ["a", "b"]},
         "data": {"classes": ["x", "y", "z"]},
         "method": dict(hyper),
+        **public_of(method_name, hyper),
     }
 
 
@@ -81,6 +82,17 @@ FIRST_RELEASES: Mapping[str, Mapping[str, Any]] = {
         "retrain_epochs": 300,
         "retrain_lr": 0.01,
     },
+    "fcclplus": {
+        "averaging": "weighted",
+        "corr": 1.0,
+        "isd": 3.0,
+        "kd": 1.0,
+        "public_batch": 64,
+        "public_lr": 0.001,
+        "share_model": True,
+        "teacher": "previous",
+    },
+    "fedrep": {"averaging": "weighted", "head_epochs": 10, "personal": "head", "upload_head": True},
     "fedproto": {"averaging": "weighted", "lambda1": 1.0, "proto_avg": "plain", "share_model": True},
     "fedproc": {"anneal_rounds": None, "averaging": "weighted", "similarity": "dot"},
     "fedpcl": {"averaging": "weighted", "lambda1": 1.0, "lambda2": 1.0, "tau": 0.07},

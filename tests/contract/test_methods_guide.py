@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.method_contract import public_checks
 from fedplcc.method_contract.client_losses import on_numpy
 from fedplcc.method_contract.mid_run import mid_run
 from fedplcc.method_contract.settings import Setting
@@ -58,11 +59,12 @@ def test_a_method_s_row_says_what_its_code_does(method: Method) -> None:
     name, uploads, downloads, keeps, terms, server = TABLE[method.name]
     assert f"({method.name}.py)" in name
     step = on_numpy(*mid_run(Setting(method)))
-    assert terms.replace("`", "").split() == list(method.client_loss(step, method.config()))
+    on_public = public_checks.terms_of(Setting(method)) if method.public is not None else ()
+    assert terms.replace("`", "").split() == [*method.client_loss(step, method.config()), *on_public]
     assert (keeps == "-") == (not method.keeps_client_state)
     assert ("means" in uploads or "centres" in uploads) == method.has_prototypes
     assert downloads.endswith(", a number") == (method.scalars is not None)
-    has_more = method.has_prototypes or method.sends(method.config())
+    has_more = method.has_prototypes or method.sends(method.config()) or method.public is not None
     assert (downloads.removesuffix(", a number") == "model") == (not has_more)
     assert ("per class" in server) == method.has_prototypes
 

@@ -19,12 +19,14 @@ from fedplcc.method_contract.settings import Setting
 from fedplcc.simulation import Observers, Simulation
 from shared.documents import Event
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.methods import METHODS
 from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
+from shared.types import BATCH_NORM
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.memory_folder import memory_folder
-from tests.support.records.method_settings import of_methods, of_settings, with_a_length
+from tests.support.records.method_settings import PUBLIC_DATA, of_methods, of_settings, public_of, with_a_length
 from trainer.cancellation import Cancelled, ShouldStop, never
 
 pytestmark = pytest.mark.slow
@@ -33,17 +35,21 @@ RUN_S = 120.0
 ROUNDS = (1, 2, 3)
 ASKS_BETWEEN_INTERRUPTIONS = 17
 """How often a simulation may ask whether it is to stop before it is: more than one task asks, so that it gets on."""
+BATCHES_PER_PASS = 3
+"""Of a client's samples: each batch of a phase of so many passes asks too."""
 MOST_INTERRUPTIONS = 60
 
 ENDED = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED, types_pb2.RUN_STATUS_STOPPED)
 
 every_setting = of_settings(lambda setting: not setting.hyper or setting.goes_another_way)
 every_method_with_a_neutral_setting = of_methods(lambda method: method.neutral is not None)
-every_method_that_needs_an_earlier_round = of_methods(lambda method: method.needs_earlier_round)
+every_method_that_needs_an_earlier_round = of_methods(lambda method: method.needs_earlier_round(method.config()))
 every_method_whose_server_keeps_something = of_methods(lambda method: method.keeps_server_state(method.config()))
 every_method_that_acts_at_once = of_methods(
     lambda method: (
-        method.name != "fedavg" and not method.needs_earlier_round and not method.keeps_server_state(method.config())
+        method.name != "fedavg"
+        and not method.needs_earlier_round(method.config())
+        and not method.keeps_server_state(method.config())
     )
 )
 
@@ -69,9 +75,12 @@ class Outcome:
 
 
 def document(data: Path, method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
-    """Three rounds of two clients under these hyper-parameters."""
+    """Three rounds of two clients under these hyper-parameters, with a model that has what clients are to keep."""
     values = tiny_federation.document(data, method, run={"rounds": len(ROUNDS)}, training={"local_steps": 2})
-    return {**values, "method": {**values.get("method", {}), **hyper}}
+    own = {**values.get("method", {}), **hyper}
+    if Setting(METHODS[method], own).personal_part == BATCH_NORM:
+        values["model"] = {"name": "resnet10"}
+    return {**values, "method": own, **public_of(method, own)}
 
 
 def simulated(
@@ -117,7 +126,7 @@ def processes(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with Federation(tmp_path_factory.mktemp("processes")) as federation:
         federation.start_aggregator()
         for client in tiny_federation.CLIENTS:
-            federation.start_trainer(client, f"npz:{data / client}.npz")
+            federation.start_trainer(client, f"npz:{data / client}.npz", "--public-data", PUBLIC_DATA)
         control = RunControl(federation.address, tls=federation.operator_tls)
         yield control
         control.close()
@@ -138,10 +147,11 @@ def test_a_run_trains_reports_and_leaves_what_its_method_says(setting: Setting, 
     assert outcome.rounds[-1]["prototypes"]["global"] == num_prototypes
     terms = [list(line["loss"]) for line in outcome.rounds]
     assert all("ce" in names for names in terms)
-    # Whatever is not FedAvg has terms of its own, or a server that keeps something.
+    # Whatever is not FedAvg has terms of its own, or a server or clients that keep something.
     assert (
         method.name == "fedavg"
         or method.keeps_server_state(setting.config)
+        or method.personal_part(setting.config) != "none"
         or all(len(names) > 1 for names in terms[1:])
     )
 
@@ -160,12 +170,14 @@ def test_interruptions_in_every_round_change_nothing(
 ) -> None:
     """Before, within and between tasks; whoever goes on has nothing but what lies in the folder."""
     interrupted_in: list[int] = []
+    passes = sum(phase.epochs or 0 for phase in setting.method.phases(setting.config))
+    most_asked = ASKS_BETWEEN_INTERRUPTIONS + BATCHES_PER_PASS * passes
     asked, latest = 0, -1
 
     def stop_now() -> bool:
         nonlocal asked
         asked += 1
-        return asked > ASKS_BETWEEN_INTERRUPTIONS
+        return asked > most_asked
 
     def remember(event: Event) -> None:
         nonlocal latest

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from aggregator.computation.aggregation import aggregate
-from aggregator.computation.fold import WeightedModel, fold_models
+from aggregator.computation.fold import WeightedModel, fold_models, sent_table
+from aggregator.computation.update_checks import check_model
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.methods import METHODS
@@ -45,6 +46,23 @@ def fold(models: Sequence[Model], counts: Sequence[float], *, block_elements: in
             table = read_header(file)
         updates = [WeightedModel(path, count) for path, count in zip(paths, counts, strict=True)]
         return b"".join(fold_models(table, paths[0], updates, FEDAVG, MethodConfig(), block_elements))
+
+
+def fold_of_sent(models: Sequence[Model], counts: Sequence[float], withheld: Sequence[int], block: int) -> bytes:
+    """The next global model's blob where updates lack the tensors at these places; the first model is the global one."""
+    with memory_folder() as folder:
+        path = Path(folder) / "global"
+        path.write_bytes(to_bytes(models[0]))
+        with path.open("rb") as file:
+            table = read_header(file)
+        kept = {table.entries[place].name for place in withheld}
+        updates = []
+        for index, (model, count) in enumerate(zip(models, counts, strict=True)):
+            updates.append(WeightedModel(Path(folder) / str(index), count))
+            sent = to_bytes({name: array for name, array in model.items() if name not in kept})
+            updates[-1].path.write_bytes(sent)
+            assert set(check_model(updates[-1].path, sent_table(table, withheld)).schema) == model.keys() - kept
+        return b"".join(fold_models(table, path, updates, FEDAVG, MethodConfig(), block, withheld))
 
 
 def exact_mean(values: Sequence[np.float32], counts: Sequence[int]) -> Fraction:
@@ -242,3 +260,18 @@ def test_a_stored_model_that_was_damaged_is_named(tmp_path: Path, damage: str) -
     with pytest.raises(PayloadCorrupt) as refused:
         list(fold_models(table, paths[0], updates, FEDAVG, MethodConfig(), 30))
     assert refused.value.metadata == {"sha256": "bob"}
+
+
+@given(any_models(), st.data())
+def test_tensors_that_no_update_has_stay_and_the_others_are_as_they_are_in_a_whole_fold(
+    models_and_counts: tuple[list[Model], list[int]], data: st.DataObject
+) -> None:
+    models, counts = models_and_counts
+    names = list(from_bytes(to_bytes(models[0])))
+    places = data.draw(st.sets(st.integers(0, len(names) - 1), max_size=len(names) - 1))
+    found = from_bytes(fold_of_sent(models, counts, sorted(places), data.draw(st.integers(1, 30))))
+    whole = from_bytes(fold(models, counts))
+    assert list(found) == names
+    for place, name in enumerate(names):
+        expected = models[0][name] if place in places else whole[name]
+        assert found[name].tobytes() == expected.tobytes()

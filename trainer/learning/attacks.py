@@ -5,7 +5,7 @@ Goodfellow, Shlens, Szegedy, "Explaining and Harnessing Adversarial Examples", I
 ICLR 2018, https://arxiv.org/abs/1706.06083 (several steps, each followed by a projection).
 
 Nothing is drawn: an attack begins at the image itself. It is made in evaluation mode, so that running statistics and random
-states stay as they are, and ends in the mode in which it began.
+states stay as they are, and every layer ends in the mode in which it began.
 
 Shape legend: B batch, S image size.
 """
@@ -75,7 +75,7 @@ class ImageAttack:
             labels_B: Their classes.
         """
         extractor = cast(FeatureModel, model)
-        was_training = model.training
+        modes = [(part, part.training) for part in model.modules()]
         model.eval()
         low_B3SS = torch.maximum(x_B3SS - self.epsilon_311, self.low_311)
         high_B3SS = torch.minimum(x_B3SS + self.epsilon_311, self.high_311)
@@ -89,5 +89,6 @@ class ImageAttack:
                 (slope_B3SS,) = torch.autograd.grad(loss, found_B3SS)
                 moved_B3SS = found_B3SS.detach() + self.step_311 * slope_B3SS.sign()
                 found_B3SS = torch.minimum(torch.maximum(moved_B3SS, low_B3SS), high_B3SS)
-        model.train(was_training)
+        for part, was_training in modes:
+            part.training = was_training
         return found_B3SS

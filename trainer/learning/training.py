@@ -19,12 +19,11 @@ from torch import Tensor, nn
 
 from shared.config.learning_rate import learning_rate
 from shared.config.run import RunConfig
-from shared.errors import InvalidModel
 from shared.methods.base import ClientEnd, ClientState, Method, ModelArrays
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.cancellation import ShouldStop, check, never
 from trainer.learning.attacks import ImageAttack
-from trainer.learning.batches import batches, batches_per_pass, num_steps
+from trainer.learning.batches import batches, batches_per_pass
 from trainer.learning.device_images import Augmentation, DeviceImages, ImageChange
 from trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
 from trainer.learning.losses import (
@@ -37,7 +36,8 @@ from trainer.learning.losses import (
     total_loss,
 )
 from trainer.learning.optimiser import Optimiser
-from trainer.models import state_arrays
+from trainer.learning.phases import planned_phases, training_of
+from trainer.models import personal_names, state_arrays
 from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
 from trainer.reproducibility.randomness import derive_seed
 
@@ -127,7 +127,7 @@ class LocalTraining:
 def local_train(
     model: nn.Module, data: DeviceImages, inputs: RoundInputs, observer: TrainingObserver = NO_OBSERVER
 ) -> LocalTraining:
-    """Train the model in place for one round, with a fresh optimiser.
+    """Train the model in place for one round, phase by phase, each with a fresh optimiser.
 
     Args:
         model: Keeps `models.FeatureModel`; holds the model to start from, on the device of `data`.
@@ -138,43 +138,48 @@ def local_train(
     Raises:
         Cancelled: `observer.should_stop()` held; the model is somewhere in between.
         TrainingDiverged: A loss or a gradient was not finite.
-        InvalidModel: The prototypes have another feature size than the model, no parameter of the model can be trained, or
-            one of its operations has no deterministic form on the device.
+        InvalidModel: The prototypes have another feature size than the model, a phase has no parameter to train, the model
+            no tensor that a client is to keep, or one of its operations has no deterministic form on the device.
     """
-    config, training, steps = inputs.config, inputs.config.training, num_steps(inputs.config.training, len(data))
+    config, training = inputs.config, inputs.config.training
     prepare_torch(training.threads, data.device)
-    params = _trainable(model, config)
+    phases = planned_phases(model, config, len(data))
+    steps = sum(phase.steps for phase in phases)
     received = _received(model, inputs)
-    context = _context(model, data, inputs, params, received)
+    context = _context(model, data, inputs, _trainable(model), received)
     rate = learning_rate(training, inputs.round, config.run.rounds)
-    optimiser = Optimiser(params.values(), training, learning_rate=rate, device=data.device)
     augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
     plan = batches(len(data), training.batch_size, seed=config.run.seed, client_id=inputs.client_id, round=inputs.round)
     attack = None if training.attack is None else ImageAttack.of(training.attack, data)
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
     totals = _Totals(first_seen)
-    model.train()
+    num_done = num_skipped = 0
     observer.on_progress(0, steps)
     with seeded(inputs.seed("training"), data.device), nondeterminism_explained(config.model.name):
-        for step, numbers_B in enumerate(islice(plan, steps), start=1):
-            check(observer.should_stop)
-            x_B3SS, labels_B = data.batch(numbers_B, augmentation)
-            observer.on_batch(len(numbers_B))
-            if attack is not None:
-                x_B3SS = attack.changed(model, x_B3SS, labels_B)
-            with optimiser.forward():
-                terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
-            totals.saw(step, numbers_B, features_BD)
-            loss = total_loss(terms)
-            values = loss_values(loss, terms)
-            if not all(map(math.isfinite, values.values())):
-                raise inputs.diverged(cause_in_loss(model, step, values))
-            totals.lost({name: values[name] for name in terms})
-            norm = optimiser.step(loss)
-            if norm is not None:
-                totals.num_clipped += _is_clipped(norm, step, inputs)
-            observer.on_progress(step, steps)
-    if optimiser.num_skipped == steps:
+        for phase in phases:
+            optimiser = Optimiser(phase.params.values(), training, learning_rate=rate, device=data.device)
+            with training_of(model, phase):
+                for step, numbers_B in enumerate(islice(plan, phase.steps), start=num_done + 1):
+                    check(observer.should_stop)
+                    x_B3SS, labels_B = data.batch(numbers_B, augmentation)
+                    observer.on_batch(len(numbers_B))
+                    if attack is not None:
+                        x_B3SS = attack.changed(model, x_B3SS, labels_B)
+                    with optimiser.forward():
+                        terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
+                    totals.saw(step, numbers_B, features_BD)
+                    loss = total_loss(terms)
+                    values = loss_values(loss, terms)
+                    if not all(map(math.isfinite, values.values())):
+                        raise inputs.diverged(cause_in_loss(model, step, values))
+                    totals.lost({name: values[name] for name in terms})
+                    norm = optimiser.step(loss)
+                    if norm is not None:
+                        totals.num_clipped += _is_clipped(norm, step, inputs)
+                    observer.on_progress(step, steps)
+            num_done += phase.steps
+            num_skipped += optimiser.num_skipped
+    if num_skipped == steps:
         raise inputs.diverged("no step had a finite gradient in float16")
     if not is_finite(model):
         raise inputs.diverged(f"the gradient of step {steps}, the last, was not finite")
@@ -217,11 +222,8 @@ class _Totals:
         return features[len(numbers) - 1 - places_from_end], data.labels_N.cpu().numpy()[numbers_S]
 
 
-def _trainable(model: nn.Module, config: RunConfig) -> dict[str, Tensor]:
-    params: dict[str, Tensor] = {name: param for name, param in model.named_parameters() if param.requires_grad}
-    if not params:
-        raise InvalidModel(f"model {config.model.name!r} has no parameter that requires a gradient")
-    return params
+def _trainable(model: nn.Module) -> dict[str, Tensor]:
+    return {name: param for name, param in model.named_parameters() if param.requires_grad}
 
 
 def _received(model: nn.Module, inputs: RoundInputs) -> ModelArrays:
@@ -259,13 +261,16 @@ def _is_clipped(norm: float, step: int, inputs: RoundInputs) -> bool:
 
 def _next_client_state(model: nn.Module, inputs: RoundInputs, received: ModelArrays) -> ClientState | None:
     """Return the state to keep after this training; None where the method keeps none."""
-    if inputs.method.next_client_state is None:
+    if not inputs.method.keeps_client_state:
         return None
+    config, trained = inputs.config, state_arrays(model)
+    personal = inputs.method.personal_part(config.method)
     end = ClientEnd(
         received=received,
-        trained=state_arrays(model),
+        trained=trained,
         state=inputs.client_state,
         round=inputs.round,
-        parameters=tuple(name for name, param in model.named_parameters() if param.requires_grad),
+        parameters=tuple(_trainable(model)),
+        personal=personal_names(model, personal, config.model.name),
     )
-    return inputs.method.next_client_state(end, inputs.config.method) or None
+    return inputs.method.kept_after(end, config.method) or None

@@ -15,7 +15,7 @@ from shared.errors import InvalidModel
 from trainer.consent import NO_CONSENT, Consent
 from trainer.factories import import_factory
 from trainer.models.cnn import CNN
-from trainer.models.contract import FeatureModel, checked, head_names, tensor_lists
+from trainer.models.contract import FeatureModel, checked, head_modules, head_names, personal_names, tensor_lists
 from trainer.models.projected import projected
 from trainer.models.resnet import ResNet
 from trainer.models.sequential import wrapped
@@ -24,7 +24,17 @@ from trainer.models.timm_backbone import timm_model
 from trainer.reproducibility.determinism import seeded
 from trainer.reproducibility.randomness import derive_seed
 
-__all__ = ["Arrays", "FeatureModel", "build_model", "head_names", "load_arrays", "state_arrays", "tensor_lists"]
+__all__ = [
+    "Arrays",
+    "FeatureModel",
+    "build_model",
+    "head_modules",
+    "head_names",
+    "load_arrays",
+    "personal_names",
+    "state_arrays",
+    "tensor_lists",
+]
 
 BUILTIN: Mapping[str, Callable[[ModelSection, int, int], nn.Module]] = MappingProxyType(
     {

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shared.errors import InvalidModel
+from shared.methods.parts import Personal
 from shared.types import BATCH_NORM, HEAD, PARAMETERS
 
 DEFAULT_HEAD = ("classifier.",)
@@ -92,12 +93,8 @@ def tensor_lists(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int,
         model: The model.
         names: Names of its state tensors in the order of their file.
     """
-    norms = [prefix for prefix, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
-    members = {
-        PARAMETERS: trained,
-        BATCH_NORM: {name for name in names if name.rpartition(".")[0] in norms},
-    }
+    members = {PARAMETERS: trained, BATCH_NORM: set(_batch_norm_names(model))}
     with suppress(InvalidModel):
         members[HEAD] = set(head_names(model))
     return {role: tuple(place for place, name in enumerate(names) if name in found) for role, found in members.items()}
@@ -114,3 +111,35 @@ def head_names(model: nn.Module) -> tuple[str, ...]:
     if not names:
         raise InvalidModel(f"no tensor's name begins with one of {list(prefixes)}; set head_prefixes on the model")
     return names
+
+
+def head_modules(model: nn.Module) -> frozenset[nn.Module]:
+    """Return the layers whose tensors belong to the head; all others belong to the base."""
+    prefixes = tuple(getattr(model, "head_prefixes", DEFAULT_HEAD))
+    return frozenset(part for name, part in model.named_modules() if name and f"{name}.".startswith(prefixes))
+
+
+def personal_names(model: nn.Module, personal: Personal, name: str) -> tuple[str, ...]:
+    """Return the names of the state tensors that a client keeps for itself, in state order.
+
+    Args:
+        model: The model.
+        personal: What the run's method says of it.
+        name: The model's name in messages.
+
+    Raises:
+        InvalidModel: It has no such tensor, or no other.
+    """
+    if personal == "none":
+        return ()
+    names = head_names(model) if personal == "head" else _batch_norm_names(model)
+    if not names:
+        raise InvalidModel(f"model {name!r} has no BatchNorm layer for a client to keep")
+    if len(names) == len(model.state_dict()):
+        raise InvalidModel(f"model {name!r} has nothing beside its {personal}, which each client keeps for itself")
+    return names
+
+
+def _batch_norm_names(model: nn.Module) -> tuple[str, ...]:
+    norms = [prefix for prefix, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    return tuple(name for name in model.state_dict() if name.rpartition(".")[0] in norms)

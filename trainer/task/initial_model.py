@@ -10,7 +10,8 @@ from torch import nn
 from shared.errors import Code, FedplccError, InvalidModel
 from shared.tensors import blob_ref, read_header, to_bytes
 from shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
-from trainer.models import FeatureModel, load_arrays, state_arrays, tensor_lists
+from trainer.learning.phases import planned_phases
+from trainer.models import FeatureModel, load_arrays, personal_names, state_arrays, tensor_lists
 from trainer.task.delivery import Finished
 from trainer.task.inputs import TaskInputs
 from trainer.task.job import Job
@@ -28,6 +29,7 @@ def initial_update(job: Job, inputs: TaskInputs, identity: str) -> Finished:
 
     Raises:
         UnfitInitialModel: The task comes with a model of another specification.
+        InvalidModel: The method cannot train the model.
     """
     if job.task.payload.tensor_group(MODEL) is None:
         job.begin(ClientActivity.INITIALISING)
@@ -35,6 +37,10 @@ def initial_update(job: Job, inputs: TaskInputs, identity: str) -> Finished:
             model: nn.Module = job.site.new_model(job.config, with_weights=True)
     else:
         model = _given_model(job, inputs)
+    # A model that the method cannot train is refused here, not by every client in round 1.
+    method, hyper = job.config.algorithm, job.config.method
+    personal_names(model, method.personal_part(hyper), job.config.model.name)
+    planned_phases(model, job.config, num_examples=1)
     data = to_bytes(state_arrays(model))
     group = blob_ref(MODEL, data)
     dim = cast(FeatureModel, model).feature_dim

@@ -26,7 +26,7 @@ from trainer.learning.divergence import check_features, diverged
 from trainer.learning.evaluation import collect_features
 from trainer.learning.public_images import PublicImages, learn_from_public, public_outputs
 from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import FeatureModel, head_names, state_arrays
+from trainer.models import FeatureModel, head_names, personal_names, state_arrays
 from trainer.task.client_state import CLIENT_STATE
 from trainer.task.delivery import Finished
 from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
@@ -121,8 +121,8 @@ def _model_to_train(
 
     Where they are the same, the round's arrays are not returned, so that their memory is free during training.
     """
-    received, start_model = inputs.first_model(job), job.config.algorithm.start_model
-    own = None if start_model is None else start_model(received, client_state, job.config.method)
+    received = inputs.first_model(job)
+    own = job.config.algorithm.start_of(received, client_state, job.config.method)
     return (model_with(job, received), None) if own is None else (model_with(job, own), received)
 
 
@@ -242,10 +242,12 @@ def _model_blobs(
 
     Many methods keep the model that they send: the same bytes are hashed once and held once.
     """
+    method, hyper = job.config.algorithm, job.config.method
     blobs: dict[str, bytes] = {}
     sent = None
-    if job.config.algorithm.shares_model(job.config.method):
-        data = to_bytes(state_arrays(model))
+    if method.shares_model(hyper):
+        withheld = personal_names(model, method.withheld_part(hyper), job.config.model.name)
+        data = to_bytes({name: array for name, array in state_arrays(model).items() if name not in withheld})
         sent = blob_ref(MODEL, data)
         blobs[sent.sha256] = data
     state = None

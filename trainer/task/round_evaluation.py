@@ -62,9 +62,7 @@ def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState
     method, hyper = job.config.algorithm, job.config.method
     names = method.evaluated_models(hyper)
     received = inputs.received_model(job)
-    local = None
-    if LOCAL_MODEL in names and method.local_model is not None:
-        local = method.local_model(inputs.first_model(job), client_state(), hyper)
+    local = method.own_model(inputs.first_model(job), client_state(), hyper) if LOCAL_MODEL in names else None
     models: dict[str, ModelArrays] = {}
     if GLOBAL_MODEL in names or local is None:
         models[GLOBAL_MODEL] = received

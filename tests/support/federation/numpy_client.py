@@ -10,14 +10,15 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig, parse_run_config
-from shared.methods.server_arrays import BeforeTraining
+from shared.methods.server_arrays import BeforeTraining, GroupSchema
 from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import (
     BATCH_NORM,
@@ -27,6 +28,7 @@ from shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     PARAMETERS,
+    PUBLIC_DATA,
     BlobRef,
     Client,
     Environment,
@@ -38,6 +40,7 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from tests.support.records.method_settings import public_of
 
 FEATURE_DIM = 6
 CLASSES = ("a", "b", "c")
@@ -51,7 +54,7 @@ def a_document(method: str = "fedavg", clients: tuple[str, ...] = ("ann", "bob")
     }
     for name, values in sections.items():
         document[name] = {**document.get(name, {}), **values}
-    return document
+    return {**public_of(method, document.get("method", {})), **document}
 
 
 def a_config(**sections: Any) -> RunConfig:
@@ -69,6 +72,8 @@ class NumpyClient:
     token: str = field(default="")
     has_linear_head: bool | None = None
     """Whether its first model has one; None for as the run's method needs it."""
+    public_digest: tuple[int, ...] = tuple(range(32))
+    """SHA-256 of its public images."""
     arrays: Mapping[str, bytes] = field(default_factory=dict)
     """Those of the server that came with its present task, by group."""
 
@@ -118,6 +123,10 @@ class NumpyClient:
     def uploads(self, task: Task, model: bytes) -> dict[BlobRef, bytes]:
         """What the update has beside its model, of features that only (round, client) decide."""
         config = _config_of(task)
+        if config.algorithm.uses_public(config.method):
+            ((name, schema),) = declared_uploads(config, FEATURE_DIM).items()
+            data = to_bytes(self._arrays(task, schema))
+            return {blob_ref(name, data): data}
         if config.algorithm.before_training is None:
             return {}
         labels_N = np.repeat(np.arange(len(CLASSES)), self.counts)
@@ -132,6 +141,20 @@ class NumpyClient:
         made = {name: to_bytes(groups[name]) for name in sorted(groups)}
         return {blob_ref(name, data): data for name, data in made.items()}
 
+    def _arrays(self, task: Task, schema: GroupSchema) -> dict[str, np.ndarray]:
+        """Arrays of a group whose sizes are all given, of numbers that only (round, client) decide."""
+        rng = self._rng(task)
+        return {
+            name: rng.random([size or 0 for size in shape]).astype(np.float32) for name, (_, shape) in schema.items()
+        }
+
+    def public_lists(self, task: Task) -> dict[str, tuple[int, ...]]:
+        """Which public images it has, in a run that uses some."""
+        if task.run is None or task.run.config_json == "{}":
+            return {}
+        config = _config_of(task)
+        return {PUBLIC_DATA: self.public_digest} if config.algorithm.uses_public(config.method) else {}
+
     def work(self, task: Task, model: bytes | None) -> tuple[Update, dict[BlobRef, bytes]]:
         """The update that a task asks for, and its blobs."""
         if task.kind is TaskKind.INIT:
@@ -140,7 +163,8 @@ class NumpyClient:
                 made = with_linear_head(made)
             data = to_bytes(made)
             group = blob_ref(MODEL, data)
-            payload = Payload(tensor_groups=(group,), int_lists={"feature_dim": (FEATURE_DIM,), **tensor_lists(data)})
+            lists = {"feature_dim": (FEATURE_DIM,), **tensor_lists(data), **self.public_lists(task)}
+            payload = Payload(tensor_groups=(group,), int_lists=lists)
             return Update(client_id=self.client_id, payload=payload, num_examples=0), {group: data}
         assert task.kind is TaskKind.TRAIN
         assert task.run is not None
@@ -148,14 +172,16 @@ class NumpyClient:
         config = _config_of(task)
         blobs = {}
         if config.algorithm.shares_model(config.method):
-            data = to_bytes(self.trained(task, from_bytes(model)))
+            withheld = "head." if config.algorithm.withheld_part(config.method) == HEAD else "no tensor's name"
+            trained = self.trained(task, from_bytes(model))
+            data = to_bytes({name: array for name, array in trained.items() if not name.startswith(withheld)})
             blobs[blob_ref(MODEL, data)] = data
         blobs.update(self.uploads(task, model))
-        payload = Payload(tensor_groups=tuple(blobs))
+        payload = Payload(tensor_groups=tuple(blobs), int_lists=self.public_lists(task))
         if config.algorithm.prototype_kind is not None:
             vectors = prototypes_to_bytes(self.prototypes(task, config.algorithm.prototype_kind))
             prototypes = blob_ref(config.algorithm.prototype_kind, vectors)
-            payload = Payload(tensor_groups=tuple(blobs), prototype_sets=(prototypes,))
+            payload = replace(payload, prototype_sets=(prototypes,))
             blobs[prototypes] = vectors
         update = Update(
             client_id=self.client_id,

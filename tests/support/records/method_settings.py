@@ -25,6 +25,11 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("feddyn", {"evaluate": "sent", "alpha": 1.0}),
     ("feddyn", {"adaptive": False}),
     ("creff", {"num_features": 5, "match_steps": 3, "retrain_epochs": 2, "retrain_lr": 0.1}),
+    ("fcclplus", {"public_batch": 4, "teacher": "global", "kd": 0.5, "isd": 0.0}),
+    ("fcclplus", {"public_batch": 5, "share_model": False, "corr": 0.3}),
+    ("fcclplus", {"corr": 0.0, "isd": 0.0}),
+    ("fedrep", {"head_epochs": 1, "upload_head": False}),
+    ("fedrep", {"personal": "batch_norm"}),
     ("fedproto", {"share_model": False}),
     ("fedproto", {"proto_avg": "counts", "proto_staleness": 3}),
     ("fedproc", {"similarity": "cosine", "anneal_rounds": 5}),
@@ -46,11 +51,25 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
 )
 """Methods by name, each with hyper-parameters that lead it through other code than its defaults do."""
 
+PUBLIC_DATA = "digits:optdigits"
+"""Public images of the tests' runs."""
+
 SETTINGS: tuple[Setting, ...] = (
     *(Setting(method) for method in METHODS.values()),
     *(Setting(METHODS[name], hyper) for name, hyper in OTHER_SETTINGS),
 )
 """Every method with its defaults, then the others."""
+
+
+def public_of(method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a configuration that a method with these hyper-parameters needs for its public images, if any."""
+    record = METHODS.get(method)
+    if record is None or record.public is None:
+        return {}
+    config = record.config.model_validate(dict(hyper))
+    if not record.uses_public(config):
+        return {}
+    return {"public": {"data": PUBLIC_DATA, "num_images": 2 * record.public.batch_size(config) + 1}}
 
 
 def with_a_length(method: Method, hyper: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from gateway.routes.runs import EXAMPLE
 from shared.config.run import STEMS, RunConfig, parse_run_config
 from shared.documents.configurations import MethodChoice
 from shared.methods import METHODS
+from tests.support.records.method_settings import public_of
 
 FORM = run_configuration.form()
 MINIMAL: dict[str, Any] = {"run": {"method": "fedavg", "clients": ["ann"]}, "data": {"classes": ["a", "b"]}}
@@ -20,7 +21,7 @@ MINIMAL: dict[str, Any] = {"run": {"method": "fedavg", "clients": ["ann"]}, "dat
 
 def written(name: str, **sections: Any) -> dict[str, Any]:
     document = {"run": {"method": name, "clients": ["ann"]}, "data": {"classes": ["a", "b"]}}
-    return {**document, **sections}
+    return {**document, **public_of(name, {}), **sections}
 
 
 def test_every_key_of_every_section_is_there_and_says_what_it_means() -> None:
@@ -48,7 +49,7 @@ def test_the_defaults_are_those_that_a_run_gets() -> None:
 
 @pytest.mark.parametrize("choice", FORM.methods, ids=[choice.name for choice in FORM.methods])
 def test_a_method_is_told_in_a_sentence_and_its_defaults_are_taken(choice: MethodChoice) -> None:
-    assert choice.title.lower() == choice.name
+    assert choice.title.lower().replace("+", "plus") == choice.name
     assert choice.summary[0].isupper()
     assert choice.summary.endswith(".")
     assert "\n" not in choice.summary

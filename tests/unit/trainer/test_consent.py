@@ -15,11 +15,23 @@ import timm
 
 from shared.config.run import ModelSection, parse_run_config
 from shared.config.settings import TrainerSettings, from_command_line, load
-from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, InvalidConfig, InvalidModel
+from shared.errors import (
+    CodeNotAllowed,
+    DataNotAllowed,
+    DownloadNotAllowed,
+    FileNotAllowed,
+    InvalidConfig,
+    InvalidModel,
+)
+from shared.types import RunSpec, Task, TaskKind
 from tests.support import ROOT
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from trainer.consent import NO_CONSENT, Consent
 from trainer.models import build_model
+from trainer.task.client_state import ClientStates
 from trainer.task.hints import HINTS
+from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
 
 KNOWN = (
     "torch.hub:load",
@@ -292,6 +304,39 @@ def test_the_flags_of_a_consent_give_a_trainer_the_same_one(model: dict[str, Any
     assert len(consent.flags) == (len(model) > 1 or ":make" in model["name"])
 
 
+def test_public_images_are_read_where_the_owner_says_and_never_where_a_run_says() -> None:
+    with pytest.raises(DataNotAllowed, match="'npz:/etc/passwd', and the owner of this site has named none") as refused:
+        NO_CONSENT.public_images("npz:/etc/passwd")
+    assert "--public-data" in refused.value.detail
+    listed = {"client": "ann", "data": "digits:mnist", "public_data": "digits:synth"}
+    assert Consent.of_owner(load(TrainerSettings, listed)).public_images("npz:/etc/passwd") == "digits:synth"
+
+
+def test_who_runs_their_own_configuration_consents_to_its_public_images() -> None:
+    config = parse_run_config(document(run={"method": "fcclplus"}, public={"data": "digits:synth"}))
+    consent = Consent.to_run(config)
+    assert consent.public_images(config.public.data) == "digits:synth"
+    flags = ["--client=ann", "--data=digits:mnist", *consent.flags]
+    assert Consent.of_owner(from_command_line(TrainerSettings, "trainer", "", flags)) == consent
+
+
+def test_a_run_with_public_images_at_a_site_that_named_none_opens_nothing(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse_run_config(
+        document(run={"method": "fcclplus"}, data={"image_size": 16}, public={"data": "npz:/nowhere"})
+    )
+    run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(tmp_path / "states"))
+    monkeypatch.setattr("trainer.learning.public_images.load_public", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(DataNotAllowed):
+        runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryAggregator())
+
+
 def test_every_refusal_has_a_hint_with_its_flag() -> None:
-    for kind, flag in ((FileNotAllowed, "--allow-file"), (DownloadNotAllowed, "--allow-download")):
+    for kind, flag in (
+        (FileNotAllowed, "--allow-file"),
+        (DownloadNotAllowed, "--allow-download"),
+        (DataNotAllowed, "--public-data"),
+    ):
         assert flag in HINTS[kind.reason]

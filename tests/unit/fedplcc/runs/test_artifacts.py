@@ -163,7 +163,9 @@ def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_pat
     assert told[2] == "accuracy of the clients' own models: mean 62.5%, worst 50.0% (south)"
     told = describe(a_record(a_local_line(1, is_alone=True, north=0.75, south=0.5)), tmp_path)
     assert told[1] == "accuracy of the clients' own models: mean 62.5%, worst 50.0% (south)"
-    assert told[2] == "model.safetensors is what the run began with: clients share no models in it"
+    assert told[2] == (
+        "model.safetensors is what the run began with, or has a part of that: clients share no whole models in it"
+    )
 
 
 def test_without_matplotlib_everything_but_the_picture_is_there(

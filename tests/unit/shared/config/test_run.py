@@ -22,6 +22,7 @@ from shared.config.run import (
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 from shared.methods.base import MAX_PAIRS
+from tests.support.records.method_settings import public_of
 
 ISSUE = """
 [run]
@@ -442,6 +443,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "data": {"classes": draw(st.lists(names, min_size=2, max_size=5, unique=True))},
         "training": {length: draw(st.integers(1, 100)), "learning_rate": draw(st.floats(1e-6, 10))},
         "quorum": {"deadline_s": draw(st.floats(0, 1e6)), "every_domain": True} if draw(st.booleans()) else {},
+        **public_of(method, {}),
     }
 
 

@@ -48,6 +48,8 @@ from trainer.task.site import ClientSite
 
 OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""
+KEPT_HEAD = {"upload_head": False, "head_epochs": 1}
+"""FedRep as published: heads stay with their clients."""
 DIM = 128
 
 
@@ -156,7 +158,7 @@ class TestReports:
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
 
-    @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
+    @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("fedrep", KEPT_HEAD)])
     def test_a_client_without_a_model_of_its_own_reports_on_the_global_one_alone(
         self, data: str, tmp_path: Path, method: str, hyper: dict[str, Any]
     ) -> None:
@@ -178,7 +180,7 @@ class TestReports:
         assert aggregator.num_joined == joined, "what is kept is no matter of this report"
 
 
-@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN)])
+@pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("fedrep", KEPT_HEAD)])
 class TestCommittedState:
     """A report is a function of what was committed, not of what this process happened to live through."""
 
@@ -229,7 +231,10 @@ class TestCommittedState:
         problems: list[Any] = []
         runner.perform(task, aggregator, on_problem=problems.append)
         assert (ClientStates(tmp_path).manifest.promoted["run-1"], problems) == (kept, [])
-        assert reported(aggregator)["local"] == counts_of(kept_model(tmp_path), run, data, model_name="local"), (
+        config = config_of(run)
+        own = config.algorithm.own_model(from_bytes(global_model()), kept_model(tmp_path), config.method)
+        assert own is not None
+        assert reported(aggregator)["local"] == counts_of(own, run, data, model_name="local"), (
             "no prototypes yet, so logits name classes"
         )
 
@@ -284,6 +289,59 @@ class TestCommittedState:
         runner.perform(task, aggregator, on_problem=problems.append)
         assert list(reported(aggregator)) == ["global"]
         assert [problem.reason for problem in problems] == ["CLIENT_STATE_LOST"]
+
+
+class TestPersonalHead:
+    def trained(self, folder: Path, data: str, *rounds: tuple[int, bytes], **hyper: Any) -> MemoryAggregator:
+        """What a client sends that trains in these rounds from these models."""
+        aggregator, run = MemoryAggregator(), a_run("fedrep", head_epochs=1, **hyper)
+        for number, model in rounds:
+            a_runner(data, folder).perform(a_task(aggregator, run, TaskKind.TRAIN, number, model=model), aggregator)
+        return aggregator
+
+    def sent(self, aggregator: MemoryAggregator) -> Mapping[str, np.ndarray]:
+        """The tensors of the last update."""
+        _, update = aggregator.updates[-1]
+        return from_bytes(aggregator.stored[update.payload.tensor_group(MODEL).sha256][0])
+
+    def test_a_client_that_comes_later_begins_with_the_global_head_and_goes_on_with_its_own(
+        self, data: str, tmp_path: Path
+    ) -> None:
+        """Two first models with one base: another head gives another update at first, and none from then on."""
+        first, other = from_bytes(global_model(1)), from_bytes(global_model(2))
+        mixed = to_bytes({name: other[name] if "classifier" in name else array for name, array in first.items()})
+        late = [
+            self.sent(self.trained(tmp_path / name, data, (5, model)))
+            for name, model in (("one", to_bytes(first)), ("two", mixed), ("three", to_bytes(first)))
+        ]
+        assert digest_of(late[0]) == digest_of(late[2]) != digest_of(late[1])
+        again = [
+            self.sent(self.trained(tmp_path / name, data, (6, model)))
+            for name, model in (("one", to_bytes(first)), ("three", mixed))
+        ]
+        assert digest_of(again[0]) == digest_of(again[1]) != digest_of(late[0])
+
+    def test_a_kept_head_is_in_no_update_and_otherwise_changes_nothing(self, data: str, tmp_path: Path) -> None:
+        rounds = [(1, global_model(1)), (2, global_model(2))]
+        whole = self.sent(self.trained(tmp_path / "whole", data, *rounds))
+        base = self.sent(self.trained(tmp_path / "base", data, *rounds, upload_head=False))
+        heads = {"classifier.weight", "classifier.bias"}
+        assert base.keys() == whole.keys() - heads
+        assert all(np.array_equal(base[name], whole[name]) for name in base)
+        for folder in ("whole", "base"):
+            kept = kept_model(tmp_path / folder)
+            assert kept.keys() == heads
+            assert all(np.array_equal(kept[name], whole[name]) for name in heads)
+
+    def test_a_model_that_cannot_be_trained_so_is_refused_before_round_1(self, data: str, tmp_path: Path) -> None:
+        aggregator, run = MemoryAggregator(), a_run("fedrep", personal="batch_norm")
+        with pytest.raises(InvalidModel, match="'cnn4' has no BatchNorm layer for a client to keep"):
+            a_runner(data, tmp_path).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
+        assert aggregator.updates == []
+
+
+def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
+    return hashlib.sha256(to_bytes(arrays)).hexdigest()
 
 
 @pytest.mark.parametrize(("method", "hyper"), [("fedccl", {}), ("fedproto", OWN), ("moon", {})])
