@@ -17,8 +17,9 @@ from pydantic import BaseModel
 
 from shared import documents
 from shared.config.key_descriptions import key_descriptions
+from shared.config.model import STEMS, TimmOptions
 from shared.config.problems import run_problems
-from shared.config.run import STEMS, RunConfig, TimmOptions, parse_run_config
+from shared.config.run import RunConfig, parse_run_config
 from shared.config.toml_text import toml_tables
 from shared.methods import METHODS
 from shared.methods.base import Method

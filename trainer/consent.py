@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.config.run import TIMM, ModelSection, RunConfig, TimmOptions
+from shared.config.model import TIMM, ModelSection, TimmOptions
+from shared.config.run import RunConfig
 from shared.errors import CodeNotAllowed, DataNotAllowed, DownloadNotAllowed, FileNotAllowed
 from shared.methods import BUILTIN
 

@@ -20,8 +20,9 @@ from pydantic.fields import FieldInfo
 from fedplcc.runs.configuration_text import SECTIONS, range_of
 from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
+from shared.config.model import TimmOptions
 from shared.config.partition import RULES, Pool
-from shared.config.run import ClientSection, RunConfig, TimmOptions
+from shared.config.run import ClientSection, RunConfig
 from shared.config.sections import Section, section_of
 from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from shared.config.toml_text import toml_value

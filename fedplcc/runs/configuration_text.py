@@ -15,8 +15,9 @@ from pydantic.fields import FieldInfo
 
 from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
+from shared.config.model import TimmOptions
 from shared.config.partition import RULES
-from shared.config.run import ClientSection, FederationFile, TimmOptions
+from shared.config.run import ClientSection, FederationFile
 from shared.config.toml_text import WIDTH, toml_assignment, toml_key
 
 SECTIONS = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from shared.config.run import ModelSection
+from shared.config.model import ModelSection
 from shared.errors import FedplccError, from_reason
 from shared.types import Client, ClientProblem, RunSpec, Task
 from trainer.cancellation import ShouldStop

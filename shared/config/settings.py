@@ -31,7 +31,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE
-from shared.config.run import ModelSection
+from shared.config.model import ModelSection
 from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
 from shared.config.site_identity import with_identity
 from shared.errors import InvalidConfig
@@ -344,7 +344,7 @@ class TrainerSettings(Settings):
     stem: str | None = None
     """Stem of `model`, for a ResNet; its first stem if not set."""
     model_options: str | None = None
-    """Options of `model`, for timm:NAME and package.module:factory: a JSON object with the keys of [model.options]."""
+    """Options of `model` where it is timm:NAME or package.module:factory: a JSON object with the keys of [model.options]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
     validation_per_class: int | None = Field(None, ge=1)

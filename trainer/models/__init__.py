@@ -10,7 +10,8 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from shared.config.run import FACTORY, MODEL_FORMS, TIMM, ModelSection, TimmOptions
+from shared.config.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
+from shared.config.run import FACTORY
 from shared.errors import InvalidModel
 from trainer.consent import NO_CONSENT, Consent
 from trainer.factories import import_factory

@@ -19,7 +19,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from shared.config.run import TimmOptions
+from shared.config.model import TimmOptions
 from shared.errors import InvalidModel
 from trainer.models.state import check_state
 

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared.config.run import ModelSection
+from shared.config.model import ModelSection
 from shared.errors import Code, FedplccError, InvalidData, InvalidModel
 from trainer.cancellation import Cancelled
 

@@ -9,7 +9,8 @@ from typing import Self, cast
 import torch
 from torch import nn
 
-from shared.config.run import ModelSection, RunConfig, canonical_json, own_kind_refusal
+from shared.config.model import ModelSection
+from shared.config.run import RunConfig, canonical_json, own_kind_refusal
 from shared.errors import ModelKindRefused
 from shared.process.log import get_logger
 from shared.types import Client, Environment

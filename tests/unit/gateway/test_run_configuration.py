@@ -10,7 +10,8 @@ import pytest
 from gateway import run_configuration
 from gateway.routes import runs
 from gateway.routes.runs import EXAMPLE
-from shared.config.run import STEMS, RunConfig, parse_run_config
+from shared.config.model import STEMS
+from shared.config.run import RunConfig, parse_run_config
 from shared.documents.configurations import MethodChoice
 from shared.methods import METHODS
 from tests.support.records.method_settings import public_of

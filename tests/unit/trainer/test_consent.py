@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import timm
 
-from shared.config.run import ModelSection, parse_run_config
+from shared.config.model import ModelSection
+from shared.config.run import parse_run_config
 from shared.config.settings import TrainerSettings, from_command_line, load
 from shared.errors import (
     CodeNotAllowed,

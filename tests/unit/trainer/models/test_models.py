@@ -11,7 +11,7 @@ import torch
 import torchvision
 from torch import nn
 
-from shared.config.run import STEMS, ModelSection
+from shared.config.model import STEMS, ModelSection
 from shared.errors import InvalidModel
 from tests.unit.trainer.builders import digest
 from trainer.consent import Consent

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.run import ModelSection
+from shared.config.model import ModelSection
 from shared.errors import InvalidModel
 from trainer.consent import Consent
 from trainer.models import build_model, head_names, load_arrays, state_arrays

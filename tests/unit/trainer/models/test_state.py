@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.run import ModelSection
+from shared.config.model import ModelSection
 from shared.errors import InvalidModel
 from tests.unit.trainer.builders import a_config, a_model, digest
 from trainer.models import build_model, load_arrays, state_arrays

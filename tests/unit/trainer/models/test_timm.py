@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from shared.config.run import ModelSection
+from shared.config.model import ModelSection
 from shared.errors import InvalidModel
 from shared.methods import METHODS
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes

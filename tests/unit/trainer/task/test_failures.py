@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared.config.run import ModelSection
+from shared.config.model import ModelSection
 from shared.errors import InvalidData, InvalidModel
 from trainer.cancellation import Cancelled
 from trainer.consent import Consent

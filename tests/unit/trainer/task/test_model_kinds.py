@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.config.run import ModelSection, RunConfig, parse_run_config
+from shared.config.model import ModelSection
+from shared.config.run import RunConfig, parse_run_config
 from shared.errors import CodeNotAllowed, ModelKindRefused
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, Payload, PrototypeSet, RunSpec, Task, TaskKind

@@ -1,0 +1,105 @@
+"""`[model]`: the model of a run, or a client's own kind of model, and the options of models from timm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+
+from shared.config.sections import FACTORY, Section, check_keys, unknown, validate
+
+STEMS: Mapping[str, tuple[str, ...]] = {
+    "resnet10": ("imagenet5x5", "cifar3x3", "imagenet7x7"),
+    "resnet18": ("imagenet7x7", "cifar3x3"),
+    "cnn4": (),
+    "cnn5": (),
+}
+"""Built-in models with their possible stems, the default first."""
+OLD_DEFAULT_STEM = "imagenet5x5"
+"""Stem in older stored configurations of models without a stem; these keep their meaning and hash."""
+TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
+"""`timm:NAME`, with a name of timm's."""
+MODEL_FORMS = "write timm:NAME or package.module:factory"
+
+
+class TimmOptions(Section):
+    """`[model.options]` of timm:NAME."""
+
+    hidden_dim: int = Field(128, ge=0, le=65_536)
+    """Width of the hidden layer between backbone and classifier; its rectified outputs are the features. 0 for none: the
+    features are the backbone's."""
+    pretrained: bool = False
+    """Start from timm's weights, downloaded by the client that makes the first model."""
+    checkpoint: str | None = Field(None, min_length=1)
+    """Start from the weights of this safetensors file on the client that makes the first model; nothing is downloaded."""
+    freeze_backbone: bool = False
+    """Train only the head."""
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if self.pretrained and self.checkpoint is not None:
+            raise ValueError("set at most one of 'pretrained' and 'checkpoint'")
+        return self
+
+
+class ModelSection(Section):
+    """`[model]`"""
+
+    name: str = "resnet10"
+    """resnet10, resnet18, cnn4, cnn5, timm:NAME or package.module:factory."""
+    stem: str | None = Field(None, validate_default=True)
+    """Stem of a ResNet: imagenet5x5 (5x5 convolution of stride 2 with max-pooling, as in FedPLVM and FedPLCC), imagenet7x7
+    (7x7, as in the ResNet paper) or cifar3x3 (3x3 of stride 1 without pooling, as in FPL). The first stem if not set."""
+    options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
+    """For timm:NAME see `TimmOptions`; for package.module:factory its keyword arguments."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of model in words: its name, and its stem if it has stems."""
+        return self.name if self.stem is None else f"{self.name} {self.stem}"
+
+    @property
+    def is_factory(self) -> bool:
+        """Whether the name is package.module:factory, code that building the model imports and runs."""
+        return self.name not in STEMS and not TIMM.fullmatch(self.name)
+
+    @field_validator("name")
+    @classmethod
+    def _known_model(cls, name: str) -> str:
+        if name in STEMS or TIMM.fullmatch(name):
+            return name
+        if name.startswith("timm:"):
+            raise ValueError("write timm:NAME with a name of timm's own; names of other hubs are not taken")
+        if not FACTORY.fullmatch(name):
+            raise ValueError(f"{unknown('model', name, STEMS)}; or {MODEL_FORMS}")
+        return name
+
+    @field_validator("stem")
+    @classmethod
+    def _stem_of_the_model(cls, stem: str | None, info: ValidationInfo) -> str | None:
+        if "name" not in info.data:
+            return stem  # the name is wrong, and reported
+        name = info.data["name"]
+        stems = STEMS.get(name, ())
+        if stem is None:
+            return stems[0] if stems else None
+        if not stems and stem == OLD_DEFAULT_STEM:
+            return stem
+        if not stems:
+            raise ValueError(f"model {name!r} has no stem to choose; leave the key out")
+        if stem not in stems:
+            raise ValueError(f"model {name!r} has the stems {', '.join(stems)}")
+        return stem
+
+    @field_validator("options")
+    @classmethod
+    def _options_of_the_model(cls, options: Mapping[str, JsonValue], info: ValidationInfo) -> Mapping[str, JsonValue]:
+        name = info.data.get("name", "")
+        if name in STEMS and options:
+            raise ValueError(f"model {name!r} takes no options; they are for timm:NAME and package.module:factory")
+        if not TIMM.fullmatch(name):
+            return options
+        check_keys(options, TimmOptions, "model.options.")
+        return validate(TimmOptions, options, "model.options.").model_dump()
