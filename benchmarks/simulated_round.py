@@ -1,9 +1,10 @@
-"""Seconds of one round of FedPLCC on Digit-5 in simulation, and where they go: on a processor or a GPU, with 1 and 2 jobs.
+"""Seconds of one round on Digit-5 in simulation, and where they go: FedPLCC or other methods, with 1 and 2 jobs.
 
 It is `fedplcc simulate` on experiments/digit5.toml: five clients, ten steps of batch 32 each, features and clusters of 300
 images and an evaluation on 2,000 each, and an aggregator that checks, folds, clusters and keeps everything on the disk.
 A round reaches from one commit to the next. Where the data set's files are missing, noise of the same sizes takes their
-place, which costs the same but for the number of prototypes; the table says so.
+place, which costs the same but for the number of prototypes; the table says so. Several methods are measured in turn, and
+each stands beside the first of them: `--methods fedavg fedntd --jobs 1` says what FedNTD's round adds to FedAvg's.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from fedplcc.simulation import Observers, Simulation
 from shared.config.run import FederationFile, parse_federation, read_document
 from shared.documents import Event
 from shared.errors import FedplccError
+from shared.methods import METHODS
 from trainer.reproducibility.environment import environment, resolve_device
 
 CONFIG = ROOT / "experiments" / "digit5.toml"
@@ -34,6 +36,8 @@ NUM_IMAGES = 2000
 """Training and test images of a domain."""
 WARM_UP, ROUNDS, REPEATS = 2, 5, 2
 """Rounds that are not measured, as the first has no prototypes and starts everything up; rounds that are; how often."""
+MEASURED = [name for name, method in METHODS.items() if method.public is None]
+"""Methods that need no public images."""
 GOAL_S = 0.5
 """On a GPU."""
 PARTS: Mapping[str, Sequence[str]] = {
@@ -65,7 +69,9 @@ def main() -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="where clients train: cpu, cuda or cuda:N")
     parser.add_argument("--jobs", nargs="+", type=int, help="how many clients work at a time; 1 and 2 if not given")
-    parser.add_argument("--method", default="fedplcc", help="which method")
+    parser.add_argument(
+        "--methods", nargs="+", choices=MEASURED, default=["fedplcc"], help="which; the first is the base"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how many rounds are measured at a time")
 
 
@@ -73,31 +79,50 @@ def _measured(arguments: argparse.Namespace) -> tuple[list[Row], str]:
     """The rows, and which images they were measured on."""
     repeats, warm_up, rounds = (1, 0, 1) if arguments.quick else (REPEATS, WARM_UP, arguments.rounds)
     all_jobs = arguments.jobs or ([1] if arguments.quick else [1, 2])
-    seconds: dict[int, list[dict[str, float]]] = {jobs: [] for jobs in all_jobs}
+    cases = [(method, jobs) for jobs in all_jobs for method in arguments.methods]
+    seconds: dict[tuple[str, int], list[dict[str, float]]] = {case: [] for case in cases}
     with tempfile.TemporaryDirectory(prefix="fedplcc-simulated-round-") as name, chdir(ROOT):
         folder = Path(name)
-        federation, data = _federation(folder, arguments, warm_up + rounds)
+        federations = {each: _federation(folder, arguments, each, warm_up + rounds) for each in arguments.methods}
         for number in range(repeats):
-            for jobs in all_jobs:  # in turn, so that a machine that slows down slows all of them
-                state = folder / f"{number}-{jobs}"
+            for method, jobs in cases:  # in turn, so that a machine that slows down slows all of them
+                state = folder / f"{number}-{method}-{jobs}"
                 state.mkdir()
-                seconds[jobs] += _simulated(federation, state, arguments.device, jobs)[warm_up:]
-    return [_row(arguments, jobs, each) for jobs, each in seconds.items()], data
+                federation, _ = federations[method]
+                seconds[method, jobs] += _simulated(federation, state, arguments.device, jobs)[warm_up:]
+    rows = []
+    for method, jobs in cases:
+        base = seconds[arguments.methods[0], jobs]
+        rows.append(_row(arguments.device, method, jobs, seconds[method, jobs], base))
+    _, data = federations[arguments.methods[0]]
+    return rows, data
 
 
-def _row(arguments: argparse.Namespace, jobs: int, seconds: Sequence[Mapping[str, float]]) -> Row:
-    medians = {part: statistics.median(each[part] for each in seconds) for part in seconds[0]}
+def _row(
+    device: str,
+    method: str,
+    jobs: int,
+    seconds: Sequence[Mapping[str, float]],
+    base: Sequence[Mapping[str, float]],
+) -> Row:
+    medians = _medians(seconds)
     parts = [medians[part] for part in (*PARTS, "aggregate (s)")]
-    is_goal = arguments.device.startswith("cuda")
+    is_goal = device.startswith("cuda") and method == "fedplcc"
     return {
-        "device": arguments.device,
+        "method": method,
+        "device": device,
         "jobs": jobs,
         **medians,
         # Clients that work beside each other take less time than the sum of theirs.
         "other (s)": medians["round (s)"] - sum(parts) if jobs == 1 else None,
+        "CPU, of the first method's": None if seconds is base else medians["CPU (s)"] / _medians(base)["CPU (s)"],
         "goal": f"<= {GOAL_S} s" if is_goal else None,
         "reached": medians["round (s)"] <= GOAL_S if is_goal else None,
     }
+
+
+def _medians(seconds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {part: statistics.median(each[part] for each in seconds) for part in seconds[0]}
 
 
 def _simulated(federation: FederationFile, folder: Path, device: str, jobs: int) -> list[dict[str, float]]:
@@ -127,15 +152,14 @@ def _parts(line: Mapping[str, Any]) -> dict[str, float]:
     return {**parts, "aggregate (s)": line["seconds"]["aggregating"]}
 
 
-def _federation(folder: Path, arguments: argparse.Namespace, rounds: int) -> tuple[FederationFile, str]:
+def _federation(folder: Path, arguments: argparse.Namespace, method: str, rounds: int) -> tuple[FederationFile, str]:
     """Digit-5's federation, and what its images are."""
-    overrides = Overrides(method=arguments.method, rounds=rounds)
-    federation = read_federation(CONFIG, overrides)
+    federation = read_federation(CONFIG, Overrides(method=method, rounds=rounds))
     if not arguments.quick and all(_is_there(client.data) for client in federation.clients.values()):
         return federation, "Digit-5"
     document = read_document(CONFIG)
     document["clients"] = {name: {"data": _noise(folder, name, arguments.quick)} for name in federation.clients}
-    document["run"] |= {"rounds": rounds, "method": arguments.method}
+    document["run"] |= {"rounds": rounds, "method": method}
     if arguments.quick:
         document["model"] = {"name": "cnn4"}
         document["training"] |= {"local_steps": 1, "batch_size": 8}

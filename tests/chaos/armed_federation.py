@@ -23,6 +23,7 @@ from shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, free_port
 from tests.support.identity.issued import issued
+from tests.support.records.method_settings import PUBLIC_DATA
 
 HOUR_S = 3600.0
 DUE_S = 2400.0
@@ -153,6 +154,7 @@ class ArmedFederation:
             client,
         ]
         arguments += ["--data", f"npz:{self.folder / client}.npz", "--state-dir", str(state), "--device", "cpu"]
+        arguments += ["--public-data", PUBLIC_DATA]
         trainer = ArmedProcess(f"trainer-{client}", self.folder, arguments, state)
         trainer.prepare = lambda: self._certify(Role.CLIENT, client, state, self._authority)
         return trainer

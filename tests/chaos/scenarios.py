@@ -14,6 +14,7 @@ import httpx
 
 from shared.methods import METHODS
 from tests.support.federation import tiny_federation
+from tests.support.records.method_settings import public_of
 
 PATIENCE_S = 240.0
 """How long a scenario may take on a busy machine, deaths included."""
@@ -131,7 +132,7 @@ def _document(folder: Path, method: str, **run: Any) -> dict[str, Any]:
 
 
 def _train(method: str, **hyper: Any) -> Callable[[Operator, Path], Outcome]:
-    more = {"method": hyper} if hyper else {}
+    more = {**({"method": hyper} if hyper else {}), **public_of(method, hyper)}
     return lambda operator, folder: operator.train({**_document(folder, method), **more})
 
 
@@ -242,6 +243,7 @@ def _train_with_arrays(operator: Operator, folder: Path) -> Outcome:
 WITH_SERVER_STATE = (
     Scenario(name="train with server slots", perform=_train_with_slots),
     Scenario(name="train with server arrays", perform=_train_with_arrays),
+    Scenario(name="train with public images", perform=_train("fcclplus", public_batch=8)),
 )
 """Runs of methods whose server keeps something from round to round."""
 
