@@ -41,6 +41,11 @@ class Net(nn.Module):
         if len(x) > 2 and os.environ.get("SITE") == "code":
             raise LookupError("the name of a patient")
         return self.base(x)
+
+class WithTwoLayersInItsHead(Net):
+    def __init__(self, num_classes, image_size):
+        super().__init__(num_classes, image_size)
+        self.classifier = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, num_classes))
 """
 
 
@@ -178,3 +183,30 @@ def test_a_site_refuses_code_that_its_owner_did_not_list_and_rest_says_so(
     assert [event["data"]["reason"] for event in events if event["type"] == "client_problem"][-1:] == [
         "CODE_NOT_ALLOWED"
     ]
+
+
+def test_a_head_that_the_method_cannot_use_is_refused_and_everybody_reads_why(
+    federation: Federation, control: RunControl, tmp_path: Path
+) -> None:
+    """CReFF trains the head at the server, where only numpy is."""
+    model = "site_model:WithTwoLayersInItsHead"
+    federation.start_trainer("ann", write_site(tmp_path / "data"), "--allow-code", model)
+    federation.start_gateway()
+    run_id = control.create(
+        {
+            "run": {"method": "creff", "rounds": 1, "clients": ["ann"]},
+            "model": {"name": model},
+            "data": {"classes": list(CLASSES), "image_size": 16},
+        }
+    ).run_id
+
+    def refusal() -> Any:
+        events = get(federation, f"/v1/runs/{run_id}/events?page_size=1000")["events"]
+        return next((event for event in events if event["type"] == "update_refused"), None)
+
+    said = eventually(refusal, "the first model is refused", 120)["data"]
+    assert said["check"] == "linear_head"
+    sentence = f"model '{model}' has a head of 4 tensors; creff needs one linear layer (weight and bias)"
+    assert said["detail"] == sentence
+    (rejection,) = get(federation, f"/v1/runs/{run_id}")["rejections"]
+    assert (rejection["client_id"], rejection["detail"]) == ("ann", sentence)
