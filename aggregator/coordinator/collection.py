@@ -49,7 +49,7 @@ SHARE = 0.1
 LEAST_REST_S, MOST_REST_S = 0.05, 1.0
 """Pause after a step."""
 PAUSE_S = 5.0
-"""Pause after a failure, and while a backup is being made."""
+"""Pause after a failure, and while a backup is being made and all files are known."""
 HURRY = 500
 """Waiting blobs above which a step is followed by the next one at once."""
 MOST_WAITING = 1000
@@ -212,15 +212,19 @@ class GarbageCollection:
                 first = (not should_stop() for _ in range(1))
                 others = (has_time() for _ in itertools.count())
                 self._remove_while(itertools.chain(first, others), self._needed)
-            pause_s = min(max(LEAST_REST_S, (self._clock() - begin) * (1 / SHARE - 1)), MOST_REST_S)
-            if self.num_waiting > HURRY:
-                pause_s = 0.0
+            pause_s = 0.0 if self.num_waiting > HURRY else self._rest_s(begin)
         except BackupIsRunning:
             log.debug("collection_waits", detail="a backup is being made")
+            if self._scan is not None:
+                pause_s = self._rest_s(begin)  # looking is not held up
         finally:
             self._rests_until = self._clock() + pause_s
             self._show()
         return self._removed_bytes - before
+
+    def _rest_s(self, begin: float) -> float:
+        """Pause after a step that began then, in proportion to what it took."""
+        return min(max(LEAST_REST_S, (self._clock() - begin) * (1 / SHARE - 1)), MOST_REST_S)
 
     def _is_scanning(self) -> bool:
         return self._scan is not None or self._clock() >= self._scans_at

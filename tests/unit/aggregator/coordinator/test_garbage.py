@@ -679,6 +679,25 @@ def test_no_collection_rests_longer_than_a_second_whatever_it_took(
         assert collection.wait_s() >= min(9 * took_s, 0.05)
 
 
+def test_a_backup_holds_up_no_scan(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is counted and told, however busy the machine, though nothing of it may be removed."""
+    monkeypatch.setattr("aggregator.coordinator.collection.SLICE_S", 0.0)  # one file a step
+    with LocalFederation.small(folder) as federation:
+        federation.whole_run(rounds=4)
+        before = files(folder)
+        federation.restart()
+        collection, rests = federation.coordinator.garbage_collection, list[float]()
+        with no_collection(folder):
+            while not rests or rests[-1] <= 1.0:
+                assert len(rests) < 100
+                collection.step()
+                rests.append(collection.wait_s())
+        assert len(rests) > 5
+        assert rests[-1] == 5.0, "then there is nothing to do but to wait for the backup"
+        assert collection.num_waiting > 0
+        assert files(folder) == before
+
+
 def test_rounds_remove_what_waits_where_the_collection_does_not_keep_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
