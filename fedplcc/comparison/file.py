@@ -92,6 +92,8 @@ class DatasetSection(Section):
     """Name in the report; that of the table if not set."""
     published: Texts = ()
     """Tables of published numbers with the same set-up, by their keys in published.toml."""
+    published_signs: Texts = ()
+    """Tables of published numbers with other set-ups, of which only the signs of differences are compared."""
     differs: Texts = ()
     """Sentences on the differences from the published set-up."""
     seeds: Seeds | None = None
@@ -186,6 +188,11 @@ class Comparison(Section):
         """Return the tables of published numbers that a data set names."""
         tables = published_tables()
         return [tables[key] for key in self.datasets[dataset].published]
+
+    def published_signs_for(self, dataset: str) -> list[PublishedTable]:
+        """Return the tables of other set-ups that a data set names."""
+        tables = published_tables()
+        return [tables[key] for key in self.datasets[dataset].published_signs]
 
     def published_as(self, row: str, table: PublishedTable) -> str | None:
         """Return the name of a row in a table of published numbers, if it has one."""
@@ -333,11 +340,12 @@ def _unknown_references(
     known_methods: set[str] = set()
     for name, table in datasets.items():
         yield from _setting_problems(f"datasets.{name}.set", table.get("set", {}))
-        for key in _texts(table.get("published", ())):
-            if key not in published:
-                yield f"datasets.{name}.published: {unknown('table of published numbers', key, published)}"
-            else:
-                known_methods |= published[key].accuracy.keys()
+        for where in ("published", "published_signs"):
+            for key in _texts(table.get(where, ())):
+                if key not in published:
+                    yield f"datasets.{name}.{where}: {unknown('table of published numbers', key, published)}"
+                else:
+                    known_methods |= published[key].accuracy.keys()
     named_groups, labels = {DEFAULT_GROUP: None}, dict[str, str]()
     for name, table in rows.items():
         other = labels.setdefault(str(table.get("label", name)), name)

@@ -16,6 +16,7 @@ from fedplcc.comparison.drawings import cell_pictures, curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
+from fedplcc.comparison.published_signs import sign_tables
 from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS
 from fedplcc.comparison.tables import (
@@ -91,6 +92,7 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         for model in (*balanced, *ATTACKED_MODELS):
             yield from tables_of_views(findings, dataset, having, domains, model)
         yield from published_comparison(findings, dataset, group, having)
+        yield from sign_tables(findings, dataset, group, having)
         yield from map_by_domain(findings, dataset, group, having, domains)
         yield from curve_drawings(findings, dataset, group, having)
         yield from map_by_class(findings, dataset, group, having, domains)

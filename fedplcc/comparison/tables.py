@@ -168,7 +168,7 @@ def published_comparison(findings: Findings, dataset: str, group: str, rows: Seq
     comparison = findings.comparison
     shown: list[tuple[PublishedTable, dict[str, str]]] = []
     for table in comparison.published_for(dataset):
-        if group == _group_of(comparison, dataset, table):
+        if group == group_of(comparison, dataset, table):
             named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
             named = {row: name for row, name in named.items() if _ours(findings.cells(dataset, row), table)}
             shown += [(table, named)] if named else []
@@ -197,7 +197,7 @@ def _ours(cells: Sequence[CellResult], table: PublishedTable) -> dict[str, Sprea
     return ours
 
 
-def _group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
+def group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
     """Return the group with the most rows of a published table."""
     groups = comparison.groups_of(dataset)
     return max(groups, key=lambda group: sum(comparison.published_as(row, table) is not None for row in groups[group]))

@@ -124,6 +124,10 @@ MISTAKES = {
         '[datasets.x]\nconfig = "run.toml"\npublished = "fedplcc/digit"\n',
         "datasets.x.published: unknown table of published numbers 'fedplcc/digit'; did you mean 'fedplcc/digit5'?",
     ),
+    "published_signs": (
+        '[datasets.x]\nconfig = "run.toml"\npublished_signs = "fpl/digit"\n',
+        "datasets.x.published_signs: unknown table of published numbers 'fpl/digit'; did you mean 'fpl/digits'?",
+    ),
     "published_method": (
         '[rows.x]\nmethod = "fedavg"\npublished = "FedPLC"\n',
         "rows.x.published: unknown published method 'FedPLC'; did you mean 'FedPLCC'?",
