@@ -34,6 +34,7 @@ NUM_CLASSES, NUM_IMAGES, BATCH_SIZE = 10, 300, 32
 NUM_PROTOTYPES: Mapping[str, int] = {
     "fedproto": 10,
     "fedproc": 10,
+    "fedmlp": 20,
     "fpl": 40,
     "fedpcl": 60,
     "fedplvm": 40,

@@ -215,7 +215,7 @@ class ClientEnd:
 
 ClientLoss = Callable[[ClientStep, Any], LossTerms]
 ServerPrototypes = Callable[[Sequence[PrototypeSet], int, Any], PrototypeSet]
-CarryPrototypes = Callable[[PrototypeSet, PrototypeSet, Any], PrototypeSet]
+CarryPrototypes = Callable[[PrototypeSet, PrototypeSet, int, Any], PrototypeSet]
 ReadBlock = Callable[[], Block]
 Fold = Callable[[ReadBlock, Iterable[Block], Sequence[float], Any], Block]
 
@@ -286,9 +286,9 @@ class Method:
         prototype_kind: Kind of the set that a client uploads, or None where the method has no prototypes.
         client_report: `(features_ND, labels_N, num_classes, config) -> Report` under the final local weights.
         server_prototypes: `(sets, num_classes, config) -> set`: the global set from the cohort's sets in client-id order.
-        carry_prototypes: `(made, previous, config) -> set`: the global set from what `server_prototypes` made and from the
-            global set that the round before committed, for methods that use it. Not called where that set is empty, as it
-            is in round 1.
+        carry_prototypes: `(made, previous, num_classes, config) -> set`: the global set from what `server_prototypes`
+            made and from the global set that the round before committed, for methods that use it. Not called where that set
+            is empty, as it is in round 1.
         comparison: How prototypes are compared, for who draws them.
         weights_are_counts: Whether uploaded weights are sample counts that must add up (docs/algorithms.md, rule 1.7).
         next_client_state: `(end, config) -> state`: what the client keeps for its next participation, once this update is
@@ -437,7 +437,7 @@ class Method:
         made = self.server_prototypes(sets, num_classes, config)
         if self.carry_prototypes is None or not len(previous):
             return made
-        return self.carry_prototypes(made, previous, config)
+        return self.carry_prototypes(made, previous, num_classes, config)
 
     def needed_tensor_lists(self, config: MethodConfig) -> tuple[str, ...]:
         """Return the lists of tensors that round 0's update must have (shared/types.py, `TENSOR_LISTS`)."""

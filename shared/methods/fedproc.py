@@ -91,7 +91,7 @@ def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Co
     return mean_per_class(sets, num_classes, by_counts=True)
 
 
-def carry_prototypes(made: PrototypeSet, previous: PrototypeSet, config: Config) -> PrototypeSet:
+def carry_prototypes(made: PrototypeSet, previous: PrototypeSet, num_classes: int, config: Config) -> PrototypeSet:
     """Return the round's centres and, of classes that nobody reported, those of the round before, by class."""
     if not len(made):
         return previous

@@ -96,6 +96,16 @@ FIRST_RELEASES: Mapping[str, Mapping[str, Any]] = {
     "fedproto": {"averaging": "weighted", "lambda1": 1.0, "proto_avg": "plain", "share_model": True},
     "fedproc": {"anneal_rounds": None, "averaging": "weighted", "similarity": "dot"},
     "fedpcl": {"averaging": "weighted", "lambda1": 1.0, "lambda2": 1.0, "tau": 0.07},
+    "fedmlp": {
+        "averaging": "weighted",
+        "lambda1": 1.0,
+        "lambda2": 1.0,
+        "minority_share": 0.5,
+        "own_head": True,
+        "partition": "first",
+        "scores": "classifier",
+        "upload_head": True,
+    },
     "fpl": {
         "averaging": "weighted",
         "lambda1": 1.0,

@@ -144,7 +144,7 @@ class TestServer:
 
     def test_what_everybody_reports_leaves_nothing_of_the_round_before(self) -> None:
         made = replace(CENTRES, vectors=CENTRES.vectors + 1)
-        assert prototypes_to_bytes(carry_prototypes(made, CENTRES, Config())) == prototypes_to_bytes(made)
+        assert prototypes_to_bytes(carry_prototypes(made, CENTRES, len(CENTRES), Config())) == prototypes_to_bytes(made)
 
     def test_in_round_1_there_is_nothing_to_keep(self) -> None:
         sets = [PrototypeSet.of([(7, 7)], [1], [2])]

@@ -1,0 +1,191 @@
+"""FedMLP: the loss pulls features to the prototype of their class and, of rare classes, to that of a cluster of classes.
+
+Guo, Wang, Geng, "Dynamic Heterogeneous Federated Learning with Multi-Level Prototypes", 2023,
+https://arxiv.org/abs/2312.09881; equation numbers below are the paper's, whose formulas are lost in its source and are
+read from its sentences. No code is public.
+
+Differs from the paper, or settles what it leaves open:
+
+- A class's prototype is the plain mean over the clients of the round that have the class (eq. 3 and 4); a class that no
+  client of the round has keeps its own of the round before.
+- A semantic prototype is the plain mean of the class prototypes in a cluster of FINCH over the classes, by default of its
+  first partition; the paper says "unsupervised clustering". A zero prototype, which has no direction, is in no cluster.
+- The minority are the `minority_share` of all classes with the fewest samples, of equally many the later ones. Samples are
+  added up over committed updates; a set that the pool reuses (`proto_staleness`) is added again. Only their order is used.
+- Both distances are smooth L1, means over the dimensions. A sample whose class has no such prototype adds 0 and counts in
+  the mean.
+- The paper has one coefficient, of the semantic term; here each term has one.
+- Clients keep their heads, as the paper's private models do; each begins as that of the first model that it receives.
+  `upload_head = true` averages heads too, which gives a global model to evaluate; no client goes on from it.
+- The paper's third term, between the tasks of a stream, is left out: a run's data are one task.
+- lambda1 = lambda2 = 0 without heads of their own (`own_head = false`) is FedAvg to the last bit.
+
+Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, P classes with a prototype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
+
+from shared.methods import fedavg
+from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Method, Ops, Prototypes, Report, Term
+from shared.methods.exact_maths import DoubleArray
+from shared.methods.finch import finch_star
+from shared.methods.parts import Personal
+from shared.methods.prototypes import Partition, PrototypeConfig, batch_mean, local_means, mean_per_class, pooled
+from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
+
+CLASSES, SEMANTIC = 0, 1
+"""Groups of the global set: a prototype for each class, and one for each class of the minority."""
+
+
+class Config(PrototypeConfig):
+    """FedMLP's hyper-parameters."""
+
+    lambda1: Coefficient = 1.0
+    """Coefficient of the distance to the class's prototype (eq. 5). Zero leaves it out."""
+    lambda2: Coefficient = 1.0
+    """Coefficient of the distance to the semantic prototype, for classes of the minority (eq. 6, lambda). Zero leaves it
+    out."""
+    partition: Partition = "first"
+    """FINCH's partition of the class prototypes whose centres are the semantic prototypes: last, first or index:<l>."""
+    minority_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of all classes that are the minority, those with the fewest samples; rounded down."""
+    own_head: bool = True
+    """Whether each client keeps a head of its own."""
+    upload_head: bool = True
+    """Whether these heads are averaged too, for a global model. If not, none leaves its client."""
+    scores: Literal["classifier", "prototype"] = "classifier"
+    """How a client's own model names classes: by its logits, or by the nearest class prototype."""
+
+    @field_validator("upload_head")
+    @classmethod
+    def _a_head_that_is_kept(cls, upload_head: bool, known: ValidationInfo) -> bool:
+        if not upload_head and not known.data.get("own_head", True):
+            raise ValueError("only a head of its own can stay with a client: leave it out, or set own_head = true")
+        return upload_head
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return L_CE + lambda1 L_P + lambda2 L_SP (eq. 11) as terms: `ce`, `proto` and `semantic`, both at least 0."""
+    terms = {"ce": Term(step.task_loss)}
+    if step.prototypes is None:
+        return terms
+    for name, group, coefficient in (("proto", CLASSES, config.lambda1), ("semantic", SEMANTIC, config.lambda2)):
+        if coefficient:
+            vectors_MD, is_known_M = _by_class(step.ops, step.prototypes, group)
+            gap_BD = step.features_BD - vectors_MD[step.labels_B]
+            distance_B = smooth_l1(step.ops, gap_BD).mean(-1)
+            terms[name] = Term(batch_mean(step.ops, distance_B, is_known_M[step.labels_B]), coefficient)
+    return terms
+
+
+def smooth_l1(ops: Ops, x: Array) -> Array:
+    """Return x^2 / 2 where |x| < 1, else |x| - 1/2, elementwise."""
+    size = abs(x)
+    within = -ops.clamp_min(-size, -1.0)  # the smaller of |x| and 1
+    return within * within / 2 + size - within
+
+
+def _by_class(ops: Ops, prototypes: Prototypes, group: int) -> tuple[Array, Array]:
+    """Return a group's vector of each class, `[M, D]`, zeros for a class without one, and the mask `[M]` of those with."""
+    is_class_GM = ops.is_class(prototypes.class_ids_G, len(prototypes.class_sizes_M))
+    is_row_GM = is_class_GM & (prototypes.group_ids_G == group)[:, None]
+    ones_G1 = prototypes.vectors_GD[:, :1] * 0 + 1  # of the vectors' type
+    return (is_row_GM * ones_G1).T @ prototypes.vectors_GD, is_row_GM.any(0)
+
+
+def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int, config: Config) -> Report:
+    """Return the mean feature of every class that the client has, and its number of samples (eq. 1 and 2)."""
+    return local_means(features_ND, labels_N, num_classes)
+
+
+def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:
+    """Return class prototypes and the semantic ones of the minority as groups 0 and 1; weights are samples behind them."""
+    pool, means = pooled(sets), mean_per_class(sets, num_classes, by_counts=False)
+    counts_M = np.bincount(pool.class_ids, weights=pool.weights, minlength=num_classes).astype(np.float64)
+    return _with_semantic(means.vectors, means.class_ids, counts_M, num_classes, config)
+
+
+def carry_prototypes(made: PrototypeSet, previous: PrototypeSet, num_classes: int, config: Config) -> PrototypeSet:
+    """Return the round's class prototypes and, of classes that nobody has, those before; samples add up over the rounds."""
+    vectors: dict[int, FloatArray] = {}
+    counts_M = np.zeros(num_classes)
+    for each in (previous, made):
+        for place in np.flatnonzero(each.group_ids == CLASSES):
+            class_id = int(each.class_ids[place])
+            vectors[class_id] = each.vectors[place]
+            counts_M[class_id] += float(each.weights[place])
+    class_ids = np.array(sorted(vectors), np.int64)
+    return _with_semantic(
+        np.stack([vectors[each] for each in sorted(vectors)]), class_ids, counts_M, num_classes, config
+    )
+
+
+def _with_semantic(
+    vectors_PD: FloatArray, class_ids_P: IntArray, counts_M: DoubleArray, num_classes: int, config: Config
+) -> PrototypeSet:
+    """Return the global set of class prototypes, which are ordered by class, and numbers of samples by class."""
+    if not len(class_ids_P):
+        return PrototypeSet.empty(vectors_PD.shape[1])
+    clusters = finch_star(vectors_PD, counts_M[class_ids_P], config.partition)  # centres are plain means all the same
+    is_semantic_P = np.isin(class_ids_P, minority(counts_M, config)) & (clusters.labels_N >= 0)
+    labels_S = clusters.labels_N[is_semantic_P]
+    return PrototypeSet(
+        np.concatenate([vectors_PD, clusters.centres_CD[labels_S]]),
+        np.concatenate([class_ids_P, class_ids_P[is_semantic_P]]),
+        np.concatenate([counts_M[class_ids_P], clusters.weights_C[labels_S]]).astype(np.float32),
+        np.repeat([CLASSES, SEMANTIC], [len(class_ids_P), len(labels_S)]).astype(np.int64),
+    )
+
+
+def minority(counts_M: DoubleArray, config: Config) -> IntArray:
+    """Return the classes with the fewest samples, as many as `minority_share` says; of equal ones the later come first."""
+    num_classes = len(counts_M)
+    order = np.lexsort((-np.arange(num_classes), counts_M))
+    return np.sort(order[: int(num_classes * config.minority_share)])
+
+
+def scores(ops: Ops, features_BD: Array, logits_BM: Array, prototypes: Prototypes | None, config: Config) -> Array:
+    """Return the logits or, by prototypes, minus the mean square distance to each class's, `[B, M]`.
+
+    A class without a prototype never wins. Without any prototypes the scores are the logits.
+    """
+    if prototypes is None or config.scores == "classifier":
+        return logits_BM
+    vectors_MD, is_known_M = _by_class(ops, prototypes, CLASSES)
+    gap_BMD = features_BD[:, None, :] - vectors_MD[None, :, :]
+    return ops.where(is_known_M[None, :], -(gap_BMD**2).mean(-1), -float("inf"))
+
+
+def personal(config: Config) -> Personal:
+    """Return the tensors that clients keep."""
+    return "head" if config.own_head else "none"
+
+
+def uploads_personal(config: Config) -> bool:
+    """Whether updates have them all the same."""
+    return config.upload_head
+
+
+METHOD = Method(
+    name="fedmlp",
+    paper="Guo et al., 2023, https://arxiv.org/abs/2312.09881",
+    config=Config,
+    client_loss=client_loss,
+    fold=fedavg.fold,
+    prototype_kind=CLASS_MEAN,
+    client_report=client_report,
+    server_prototypes=server_prototypes,
+    carry_prototypes=carry_prototypes,
+    comparison="distance",
+    weights_are_counts=True,
+    personal=personal,
+    uploads_personal=uploads_personal,
+    scores=scores,
+    neutral={"lambda1": 0.0, "lambda2": 0.0, "own_head": False, "upload_head": True},
+)

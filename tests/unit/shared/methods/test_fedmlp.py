@@ -1,0 +1,153 @@
+"""FedMLP: values by hand and by torch's smooth L1, the minority, clusters of classes, and what outlives a round."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch.nn.functional import smooth_l1_loss
+
+from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, on_numpy, values
+from shared.methods.fedmlp import METHOD, SEMANTIC, Config, carry_prototypes, client_loss, minority, server_prototypes
+from shared.methods.finch import finch
+from shared.types import PrototypeSet
+
+ROWS = PrototypeSet(
+    np.array([(0, 0, 0.5), (2, 0, 0), (0, 1, 0), (1, 1, 1)], np.float32),
+    np.array([0, 1, 3, 3]),
+    np.array([20, 8, 3, 2], np.float32),
+    np.array([0, 0, 0, 1]),
+)
+"""Class prototypes of classes 0, 1 and 3, and a semantic one of class 3."""
+
+
+def terms(features: list[tuple[float, ...]], labels: list[int], **hyper: float) -> dict[str, float]:
+    situation = Situation(labels_B=labels, num_classes=4, prototypes=ROWS)
+    return dict(values(client_loss, Config.model_validate(hyper), a_point(features, 4), situation))
+
+
+class TestLoss:
+    def test_the_value_of_the_page_of_algorithms(self) -> None:
+        found = terms([(0.2, 1.5, 0)], [0])
+        assert found["proto"] == pytest.approx(0.381667, abs=5e-7)
+        assert found["semantic"] == 0, "class 0 is not of the minority"
+
+    def test_a_class_of_the_minority_has_both_distances_and_each_is_torchs(self) -> None:
+        z, known = (0.25, -2.5, 3.0), {"proto": ROWS.vectors[2], "semantic": ROWS.vectors[3]}
+        found = terms([z], [3])
+        for name, vector in known.items():
+            expected = smooth_l1_loss(torch.tensor(z), torch.tensor(vector)).item()
+            assert found[name] == pytest.approx(expected, rel=1e-6)
+
+    def test_a_sample_without_a_prototype_adds_nothing_and_counts(self) -> None:
+        alone, beside = terms([(0.2, 1.5, 0)], [0]), terms([(0.2, 1.5, 0)] * 2, [0, 2])
+        assert beside["proto"] == pytest.approx(alone["proto"] / 2, rel=1e-12)
+
+    def test_a_coefficient_of_zero_leaves_its_term_out(self) -> None:
+        assert sorted(terms([(1, 1, 1)], [3], lambda1=0.0)) == ["ce", "semantic"]
+        assert sorted(terms([(1, 1, 1)], [3], lambda2=0.0)) == ["ce", "proto"]
+        situation = Situation(labels_B=[3], num_classes=4, prototypes=None)
+        assert list(values(client_loss, Config(), a_point([(1, 1, 1)], 4), situation)) == ["ce"]
+
+    def test_torch_agrees_with_numpy(self) -> None:
+        situation = Situation(labels_B=[0, 1, 2, 3], num_classes=4, prototypes=ROWS)
+        features = np.random.default_rng(0).normal(size=(4, 3), scale=2)
+        assert_torch_agrees_with_numpy(client_loss, Config(), a_point(features, 4), situation)
+
+
+class TestMinority:
+    def test_it_is_the_classes_with_the_fewest_samples_and_of_equal_ones_the_later(self) -> None:
+        counts = np.array([5.0, 2, 9, 5, 0])
+        assert minority(counts, Config()).tolist() == [1, 4]
+        assert minority(counts, Config(minority_share=0.6)).tolist() == [1, 3, 4]
+        assert minority(counts, Config(minority_share=0.0)).tolist() == []
+        assert minority(counts, Config(minority_share=1.0)).tolist() == [0, 1, 2, 3, 4]
+
+    @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.floats(0, 1))
+    def test_no_class_outside_has_fewer_samples_than_one_inside(self, counts: list[int], share: float) -> None:
+        inside = set(minority(np.array(counts, float), Config(minority_share=share)).tolist())
+        assert len(inside) == int(len(counts) * share)
+        ranks = [(count, -class_id) for class_id, count in enumerate(counts)]
+        outside = [rank for class_id, rank in enumerate(ranks) if class_id not in inside]
+        assert all(ranks[each] < rank for each in inside for rank in outside)
+
+
+def of(rows: dict[int, tuple[float, ...]], *counts: int) -> PrototypeSet:
+    return PrototypeSet.of(list(rows.values()), list(rows), counts)
+
+
+class TestServer:
+    LEFT = of({0: (1, 0), 1: (0.9, 0.1), 2: (0, 1)}, 10, 4, 4)
+    RIGHT = of({0: (0.8, 0), 3: (0.1, 0.9)}, 6, 2)
+
+    def test_a_class_prototype_is_the_plain_mean_of_the_clients_that_have_it_and_samples_add_up(self) -> None:
+        made = server_prototypes([self.LEFT, self.RIGHT], 5, Config())
+        is_class = made.group_ids == 0
+        assert made.class_ids[is_class].tolist() == [0, 1, 2, 3]
+        assert made.weights[is_class].tolist() == [16, 4, 4, 2]
+        assert made.vectors[0] == pytest.approx([0.9, 0])
+
+    def test_a_semantic_prototype_is_the_mean_of_the_classes_in_its_cluster(self) -> None:
+        made = server_prototypes([self.LEFT, self.RIGHT], 5, Config())
+        class_rows = made.vectors[made.group_ids == 0]
+        (labels, *_) = finch(class_rows)
+        assert labels.tolist() == [0, 0, 1, 1]
+        is_semantic = made.group_ids == SEMANTIC
+        # Of five classes two are the minority: class 4, which nobody has, and class 3.
+        assert made.class_ids[is_semantic].tolist() == [3]
+        assert made.vectors[is_semantic][0] == pytest.approx(class_rows[2:4].mean(0))
+        assert made.weights[is_semantic].tolist() == [6], "the samples of classes 2 and 3"
+
+    def test_a_class_that_nobody_has_keeps_its_prototype_and_all_samples_count(self) -> None:
+        first = server_prototypes([self.LEFT], 4, Config())
+        second = carry_prototypes(server_prototypes([self.RIGHT], 4, Config()), first, 4, Config())
+        rows = {int(each): row for row, each in enumerate(second.class_ids) if second.group_ids[row] == 0}
+        assert sorted(rows) == [0, 1, 2, 3]
+        assert second.vectors[rows[1]] == pytest.approx([0.9, 0.1])
+        assert second.vectors[rows[0]] == pytest.approx([0.8, 0])
+        assert [second.weights[rows[each]] for each in range(4)] == [16, 4, 4, 2]
+        assert second.class_ids[second.group_ids == SEMANTIC].tolist() == [2, 3], "of classes 1 and 2 the later"
+
+    def test_a_round_in_which_nobody_reports_leaves_the_set_as_it_was(self) -> None:
+        first = server_prototypes([self.LEFT, self.RIGHT], 4, Config())
+        nothing = server_prototypes([], 4, Config())
+        again = carry_prototypes(nothing, first, 4, Config())
+        assert again.vectors.tolist() == first.vectors.tolist()
+        assert again.weights.tolist() == first.weights.tolist()
+
+    def test_a_zero_prototype_is_in_no_cluster(self) -> None:
+        made = server_prototypes([of({0: (0, 0), 1: (1, 0), 2: (1, 0.1)}, 1, 2, 3)], 3, Config(minority_share=1.0))
+        assert made.class_ids[made.group_ids == SEMANTIC].tolist() == [1, 2]
+
+
+class TestScores:
+    def scores(
+        self, features: list[tuple[float, ...]], **hyper: str
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        situation = Situation(labels_B=[0] * len(features), num_classes=4, prototypes=ROWS)
+        step = on_numpy(a_point(features, 4), situation)
+        assert METHOD.scores is not None
+        return np.asarray(
+            METHOD.scores(step.ops, step.features_BD, step.logits_BM, step.prototypes, Config.model_validate(hyper))
+        )
+
+    def test_the_nearest_class_prototype_wins_and_semantic_ones_name_nothing(self) -> None:
+        found = self.scores([(1, 1, 1), (2, 0, 0.1), (0, 0, 0.4)], scores="prototype")
+        assert found.argmax(-1).tolist() == [3, 1, 0]
+        assert np.isneginf(found[:, 2]).all(), "a class without a prototype never wins"
+
+    def test_the_classifier_names_by_its_logits(self) -> None:
+        situation = Situation(labels_B=[0], num_classes=4, prototypes=ROWS)
+        step = on_numpy(a_point([(1, 1, 1)], 4), situation)
+        assert (self.scores([(1, 1, 1)]) == step.logits_BM).all()
+
+
+def test_heads_and_what_is_evaluated() -> None:
+    assert METHOD.evaluated_models(Config()) == ("global", "local")
+    assert METHOD.evaluated_models(Config(upload_head=False)) == ("local",)
+    assert METHOD.evaluated_models(Config(own_head=False)) == ("global",)
+    with pytest.raises(ValidationError, match="only a head of its own can stay with a client"):
+        Config(own_head=False, upload_head=False)
