@@ -344,7 +344,7 @@ class TrainerSettings(Settings):
     stem: str | None = None
     """Stem of `model`, for a ResNet; its first stem if not set."""
     model_options: str | None = None
-    """Options of `model` where it is timm:NAME or package.module:factory: a JSON object with the keys of [model.options]."""
+    """Options of `model`, if it is timm:NAME or your own code: a JSON object with the keys of [model.options]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
     validation_per_class: int | None = Field(None, ge=1)
