@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -81,6 +82,21 @@ def test_clients_from_python_give_the_bytes_of_the_command(
     result = fedplcc.simulate(data / "run.toml", clients=clients(data), out=tmp_path / "out", device="cpu")
     assert result.status == "completed"
     assert hashed(tmp_path / "out") == hashed(reference)
+
+
+def test_a_client_may_have_validation_images_and_its_own_kind_of_model(data: Path, tmp_path: Path) -> None:
+    own: dict[str, Any] = {"validation_per_class": 1, "model": {"name": "cnn5"}}
+    document = tiny_federation.document(data, "fedproto", run={"rounds": 1}) | {"method": {"share_model": False}}
+    clients = {name: fedplcc.Client(data=f"npz:{data / name}.npz", **own) for name in document["clients"]}
+    fedplcc.simulate(document, clients=clients, out=tmp_path / "python", device="cpu")
+    tables = {name: {**table, **own} for name, table in document["clients"].items()}
+    fedplcc.simulate({**document, "clients": tables}, out=tmp_path / "tables", device="cpu")
+    assert hashed(tmp_path / "python") == hashed(tmp_path / "tables")
+    entries = json.loads((tmp_path / "python" / "run.json").read_text())["clients"].values()
+    assert {entry["model_kind"] for entry in entries} == {"cnn5"}
+    averaged = {**document, "run": {**document["run"], "method": "fedavg"}, "method": {}}
+    with pytest.raises(InvalidConfig, match=r"clients\.left\.model: method fedavg averages models"):
+        fedplcc.simulate(averaged, clients=clients, out=tmp_path / "averaged", device="cpu")
 
 
 def test_a_mapping_and_a_checked_configuration_give_the_bytes_of_the_file(
