@@ -72,18 +72,17 @@ def _measured(browser: Browser, num_clients: int, num_rounds: int, *, repeats: i
         state = folder / "state"
         state.mkdir()
         run_id = with_long_history(state, num_clients=num_clients, num_rounds=num_rounds, now=time.time())
-        with aggregator(folder, plain=True) as (served, _pid), gateway(folder, served) as url:
-            pages = {"overview": (f"{url}/", OVERVIEW), "run": (f"{url}/#/runs/{run_id}", CURVE)}
-            return [
-                {
-                    "page": page,
-                    "clients": num_clients,
-                    "rounds": num_rounds,
-                    "events": (2 * num_clients + 4) * num_rounds,
-                    **_row(*_views(browser, *place, repeats=repeats)),
-                }
-                for page, place in pages.items()
-            ]
+        size = {"clients": num_clients, "rounds": num_rounds, "events": (2 * num_clients + 4) * num_rounds}
+        return [
+            {"page": page, **size, **row} for page, row in page_rows(browser, folder, run_id, repeats=repeats).items()
+        ]
+
+
+def page_rows(browser: Browser, folder: Path, run_id: str, *, repeats: int) -> dict[str, Row]:
+    """Measure the overview and a run's page, of an aggregator on FOLDER/state that has not started; by page."""
+    with aggregator(folder, plain=True) as (served, _pid), gateway(folder, served) as url:
+        pages = {"overview": (f"{url}/", OVERVIEW), "run": (f"{url}/#/runs/{run_id}", CURVE)}
+        return {page: _row(*_views(browser, *place, repeats=repeats)) for page, place in pages.items()}
 
 
 def _views(browser: Browser, url: str, selector: str, *, repeats: int) -> tuple[list[View], list[View]]:
