@@ -32,7 +32,7 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 
 setup: $(VENV)/.dev ## Create .venv with everything that development needs
 
-demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="--rounds 2 --method fedavg --json"
+demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="--rounds 2 --method fedavg --json", ARGS="--stream"
 	@$(BIN)/fedplcc demo $(ARGS)
 
 test: $(VENV)/.dev ## Run every test, two files at a time; ARGS="-k words" for some, WORKERS=0 for one at a time

@@ -207,6 +207,20 @@ class RunServiceClient:
         request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
         return await self._run(self._runs.QuarantineClient, request)
 
+    async def admit_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
+        """Admit a client to a run."""
+        request = pb2.AdmitClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
+        return await self._run(self._runs.AdmitClient, request)
+
+    async def retire_client(self, run_id: str, client_id: str, *, forgets: bool, request_id: str) -> RunView:
+        """Retire a client from a run."""
+        request = pb2.RetireClientRequest(run_id=run_id, client_id=client_id, forgets=forgets, request_id=request_id)
+        return await self._run(self._runs.RetireClient, request)
+
+    async def advance_stage(self, run_id: str, *, request_id: str) -> RunView:
+        """End the present stage of a run."""
+        return await self._run(self._runs.AdvanceStage, pb2.AdvanceStageRequest(run_id=run_id, request_id=request_id))
+
     async def release_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
         """End a client's quarantine in a run."""
         request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)

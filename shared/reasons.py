@@ -31,6 +31,8 @@ class DropReason(StrEnum):
     """The client has reported that it cannot do its task."""
     QUARANTINED = "quarantined"
     """The client is quarantined in the run."""
+    RETIRED = "retired"
+    """The client was retired from the run; unlike others it does not return to the round."""
 
 
 class IdleReason(StrEnum):
@@ -40,6 +42,8 @@ class IdleReason(StrEnum):
     """The run's open round has no task for this client at present."""
     QUARANTINED = "quarantined"
     """The client is quarantined in the run."""
+    RETIRED = "retired"
+    """The client was retired from the run."""
     PENDING = "pending"
     RUNNING = "running"
     """No round has opened yet."""

@@ -83,6 +83,10 @@ Each is ascending; a number is a tensor's place in the model's file, from 0. An 
 PUBLIC_DATA = "public_data"
 """Integer list of an update in a run with public images: the 32 bytes of the SHA-256 of the images that its sender has.
 That of round 0's update is the run's."""
+STREAM_PLACE = "stream_place"
+"""Integer list of an update in a run with stages: pass and stage of the data that it was trained on."""
+STAGE_DATA = "stage_data"
+"""Integer list of an update in a run with stages: the 32 bytes of the SHA-256 of the images that it was trained on."""
 CLASS_MEAN = "class_mean"
 """Kind of the prototypes that a client uploads: one mean per class, with sample counts."""
 LOCAL_CLUSTER = "local_cluster"
@@ -99,6 +103,20 @@ LAST, BEST = -1, -2
 """Choice of a round for its model and prototypes: the last committed one, the best one by validation."""
 TEST_SET, VALIDATION_SET = "test", "validation"
 """Name of a client's test set in a report."""
+
+
+BALANCED_SET = "all"
+"""Name of a client's part of the whole test set in a report of a run with stages, where its data are a part of a set."""
+
+
+def stage_set(stage: int) -> str:
+    """Return the name of a client's test images of a stage: "stage-1"."""
+    return f"stage-{stage}"
+
+
+def own_set(set_name: str) -> str:
+    """Return the name of a set on which a client chooses among its own classes: "test/own"."""
+    return f"{set_name}/own"
 
 
 def attacked_set(attack: str) -> str:
@@ -349,6 +367,18 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """A client's retirement from a run."""
+
+    round: int
+    """The latest round that had opened; -1 before round 0. The client is in no cohort after it."""
+    is_forgotten: bool = False
+    """Whether no later pool has prototypes that the client sent up to this round, and its trainer deletes what it keeps."""
+    is_back: bool = False
+    """Whether the client was admitted again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rejections:
     """Updates of one client in one run that were refused for their content, not for their time of arrival.
 
@@ -405,6 +435,14 @@ class Run:
     """What the server keeps from round to round, by role."""
     admitted_examples: Mapping[str, int] = field(default_factory=dict)
     """Training samples of each client as it said when it was admitted, for methods whose tasks depend on them."""
+    retired: Mapping[str, Retired] = field(default_factory=dict)
+    """Retirements by client id; of a client that was admitted again only one with `is_forgotten` stays."""
+    num_admissions: int = 0
+    """Admissions by request since the run began."""
+    without_data: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Stages for which a client said that it has no image to train on, ascending, by client id."""
+    stage_began: tuple[int, ...] = ()
+    """First rounds of stage 2, 3 and so on, where people end the stages of the run's stream."""
 
     @property
     def round_number(self) -> int:

@@ -85,7 +85,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     site = ClientSite.at(
         settings.client,
         settings.domain,
-        settings.data,
+        settings.data_spec,
         display_name=settings.display_name,
         device=settings.device,
         samples_per_class=settings.samples_per_class,

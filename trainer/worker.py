@@ -273,14 +273,11 @@ class Worker:
         log.info("task_begun", task=task.kind.value)
         self._heartbeat_asked.put(None)
         connection = self._client.for_task(should_stop)
-        with self._metrics.task(task.kind):
-            client = self._runner.client_for(run, on_problem)
-            if self._record is None or client.num_examples != self._record.num_examples:
-                # Files were unreadable, or the run splits them in another way than announced.
-                connection.announce(client)
-                self._record = client
-            with passing("trainer.task", task.kind.value):
+        with self._metrics.task(task.kind), passing("trainer.task", task.kind.value):
+            try:
                 self._runner.perform(task, connection, should_stop, on_activity, on_problem)
+            finally:
+                self._record = self._runner.announced
 
     def _handled(self, task: Task, failure: _Failure | None) -> None:
         """Record that the task as received up to now is done."""

@@ -20,6 +20,7 @@ from typing import Protocol, TypeVar
 from aggregator.computation.fold import WeightedModel, fold_models
 from aggregator.computation.server_step import StepInputs, stepped, with_head
 from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
+from aggregator.computation.stage_mean import STAGE_MEAN, with_stage_mean
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
@@ -92,7 +93,13 @@ def earlier_updates(run: Run, store: Store) -> Mapping[str, Update]:
         return {}
     found = store.newest_updates(run.run_id, first=max(1, current.number - staleness), end=current.number)
     absent = set(machine.eligible(run)) - set(current.updates)
-    return {client_id: update for client_id, update in found.items() if client_id in absent}
+    pool = {client_id: update for client_id, update in found.items() if client_id in absent}
+    for client_id, retired in run.retired.items():
+        if retired.is_forgotten and client_id in pool:
+            first = max(1, current.number - staleness, retired.round + 1)
+            since = store.newest_updates(run.run_id, first=first, end=current.number)
+            pool = {name: update for name, update in pool.items() if name != client_id or name in since}
+    return pool
 
 
 def aggregate(
@@ -154,6 +161,9 @@ def aggregate(
     if method.server_step is not None:
         made.update(_stepped(run, table, blobs, int_lists, model, block_elements))
         model = made.pop(MODEL, model)
+    if config.stream.epoch_model == "stage_mean" and method.shares_model(hyper):
+        number, before = run.current_round.number, run.server_state.get(STAGE_MEAN)
+        model, made = with_stage_mean(model, made, before, number, config.stream, table, blobs, block_elements)
     if observer is not None:
         observer.folded()
     prototypes = PrototypeSet.empty()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 from aggregator.computation.public_checks import check_digest
 from aggregator.computation.update_checks import BLOCK_ELEMENTS, MAX_ENTRIES, Content, check_entries, check_model
 from shared.bounds import MAX_FEATURES
+from shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
 from shared.config.declared_arrays import declared_arrays, declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate
 from shared.methods.server_arrays import MAX_ARRAY_BYTES, most_bytes
-from shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header
-from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, PUBLIC_DATA, TENSOR_LISTS, BlobRef, Update
+from shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header, sha256_hex
+from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, PUBLIC_DATA, TENSOR_LISTS, BlobRef, PrototypeSet, Update
 
 
 def check_first_model(
-    update: Update, contents: Mapping[BlobRef, Content], config: RunConfig, initial: Path | None = None
+    update: Update,
+    contents: Mapping[BlobRef, Content],
+    config: RunConfig,
+    initial: Path | None = None,
+    prototypes: PrototypeSet | None = None,
 ) -> Update:
     """Check round 0's update: a model, its feature size and lists of its tensors, nothing else.
 
@@ -26,10 +33,13 @@ def check_first_model(
         update: The update.
         contents: The content of each of its blobs.
         config: The run's configuration.
-        initial: The initial model of the run's configuration, if any; the update must hold the same tensors.
+        initial: The initial model of the configuration, if any; the update must hold the same tensors, but for the rows of
+            its head where the run has other classes.
+        prototypes: Those that the run begins with, if any; the model must have as many features.
 
     Raises:
-        MalformedUpdate: check is roles, entries, bound, initial_model, or one of `check_model` and `check_tensor_lists`.
+        MalformedUpdate: check is roles, entries, bound, initial_model, initial_prototypes, or one of `check_model` and
+            `check_tensor_lists`.
     """
     dims = update.payload.int_lists.get(FEATURE_DIM, ())
     if [blob.role for blob in update.payload.blobs] != [MODEL]:
@@ -43,8 +53,16 @@ def check_first_model(
     check_entries(update)
     model = contents[update.payload.tensor_groups[0]]
     table = check_model(model, None)
-    if initial is not None and model != initial:
+    classes = config.initial_class_map
+    if initial is not None and classes is not None:
+        _check_mapped_tensors(model, table, initial, classes, update.payload.int_lists.get(HEAD, ()))
+    elif initial is not None and model != initial:
         _check_same_tensors(model, table, initial)
+    if prototypes is not None and len(prototypes) and prototypes.vectors.shape[1] != dims[0]:
+        raise MalformedUpdate(
+            f"the model has {dims[0]} features, and the prototypes that the run begins with {prototypes.vectors.shape[1]}",
+            check="initial_prototypes",
+        )
     check_tensor_lists(update, table, config)
     if config.algorithm.uses_public(config.method):
         check_digest(update)
@@ -131,13 +149,57 @@ def _check_same_tensors(model: Content, table: TensorTable, initial: Path) -> No
         check_schema(table.schema, known.schema)
         others = {entry.name: entry for entry in known.entries}
         for entry in table.entries:
-            pairs = zip(
-                read_blocks(file, entry, BLOCK_ELEMENTS),
-                read_blocks(other, others[entry.name], BLOCK_ELEMENTS),
-                strict=True,
-            )
-            if any(block.tobytes() != known_block.tobytes() for block, known_block in pairs):
-                raise MalformedUpdate(f"tensor {entry.name!r} is not the initial model's", check="initial_model")
+            _check_equal(file, entry, other, others[entry.name])
+
+
+def _check_equal(file: BinaryIO, entry: TensorEntry, other: BinaryIO, known: TensorEntry) -> None:
+    blocks = zip(read_blocks(file, entry, BLOCK_ELEMENTS), read_blocks(other, known, BLOCK_ELEMENTS), strict=True)
+    if any(block.tobytes() != known_block.tobytes() for block, known_block in blocks):
+        raise _not_initial(entry)
+
+
+def _check_mapped_tensors(
+    model: Content, table: TensorTable, initial: Path, classes: ClassMap, head: Sequence[int]
+) -> None:
+    """Check a model of other classes than the initial one: equal but for its head, whose rows go by class.
+
+    Rows of classes that are new to the initial model may be any.
+
+    Args:
+        model: The update's model.
+        table: Its layout.
+        initial: The initial model.
+        classes: Where the run's classes are in the initial head.
+        head: Places of the head's tensors in the table, as the update lists them.
+
+    Raises:
+        MalformedUpdate: check is linear_head, initial_model, or one of `check_schema`.
+    """
+    heads = {table.entries[place].name for place in head if 0 <= place < len(table.entries)}
+    with model.open("rb") as file, initial.open("rb") as other:
+        known = {entry.name: entry for entry in read_header(other).entries}
+        mine = [entry.shape for entry in table.entries if entry.name in heads]
+        theirs = [entry.shape for name, entry in known.items() if name in heads]
+        if not (is_linear_head(mine, len(classes.rows)) and is_linear_head(theirs, classes.known)):
+            raise MalformedUpdate(LINEAR_HEAD_NEEDED, check="linear_head")
+        mapped = {
+            name: (entry.dtype, (len(classes.rows), *entry.shape[1:]) if name in heads else entry.shape)
+            for name, entry in known.items()
+        }
+        check_schema(table.schema, mapped)
+        for entry in table.entries:
+            if entry.name not in heads:
+                _check_equal(file, entry, other, known[entry.name])
+                continue
+            row_elements = math.prod(entry.shape[1:])
+            initially = [sha256_hex(row.tobytes()) for row in read_blocks(other, known[entry.name], row_elements)]
+            for row, place in zip(read_blocks(file, entry, row_elements), classes.rows, strict=True):
+                if place is not None and sha256_hex(row.tobytes()) != initially[place]:
+                    raise _not_initial(entry)
+
+
+def _not_initial(entry: TensorEntry) -> MalformedUpdate:
+    return MalformedUpdate(f"tensor {entry.name!r} is not the initial model's", check="initial_model")
 
 
 def _malformed_list(name: str, detail: str) -> MalformedUpdate:

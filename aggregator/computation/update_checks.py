@@ -15,11 +15,12 @@ from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 
-from aggregator.computation.public_checks import check_public_data
+from aggregator.computation.public_checks import DIGEST_BYTES, check_public_data
 from aggregator.computation.upload_checks import check_uploads
 from shared.bounds import MAX_EXAMPLES, MAX_VALUE, is_bounded
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
+from shared.config.stream import Place
 from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
 from shared.tensors import (
@@ -38,6 +39,8 @@ from shared.types import (
     LOCAL_MODEL,
     MODEL,
     PUBLIC_DATA,
+    STAGE_DATA,
+    STREAM_PLACE,
     BlobRef,
     Client,
     Evaluation,
@@ -77,6 +80,7 @@ def check_update(
     table: TensorTable,
     int_lists: Mapping[str, Sequence[int]],
     start: Path,
+    place: Place | None = None,
 ) -> Update:
     """Check a round's update against the run's contract; returns it with its number of prototypes and its norm.
 
@@ -88,10 +92,11 @@ def check_update(
         table: Layout of the model in an update: the run's, or what of it clients send.
         int_lists: Lists of round 0's update: the run's feature size D, and what else it says.
         start: The global model that the round started from, whole.
+        place: Pass and stage of the round, in a run with stages.
 
     Raises:
         MalformedUpdate: check is roles (also for a model in a run whose clients keep theirs, or a missing one in others),
-            size, or one of `check_counts`, `check_model`, `check_uploads` and `check_prototypes`.
+            size, or one of `check_counts`, `check_stage`, `check_model`, `check_uploads` and `check_prototypes`.
         PublicDataDiffers: The client has other public images than the run.
         UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows.
     """
@@ -107,6 +112,8 @@ def check_update(
         if config.admission.max_update_norm is not None:
             update = replace(update, norm=update_norm(model, start, table))
             check_norm(update.norm, config.admission.max_update_norm)
+    if place is not None:
+        check_stage(update, place)
     if method.uses_public(config.method):
         check_public_data(update, int_lists[PUBLIC_DATA])
     if uploads:
@@ -128,6 +135,23 @@ def check_update(
     if config.admission.max_prototype_norm is not None:
         check_prototype_norms(prototypes, config.admission.max_prototype_norm)
     return replace(update, num_prototypes=len(prototypes))
+
+
+def check_stage(update: Update, place: Place) -> None:
+    """Check that an update is of the data of the round's stage.
+
+    Raises:
+        MalformedUpdate: check is stage: it is of another stage, or does not say the digest of its data.
+    """
+    found = update.payload.int_lists.get(STREAM_PLACE, ())
+    if found != (place.number, place.stage):
+        raise _malformed(
+            "stage",
+            f"the update needs the list {STREAM_PLACE!r} with pass {place.number} and stage {place.stage} of its round",
+        )
+    digest = update.payload.int_lists.get(STAGE_DATA, ())
+    if len(digest) != DIGEST_BYTES or not all(0 <= number <= 255 for number in digest):
+        raise _malformed("stage", f"the update needs the list {STAGE_DATA!r}: {DIGEST_BYTES} bytes, each from 0 to 255")
 
 
 def check_model(model: Content, expected: TensorTable | None) -> TensorTable:
@@ -351,8 +375,9 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     """
     num_classes = len(config.data.classes)
     _check_numbers("timings", evaluation.timings)
-    if not 1 <= len(evaluation.counts) <= MAX_SETS:
-        raise _malformed("counts", f"a report has 1 to {MAX_SETS} evaluation sets, not {len(evaluation.counts)}")
+    most = MAX_SETS + (2 * config.stream.stages if config.stream.is_stream else 0)
+    if not 1 <= len(evaluation.counts) <= most:
+        raise _malformed("counts", f"a report has 1 to {most} evaluation sets, not {len(evaluation.counts)}")
     if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
         raise _malformed("counts", "an evaluation set is reported twice")
     for counts in evaluation.counts:

@@ -239,6 +239,6 @@ def _asks_differently(before: Run, after: Run) -> bool:
 
     def what(run: Run) -> tuple[object, ...]:
         phase, cohort = (None, ()) if run.current_round is None else (run.current_round.phase, run.current_round.cohort)
-        return run.status, run.quarantined, run.round_number, phase, cohort
+        return run.status, run.quarantined, run.retired, run.round_number, phase, cohort
 
     return what(before) != what(after)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from aggregator.computation.first_model_checks import check_first_model
-from aggregator.computation.update_checks import Content, check_evaluation, check_update
+from aggregator.computation.update_checks import Content, check_evaluation, check_stage, check_update
 from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.inline_blobs import InlineBlob, came_along
@@ -19,11 +19,12 @@ from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of
+from aggregator.rounds.configuration import config_of, place_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Run, Update
+from shared.tensors import prototypes_from_bytes
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Run, Update
 
 COMPUTING = 2
 """Small updates that are checked at the same time: more threads would keep the event loop from its turn."""
@@ -74,6 +75,8 @@ class Commits:
             if self._is_committed(run, number, update):
                 self._metrics.outcomes.taken("update", "duplicate")
                 return committed
+            if is_without_data(run, update):
+                return self._left_stage(client_id, token, run_id, number, update, committed)
             machine.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
             with self._computing if inline else nullcontext():
                 arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
@@ -104,6 +107,32 @@ class Commits:
             taken.has_worked()
             self._blobs.uploads.forget(client_id)
             return committed
+
+    def _left_stage(
+        self, client_id: str, token: str, run_id: str, number: int, update: Update, committed: CommittedUpdate
+    ) -> CommittedUpdate:
+        """Take the answer of a client that has nothing to train on in the round's stage."""
+
+        def change(changes: Changes) -> Session:
+            session = self._sessions.check(client_id, token)
+            run = changes.find(run_id) or self._ledger.get(run_id)
+            config, place = config_of(run), place_of(run)
+            assert place is not None
+            check_stage(update, place)
+            after = machine.leave_stage(
+                run,
+                number,
+                client_id,
+                cohort_size=config.run.cohort_size,
+                stream=config.stream,
+                quorum=self._ledger.quorum_of(run),
+                now=changes.now,
+            )
+            changes.step(run, after)
+            return session
+
+        self._ledger.together(change).has_worked()
+        return committed
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
         """Add a report to its round; see `Coordinator.report_evaluation`."""
@@ -172,8 +201,19 @@ class Commits:
 
         contents = {blob: content(blob) for blob in update.payload.blobs}
         if number == 0:
-            return check_first_model(update, contents, config_of(run), initial)
+            return check_first_model(update, contents, config_of(run), initial, self._initial_prototypes(run))
         assert run.model is not None
         start = self._blobs.verified_path((run.start or run.model).sha256)
         table, int_lists = self._layouts.sent_table(run), self._layouts.int_lists(run)
-        return check_update(update, contents, client, config_of(run), table, int_lists, start)
+        return check_update(update, contents, client, config_of(run), table, int_lists, start, place_of(run))
+
+    def _initial_prototypes(self, run: Run) -> PrototypeSet | None:
+        """Return the prototypes that a run begins with; None without any."""
+        if not config_of(run).run.initial_prototypes or run.prototypes is None:
+            return None
+        return prototypes_from_bytes(self._blobs.verified_path(run.prototypes.sha256).read_bytes())
+
+
+def is_without_data(run: Run, update: Update) -> bool:
+    """Whether an update says that its sender has nothing to train on in the round's stage."""
+    return run.round_number > 0 and place_of(run) is not None and not update.num_examples and not update.payload.blobs

@@ -26,7 +26,7 @@ from shared.errors import (
     RoundNotFound,
     RunNotFound,
 )
-from shared.types import BlobRef
+from shared.types import BlobRef, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,24 @@ class Beginning:
 
     model: BlobRef
     source: Mapping[str, Any]
+    committed: CommittedModel | None = None
+    """The round of another run that it comes from, if it does."""
 
 
-FindCommitted = Callable[[str, int | None], tuple[BlobRef, int, Path]]
-"""Returns the model of a run's round (None: the last one), that round's number and the model's file; raises if there is
-none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedModel:
+    """The model of a run's committed round."""
+
+    run: Run
+    number: int
+    blob: BlobRef
+    path: Path
+    classes: tuple[str, ...]
+    """Class names of the run, in the order of the model's outputs."""
+
+
+FindCommitted = Callable[[str, int | None], CommittedModel]
+"""Returns the model of a run's round (None: the last one); raises if there is none."""
 
 
 class InitialModels:
@@ -102,12 +115,13 @@ class InitialModels:
                 return Beginning(model=model, source={"sha256": sha256, "name": name})
             case ModelOfRun(run_id, number):
                 try:
-                    model, number, path = find_committed(run_id, number)
+                    committed = find_committed(run_id, number)
                 except (RunNotFound, RoundNotFound) as error:
                     raise type(error)(f"run.initial_model = {text!r}: {error.detail}", **error.metadata) from error
-                self._blobs.hold_initial(path, model.sha256, f"{run_id}@{number}")
-                source = {"sha256": model.sha256, "run_id": run_id, "round": number}
-                return Beginning(model=model, source=source)
+                model = committed.blob
+                self._blobs.hold_initial(committed.path, model.sha256, f"{run_id}@{committed.number}")
+                source = {"sha256": model.sha256, "run_id": run_id, "round": committed.number}
+                return Beginning(model=model, source=source, committed=committed)
 
     def keep(self, model: BlobRef) -> None:
         """Store a resolved model as a blob, so that a run may name it."""

@@ -24,6 +24,8 @@ from aggregator.coordinator.garbage import find_best
 from aggregator.coordinator.groups import Groups, Waiting
 from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
 from aggregator.coordinator.recent_accuracies import RecentAccuracies
+from aggregator.coordinator.stage_memories import StageMemories
+from aggregator.coordinator.stage_rows import StageRows
 from aggregator.coordinator.write_trouble import WriteTrouble
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.deadlines import Deadlines
@@ -102,6 +104,8 @@ class Ledger:
         self._best: dict[str, Best | None] = {}
         """The best round of each open run by validation, as of its last committed round."""
         self._accuracies = RecentAccuracies(store)
+        self._stage_rows = StageRows(store)
+        self._stage_memories = StageMemories(store)
         self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
         """The open round of each run that an earlier process left, and its phases in which an aggregator was started."""
         # A run's times never decrease, so no duration in it is negative.
@@ -162,8 +166,13 @@ class Ledger:
         except (FedplccError, OSError) as error:
             log.warning("last_round_not_shown", run_id=run.run_id, round=current.number, detail=str(error))
             return
-        self._metrics.runs.committed(run, replace(current, prototype_counts=counts))
-        self._metrics.runs.warned(run_id, self._accuracies.committed(run))
+        self._show_results(run, replace(current, prototype_counts=counts))
+
+    def _show_results(self, run: Run, current: Round) -> None:
+        """Set the metrics of an open run to a committed round, its last one."""
+        self._metrics.runs.committed(run, current)
+        self._metrics.runs.warned(run.run_id, self._accuracies.committed(run))
+        self._metrics.runs.forgot(run.run_id, self._stage_memories.committed(run))
 
     def _with_counts(self, run: Run) -> Run:
         """Return the run with counts of its open round's prototypes, also if an older version aggregated the round.
@@ -512,12 +521,15 @@ class Ledger:
             connected=connected,
             quorum=self.quorum_of,
             fails=config.quorum.on_no_quorum == "fail",
-            evaluates=config.evaluation.covers(run.round_number, run.total_rounds),
+            evaluates=config.evaluates(run.round_number, run.total_rounds),
             commit=lambda evaluated: self._committed(evaluated, now),
+            stream=config.stream,
+            plan=config.membership,
             stops_early=lambda run: early_stop(self._best_after(run), run.round_number, config.run.patience),
         )
         after = settled(run, around, now=now)
         has_more = after.roster is not run.roster or after.status is not run.status
+        has_more = has_more or (after.num_admissions > 0 and after.round_number > run.round_number)
         return after if config.algorithm.scalars is None or not has_more else self._with_examples(after)
 
     def _with_examples(self, run: Run) -> Run:
@@ -540,9 +552,10 @@ class Ledger:
             domains=domains,
             num_global_prototypes=num_global,
             evaluated=evaluated,
-            is_evaluated=config.evaluation.covers(current.number, run.total_rounds),
+            is_evaluated=config.evaluates(current.number, run.total_rounds),
             attacks=config.evaluation.attacks,
             is_validated=config.data.validation_every is not None,
+            stage=self._stage_rows.context(run, config),
         )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))
         timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
@@ -637,12 +650,13 @@ class Ledger:
                 has_closed = machine.has_open_round(before) and not machine.has_open_round(after)
                 if after.current_round is not None and has_closed:
                     self._best[after.run_id] = self._best_after(after)
-                    self._metrics.runs.committed(after, after.current_round)
-                    self._metrics.runs.warned(after.run_id, self._accuracies.committed(after))
+                    self._show_results(after, after.current_round)
         for states in changed:
             if states[-1].status.is_final:
                 self._best.pop(states[-1].run_id, None)
                 self._accuracies.ended(states[-1].run_id)
+                self._stage_rows.ended(states[-1].run_id)
+                self._stage_memories.ended(states[-1].run_id)
 
 
 def _shows_differently(before: Run, after: Run) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from aggregator.computation.carried_prototypes import carried_prototypes
 from aggregator.coordinator.audited import AuditLog
-from aggregator.coordinator.initial_models import Beginning, InitialModels
+from aggregator.coordinator.initial_models import Beginning, CommittedModel, InitialModels
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from aggregator.rounds import machine
@@ -19,7 +20,7 @@ from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
 from shared.identity.principals import current_principal
 from shared.reasons import WaitsForClients
-from shared.tensors import prototypes_to_bytes
+from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
 
 FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
@@ -72,11 +73,16 @@ class RunCreation:
             if known is not None:
                 return self._ledger.get(known)
             self.require_room()
-            prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(PrototypeSet.empty())])
             beginning = self._beginning(config)
-            now = self._ledger.now()
+            first_prototypes = PrototypeSet.empty()
             if beginning is not None:
-                config = config.with_initial_model(beginning.model.sha256)
+                first_prototypes = self._first_prototypes(config, beginning)
+                classes = None if beginning.committed is None else beginning.committed.classes
+                config = config.with_initial_model(beginning.model.sha256, classes)
+            prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(first_prototypes)])
+            if config.run.initial_prototypes:
+                config = config.with_initial_prototypes(prototypes.sha256)
+            now = self._ledger.now()
             run = Run(
                 run_id=f"{config.run.name}-{uuid.uuid4().hex[:8]}",
                 name=config.run.name,
@@ -86,7 +92,7 @@ class RunCreation:
                 method=config.run.method,
                 total_rounds=config.run.rounds,
                 seed=config.run.seed,
-                roster=config.run.clients or (),
+                roster=tuple(name for name in config.run.clients or () if config.membership.takes_part(name, 1)),
                 model=None if beginning is None else beginning.model,
                 prototypes=prototypes,
                 reason=WaitsForClients(),
@@ -137,7 +143,27 @@ class RunCreation:
         self._initial_models.keep(beginning.model)
         return beginning
 
-    def _committed_model(self, run_id: str, number: int | None, config: RunConfig) -> tuple[BlobRef, int, Path]:
+    def _first_prototypes(self, config: RunConfig, beginning: Beginning) -> PrototypeSet:
+        """Return the prototypes that a run begins with: none, or those of its initial model's round and its own classes."""
+        wanted, found = config.run.initial_prototypes, beginning.committed
+        if not wanted:
+            return PrototypeSet.empty()
+        if found is None or isinstance(wanted, str):
+            raise InvalidConfig(
+                "run.initial_prototypes: only the rounds of a run have prototypes; write true, and "
+                'initial_model = "run:RUN_ID@ROUND"',
+                location="run.initial_prototypes",
+            )
+        if config.algorithm.prototype_kind is None or found.run.method != config.run.method:
+            raise InvalidConfig(
+                f"run.initial_prototypes: run {found.run.run_id} trains with {found.run.method}, this one with "
+                f"{config.run.method}; only methods with prototypes carry them, and only their own",
+                location="run.initial_prototypes",
+            )
+        _, path = self._artifact(found.run.run_id, found.number, "prototypes")
+        return carried_prototypes(prototypes_from_bytes(path.read_bytes()), config.data.classes, found.classes)
+
+    def _committed_model(self, run_id: str, number: int | None, config: RunConfig) -> CommittedModel:
         """Return the model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
         run = self._ledger.get(run_id)
         if number is None:
@@ -145,16 +171,22 @@ class RunCreation:
         blob, path = self._artifact(run_id, -1 if number is None else number, "model")
         assert number is not None, "without a committed round there is no model"
         theirs = document_of(run)
-        made = (theirs["model"]["name"], theirs["model"].get("stem"), len(theirs["data"]["classes"]))
-        wanted = (config.model.name, config.model.stem, len(config.data.classes))
+        made = (theirs["model"]["name"], theirs["model"].get("stem"))
+        wanted = (config.model.name, config.model.stem)
         if made != wanted:
             raise InvalidConfig(
                 f"run.initial_model: run {run_id} trains {_in_words(*made)}, this one {_in_words(*wanted)}; use the same "
-                "[model] and as many classes",
+                "[model]",
                 location="run.initial_model",
             )
-        return blob, number, path
+        classes = tuple(theirs["data"]["classes"])
+        if config.run.initial_classes not in (None, classes):
+            raise InvalidConfig(
+                f"run.initial_classes: run {run_id} has other classes, and its configuration names them; leave the key out",
+                location="run.initial_classes",
+            )
+        return CommittedModel(run=run, number=number, blob=blob, path=path, classes=classes)
 
 
-def _in_words(model: str, stem: str | None, num_classes: int) -> str:
-    return f"a {model}{f' with stem {stem}' if stem else ''} of {num_classes} classes"
+def _in_words(model: str, stem: str | None) -> str:
+    return f"a {model}{f' with stem {stem}' if stem else ''}"

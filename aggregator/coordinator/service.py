@@ -42,7 +42,7 @@ from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine, results, tasks
-from aggregator.rounds.configuration import document_of
+from aggregator.rounds.configuration import config_of, document_of
 from aggregator.rounds.machine import RunEvent
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
@@ -362,6 +362,65 @@ class Coordinator:
             client_id=client_id,
         )
 
+    def admit_client(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
+        """Admit a client to a run from the next round on. Admitting one that takes part changes nothing.
+
+        Raises:
+            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, the run has ended, or it takes no
+                more admissions.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        return self._steer(
+            "AdmitClient",
+            run_id,
+            lambda run: machine.enter(self._with_client(run, client_id), client_id),
+            request_id,
+            action="admit",
+            client_id=client_id,
+        )
+
+    def retire_client(self, run_id: str, client_id: str, *, forgets: bool = False, request_id: str = "") -> Run:
+        """Retire a client from a run: its part in the open round ends, and no later one has it.
+
+        With `forgets`, later pools of prototypes are without what it sent, and its trainer, which is made to join again,
+        deletes what it keeps of the run.
+
+        Raises:
+            RunNotFound, ClientNotFound, InvalidTransition: There is no such run, the client is not of its roster, the run
+                has ended, or its rounds would wait for ever without the client.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+
+        def retired(run: Run) -> Run:
+            if client_id not in run.roster:
+                self._with_client(run, client_id)
+                raise ClientNotFound(f"client {client_id[:64]!r} is not of run {run_id}", run_id=run_id)
+            return machine.retire(run, client_id, forgets=forgets, min_clients=config_of(run).quorum.min_clients)
+
+        before = self._ledger.find_open(run_id)
+        run = self._steer(
+            "RetireClient", run_id, retired, request_id, action="retire", client_id=client_id, forgets=forgets
+        )
+        if _is_forgotten(run, client_id) and (before is None or not _is_forgotten(before, client_id)):
+            self.end_lease(client_id)
+        return run
+
+    def advance_stage(self, run_id: str, *, request_id: str = "") -> Run:
+        """End the present stage of a run: its next round begins the next one.
+
+        Raises:
+            RunNotFound, InvalidTransition: There is no such run, people do not end its stages, it has ended, or its last
+                stage has begun.
+            RequestIdReused, MalformedRequest: See `pause`.
+        """
+        return self._steer(
+            "AdvanceStage",
+            run_id,
+            lambda run: machine.advance(run, config_of(run).stream),
+            request_id,
+            action="advance",
+        )
+
     def delete_run(self, run_id: str) -> int:
         """Delete a run that has ended; see `Deletion.delete_run`."""
         return self._deletion.delete_run(run_id)
@@ -429,7 +488,11 @@ class Coordinator:
             version=VERSION,
             audit_head=None if self._audit is None else self._audit.head(),
             open_runs=(
-                *(run.run_id for run in self._ledger.open_runs() if client.client_id in run.roster),
+                *(
+                    run.run_id
+                    for run in self._ledger.open_runs()
+                    if client.client_id in run.roster and not _is_forgotten(run, client.client_id)
+                ),
                 *self._ledger.damaged_runs(),
                 *self._extensions.keeping_states(client.client_id),
             ),
@@ -664,6 +727,11 @@ class Coordinator:
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task
+
+
+def _is_forgotten(run: Run, client_id: str) -> bool:
+    """Whether a client is retired from a run and keeps nothing of it."""
+    return machine.is_retired(run, client_id) and run.retired[client_id].is_forgotten
 
 
 def _target(run_id: str, asked: Mapping[str, object]) -> str:

@@ -7,7 +7,7 @@ a free place a new run replaces one that has ended, or waits for a place. A fail
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,8 @@ DOMAINS = 16
 """Most domains of a run with series."""
 CLASSES = 16
 """A run with more classes has no series by class."""
+STAGES = 16
+"""Most stages of a run with series of their own; the accuracies of later ones share one, the latest of them."""
 LOSS_TERMS = 4
 """Most loss terms of a run with series."""
 MAX_NAME = 64
@@ -154,6 +156,21 @@ class RunMetrics:
             "Whether the mean accuracy of a run was at chance in each of its last ten evaluated rounds: 1 or 0.",
             "run",
         )
+        self._stage = gauge("run_stage", "Stage of the last committed round, in runs whose data change.", "run")
+        self._stage_accuracy = gauge(
+            "stage_accuracy_ratio", "Accuracy on the test images of a stage, over all clients together.", "run", "stage"
+        )
+        self._forgetting = gauge(
+            "forgetting_ratio", "Mean over earlier stages of the best accuracy on them minus the present one.", "run"
+        )
+        self._minority_accuracy = gauge(
+            "minority_accuracy_ratio", "Accuracy on the half of the classes with the fewest samples.", "run"
+        )
+        self._forgot = gauge(
+            "forgot_stages",
+            "Earlier stages on which accuracy was more than 0.1 below its best in each of the last 3 evaluated rounds.",
+            "run",
+        )
         self._loss = gauge("training_loss", "Mean training loss by term of the last committed round.", "run", "term")
         self._ages = RunAges(self._shown, times)
         families.registry.register(self._ages)
@@ -220,6 +237,8 @@ class RunMetrics:
         metrics = json.loads(current.results_json)
         if metrics["accuracy"] is not None:
             self._show_accuracy(shown, metrics)
+        if "stage" in metrics:
+            self._show_stage(shown, metrics)
         self._set_all(self._loss, shown, metrics["loss"], label="term", bound=LOSS_TERMS)
         for scope, count in metrics["prototypes"].items():
             self._prototypes.labels(run.run_id, scope).set(count)
@@ -236,6 +255,11 @@ class RunMetrics:
         """Show the warnings about a run if the run has series."""
         if run_id in self._shown:
             self._at_chance.labels(run_id).set(any(each.kind is RunWarningKind.AT_CHANCE for each in warnings))
+
+    def forgot(self, run_id: str, stages: Collection[int] | None) -> None:
+        """Show how many stages a run has forgotten if the run has series; nothing of a run without stages."""
+        if run_id in self._shown and stages is not None:
+            self._forgot.labels(run_id).set(len(stages))
 
     def _show_accuracy(self, shown: _Shown, metrics: Mapping[str, Any]) -> None:
         """Show the accuracies of the last round that was evaluated; they stay until the next one is."""
@@ -256,6 +280,20 @@ class RunMetrics:
         summaries = {name: local.get(name) for name in ("mean", "worst")}
         self._set_all(self._local_accuracy, shown, summaries, label="summary", bound=len(summaries))
         self._set_all(self._accuracy, shown, domains, label="domain", bound=DOMAINS)
+
+    def _show_stage(self, shown: _Shown, metrics: Mapping[str, Any]) -> None:
+        """Show the stage, and the accuracies on it and on earlier ones of the last round that was evaluated."""
+        run_id, row = shown.run.run_id, metrics["accuracy_by_stage"]
+        self._stage.labels(run_id).set(metrics["stage"])
+        if row is None:
+            return
+        by_stage = {str(stage): value for stage, value in enumerate(row, start=1)}
+        self._set_all(self._stage_accuracy, shown, by_stage, label="stage", bound=STAGES)
+        for gauge, name in ((self._forgetting, "forgetting"), (self._minority_accuracy, "accuracy_minority")):
+            if metrics[name] is None:
+                gauge.remove_by_labels({"run": run_id})
+            else:
+                gauge.labels(run_id).set(metrics[name])
 
     def _show(self, run: Run) -> None:
         shown = self._shown.get(run.run_id)
@@ -320,6 +358,11 @@ class RunMetrics:
             self._accuracy_gap,
             self._local_accuracy,
             self._at_chance,
+            self._stage,
+            self._stage_accuracy,
+            self._forgetting,
+            self._minority_accuracy,
+            self._forgot,
             self._loss,
         ):
             family.remove_by_labels({"run": run_id})

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from shared.config.run import RunConfig, parse_run_config
+from shared.config.stream import Place
 from shared.types import Run
 
 CACHED = 64
@@ -25,6 +26,13 @@ def config_of(run: Run) -> RunConfig:
         InvalidConfig: Another version wrote it, and this version cannot read it.
     """
     return _config(run.config_json)
+
+
+def place_of(run: Run) -> Place | None:
+    """The pass and the stage of a run's latest round; None without stages. Others need no configuration for that."""
+    if '"stream":' not in run.config_json:
+        return None
+    return config_of(run).stream.place(run.round_number, run.stage_began)
 
 
 def document_of(run: Run) -> Mapping[str, Any]:

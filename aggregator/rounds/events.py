@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aggregator.rounds.machine import is_parked, waits_for_quorum
+from aggregator.rounds.machine import is_parked, is_retired, waits_for_quorum
 from shared.reasons import Parked, sentence_of
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
 
@@ -37,6 +37,20 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
         happened("client_quarantined", number=after.round_number, client_id=client_id, reason=reason)
     for client_id in sorted(set(before.quarantined) - set(after.quarantined)):
         happened("client_released", number=after.round_number, client_id=client_id)
+    for client_id, retired in after.retired.items():
+        if before.retired.get(client_id) != retired and not retired.is_back:
+            happened("client_retired", number=retired.round, client_id=client_id, forgets=retired.is_forgotten)
+    if after.num_admissions > before.num_admissions:
+        came = {*after.roster} - {*before.roster}
+        for client_id in sorted(came | {name for name in before.retired if not is_same_part(before, after, name)}):
+            happened("client_admitted", number=after.round_number, client_id=client_id)
+    for client_id, stages in after.without_data.items():
+        for stage in sorted(set(stages) - set(before.without_data.get(client_id, ()))):
+            cohorts = [() if run.current_round is None else run.current_round.cohort for run in (before, after)]
+            drawn = sorted(set(cohorts[1]) - set(cohorts[0]))  # in its place, one at most
+            happened("client_without_data", number=after.round_number, client_id=client_id, stage=stage, drawn=drawn)
+    for first in after.stage_began[len(before.stage_began) :]:
+        happened("stage_ended", number=after.round_number, stage=len(after.stage_began), first_round=first)
     _round_events(before.current_round, after.current_round, happened)
     _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:
@@ -54,6 +68,11 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
         why = {} if after.reason is None else {"reason": sentence_of(after.reason)}
         happened(name, number=after.round_number, **why)
     return events
+
+
+def is_same_part(before: Run, after: Run, client_id: str) -> bool:
+    """Whether a client is retired in both states or in none."""
+    return is_retired(before, client_id) == is_retired(after, client_id)
 
 
 def _quorum_events(before: Run, after: Run, happened: Any) -> None:

@@ -32,6 +32,8 @@ from types import MappingProxyType
 
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.selection import select_cohort
+from shared.config.membership import MembershipSection
+from shared.config.stream import NO_STREAM, StreamSection
 from shared.errors import (
     ClientQuarantined,
     EarlyReport,
@@ -62,7 +64,18 @@ from shared.reasons import (
     UpdateDamaged,
     WaitsForClients,
 )
-from shared.types import AskedAgain, BlobRef, Evaluation, PrototypeCounts, Round, RoundPhase, Run, RunStatus, Update
+from shared.types import (
+    AskedAgain,
+    BlobRef,
+    Evaluation,
+    PrototypeCounts,
+    Retired,
+    Round,
+    RoundPhase,
+    Run,
+    RunStatus,
+    Update,
+)
 
 DAY_S = 86_400.0
 """Seconds of a day."""
@@ -227,7 +240,18 @@ def may_open_another(run: Run) -> bool:
 
 def eligible(run: Run) -> tuple[str, ...]:
     """Clients of the roster that may take part in a round, sorted."""
-    return tuple(sorted(set(run.roster) - set(run.quarantined)))
+    return tuple(name for name in sorted(set(run.roster) - set(run.quarantined)) if not is_retired(run, name))
+
+
+def is_retired(run: Run, client_id: str) -> bool:
+    """Whether a client was retired from the run and not admitted again."""
+    retired = run.retired.get(client_id)
+    return retired is not None and not retired.is_back
+
+
+def takes_no_part(run: Run, client_id: str) -> bool:
+    """Whether a client is retired, or was when the open round had it: an admission counts from the next round on."""
+    return is_retired(run, client_id) or (run.current_round is not None and _is_out(run.current_round, client_id))
 
 
 def next_step(
@@ -235,6 +259,7 @@ def next_step(
     *,
     cohort_size: int | None,
     now: float,
+    stream: StreamSection = NO_STREAM,
     fails: bool = False,
     stops_early: StoppedEarly | None = None,
 ) -> Run:
@@ -253,18 +278,103 @@ def next_step(
         return move(run, RunEvent.PAUSE)
     if not eligible(run):
         return _without_quorum(run, NobodyLeft(), fails=fails)
-    return open_round(run, run.round_number + 1, cohort_size=cohort_size, now=now)
+    return open_round(run, run.round_number + 1, cohort_size=cohort_size, now=now, stream=stream)
 
 
-def open_round(run: Run, number: int, *, cohort_size: int | None, now: float) -> Run:
-    """Return the run with a new round. Round 0 asks the lowest client id of the roster for the first model."""
+def open_round(run: Run, number: int, *, cohort_size: int | None, now: float, stream: StreamSection = NO_STREAM) -> Run:
+    """Return the run with a new round. Round 0 asks the lowest client id of the roster for the first model.
+
+    A run in whose next stage no client has an image fails.
+    """
     phase = RoundPhase.COLLECTING if number else RoundPhase.INITIALISING
-    clients = eligible(run)
-    cohort = select_cohort(clients, seed=run.seed, round_number=number, cohort_size=cohort_size)
-    if number == 0:
-        cohort = clients[:1]
+    cohort = cohort_of(run, number, cohort_size=cohort_size, stream=stream) if number else eligible(run)[:1]
+    if not cohort:
+        return _without_data(run, number, stream)
     opened = Round(number=number, phase=phase, cohort=cohort, phase_started_at={phase.value: now})
     return replace(run, current_round=opened, reason=None)
+
+
+def cohort_of(run: Run, number: int, *, cohort_size: int | None, stream: StreamSection = NO_STREAM) -> tuple[str, ...]:
+    """Return the clients that are drawn for a round, sorted: a function of the configuration and of recorded facts.
+
+    Clients that have nothing to train on in the round's stage are in none of its cohorts. A cohort of a whole pass is drawn
+    once, and is smaller in a stage for which some of its clients have nothing.
+    """
+    place = stream.place(number, run.stage_began)
+    clients = eligible(run)
+    if place is None:
+        return select_cohort(clients, seed=run.seed, round_number=number, cohort_size=cohort_size)
+    having = [name for name in clients if place.stage not in run.without_data.get(name, ())]
+    if stream.cohort == "round":
+        return select_cohort(having, seed=run.seed, round_number=number, cohort_size=cohort_size)
+    of_pass = select_cohort(clients, seed=run.seed, round_number=stream.first_of_pass(place), cohort_size=cohort_size)
+    return tuple(name for name in of_pass if name in having)
+
+
+def leave_stage(
+    run: Run,
+    number: int,
+    client_id: str,
+    *,
+    cohort_size: int | None,
+    stream: StreamSection,
+    now: float,
+    quorum: Quorum = WHOLE_COHORT,
+) -> Run:
+    """Return the run without a client in the open round's stage: it has nothing to train on there, in no pass.
+
+    Another client is drawn in its place where the run draws for every round. The run fails if nobody is left.
+
+    Raises:
+        RoundClosed: The round is not the open one, or is not collecting.
+        NotInCohort: The client is not in the cohort.
+    """
+    current = _round_in(run, number, (RoundPhase.COLLECTING,), client_id, "updates")
+    if client_id in current.updates:
+        raise UpdateConflict(f"client {client_id} has already committed an update in round {number}")
+    place = stream.place(number, run.stage_began)
+    assert place is not None
+    stages = tuple(sorted({*run.without_data.get(client_id, ()), place.stage}))
+    run = replace(run, without_data=dict(sorted({**run.without_data, client_id: stages}.items())))
+    drawn = {*cohort_of(run, number, cohort_size=cohort_size, stream=stream), *current.cohort} - {client_id}
+    kept = {name for name in drawn if place.stage not in run.without_data.get(name, ())}
+    cohort = tuple(sorted(kept))
+    run = replace(run, current_round=replace(current, cohort=cohort))
+    return close_updates(run, now=now, quorum=quorum) if cohort else _without_data(run, number, stream)
+
+
+def _without_data(run: Run, number: int, stream: StreamSection) -> Run:
+    place = stream.place(number, run.stage_began)
+    stage = "" if place is None else f" of stage {place.stage}"
+    return move(
+        run,
+        RunEvent.FAIL,
+        reason=Stated(
+            f"no client has an image{stage} to train on: begin a run whose clients have data for every stage"
+        ),
+    )
+
+
+def advance(run: Run, stream: StreamSection) -> Run:
+    """Return the run with its next stage, which begins with the next round.
+
+    Asking again before that round has opened changes nothing.
+
+    Raises:
+        InvalidTransition: People do not end the run's stages, it has ended, or its last stage has begun.
+    """
+    if not stream.is_manual:
+        raise InvalidTransition(
+            f'run {run.run_id} ends its stages by itself or has none; only runs with stream.advance = "manual" are told to',
+            run_id=run.run_id,
+        )
+    _require_open(run)
+    first = max(run.round_number, 0) + 1
+    if first in run.stage_began:
+        return run
+    if len(run.stage_began) + 1 >= stream.stages:
+        raise InvalidTransition(f"run {run.run_id} is in its last stage, {stream.stages}", run_id=run.run_id)
+    return replace(run, stage_began=(*run.stage_began, first))
 
 
 def admit(run: Run, clients: Iterable[str]) -> Run:
@@ -276,6 +386,118 @@ def record_examples(run: Run, num_examples: Mapping[str, int]) -> Run:
     """Return the run with the samples of clients of its roster; what was recorded of a client before stays."""
     found = {name: num_examples[name] for name in run.roster if name in num_examples}
     return replace(run, admitted_examples=dict(sorted({**found, **run.admitted_examples}.items())))
+
+
+MAX_ADMISSIONS = 100_000
+"""Most admissions by request that a run takes."""
+
+
+def enter(run: Run, client_id: str) -> Run:
+    """Return the run with a client admitted by request: it may be in the cohorts of later rounds, not in the open one's.
+
+    Admitting a client that takes part already changes nothing.
+
+    Raises:
+        InvalidTransition: The run has ended or is stopping, has not found its first clients, or takes no more admissions.
+    """
+    _require_open(run)
+    if client_id in run.roster and not is_retired(run, client_id):
+        return run
+    if not run.roster:
+        raise InvalidTransition(
+            f"run {run.run_id} begins with the clients that join first (run.min_clients); admit others when it has begun",
+            run_id=run.run_id,
+        )
+    if run.num_admissions >= MAX_ADMISSIONS:
+        raise InvalidTransition(
+            f"run {run.run_id} has taken {MAX_ADMISSIONS} admissions, the most that a run takes", run_id=run.run_id
+        )
+    return _entered(run, client_id)
+
+
+def _entered(run: Run, client_id: str) -> Run:
+    retired = dict(run.retired)
+    former = retired.pop(client_id, None)
+    if former is not None and former.is_forgotten:
+        retired[client_id] = replace(former, is_back=True)
+    entered = replace(run, retired=dict(sorted(retired.items())), num_admissions=run.num_admissions + 1)
+    return admit(entered, [client_id])
+
+
+def follow_plan(run: Run, plan: MembershipSection, *, has_roster: bool) -> Run:
+    """Return the run between two rounds with the clients that its plan has come or go with the next one.
+
+    Without changes it is the same run. What people ask for by hand is not undone: the plan changes a client where its
+    rounds begin and end alone.
+
+    Args:
+        run: The run.
+        plan: Rounds in which clients take part.
+        has_roster: Whether the configuration names the clients; else those that come are admitted as all that connect.
+    """
+    number = run.round_number + 1
+    for client_id, comes in plan.changes(number):
+        takes_part = client_id in run.roster and not is_retired(run, client_id)
+        if comes and has_roster and not takes_part:
+            run = _entered(run, client_id)
+        elif not comes and takes_part:
+            record = Retired(round=run.round_number, is_forgotten=False)
+            run = replace(run, retired=dict(sorted({**run.retired, client_id: record}.items())))
+    return run
+
+
+def retire(run: Run, client_id: str, *, forgets: bool = False, min_clients: int | None = None) -> Run:
+    """Return the run with a client retired: its part in the open round ends, and no later cohort has it.
+
+    What the client has committed in the open round stays. Retiring it again changes nothing, but it may be forgotten
+    later.
+
+    Args:
+        run: The run.
+        client_id: A client of its roster.
+        forgets: Whether later pools are without the client's earlier prototypes.
+        min_clients: Fewest clients of a round, where the run says so.
+
+    Raises:
+        InvalidTransition: The run has ended or is stopping, or its rounds would wait for ever without the client.
+    """
+    _require_open(run)
+    former = run.retired.get(client_id)
+    is_forgotten = forgets or (former is not None and former.is_forgotten)
+    if former is not None and not former.is_back and former.is_forgotten == is_forgotten:
+        return run
+    record = Retired(round=run.round_number, is_forgotten=is_forgotten)
+    after = replace(run, retired=dict(sorted({**run.retired, client_id: record}.items())))
+    if is_retired(run, client_id):
+        return after
+    _require_rest(after, client_id, set(eligible(after)), "the run", min_clients)
+    current = run.current_round
+    if current is None or not has_open_round(run) or client_id not in current.cohort:
+        return after
+    if current.phase is RoundPhase.EVALUATING and client_id in current.evaluations:
+        return after
+    dropped = _dropping(current, {client_id: Dropped(DropReason.RETIRED, "retired by request")})
+    if current.phase is RoundPhase.COLLECTING:
+        rest = {name for name in current.cohort if name in current.updates or not _is_out(dropped, name)}
+        _require_rest(after, client_id, rest, f"round {current.number}", min_clients)
+    return replace(after, current_round=dropped)
+
+
+def _require_rest(run: Run, client_id: str, rest: Collection[str], what: str, min_clients: int | None) -> None:
+    needed = max(1, min_clients or 0)
+    if len(rest) < needed:
+        raise InvalidTransition(
+            f"without client {client_id} {what} has {len(rest)} of the {needed} clients that a round needs, and would wait "
+            "for ever: admit another client first and wait for the next round, or stop the run",
+            run_id=run.run_id,
+        )
+
+
+def _require_open(run: Run) -> None:
+    if run.status.is_final or run.status is RunStatus.STOPPING:
+        raise InvalidTransition(
+            f"the run is {run.status}; no client comes or goes any more", run_id=run.run_id, status=run.status
+        )
 
 
 def quarantine(run: Run, client_id: str, reason: str) -> Run:
@@ -294,7 +516,7 @@ def quarantine(run: Run, client_id: str, reason: str) -> Run:
     current = run.current_round
     if current is None or client_id not in current.cohort or not has_open_round(run):
         return run
-    if client_id in _done(current):
+    if client_id in _done(current) or _is_out(current, client_id):
         return run
     return replace(run, current_round=_dropping(current, {client_id: Dropped(DropReason.QUARANTINED, reason)}))
 
@@ -533,7 +755,9 @@ def drop_absent(
         return _with_reason(run, _damage(run))
     # A client without an update need not report, but may; its report may be the only one that still comes.
     missing: dict[str, Dropped | None] = {
-        name: why for name, why in current.dropped.items() if name not in {*run.quarantined, *_done(current)}
+        name: why
+        for name, why in current.dropped.items()
+        if name not in {*run.quarantined, *_done(current)} and not _is_out(current, name)
     }
     missing |= {name: absent.get(name, current.dropped.get(name)) for name in owing if name not in rest}
     reason = NoQuorum(
@@ -576,7 +800,8 @@ def _owing(run: Run) -> list[str]:
     if current is None or current.phase not in _TAKING:
         return []
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
-    return sorted(set(asked) - set(_done(current)) - set(run.quarantined))
+    missing = set(asked) - set(_done(current)) - set(run.quarantined)
+    return sorted(name for name in missing if not _is_out(current, name))
 
 
 def _waits(run: Run) -> bool:
@@ -604,7 +829,20 @@ def _lack(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
     current = run.current_round
     assert current is not None
     asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
-    return quorum.lack([name for name in asked if name not in run.quarantined], here)
+    left = [name for name in asked if not _is_out(current, name)]
+    if current.phase is RoundPhase.EVALUATING and len(left) < len(asked):
+        # A report is no share of the model: where clients were retired, fewer reports do, or none.
+        if not left:
+            return None
+        if quorum.min_clients is not None:
+            quorum = replace(quorum, min_clients=min(quorum.min_clients, len(left)))
+    return quorum.lack([name for name in left if name not in run.quarantined], here)
+
+
+def _is_out(current: Round, client_id: str) -> bool:
+    """Whether the round is without a client that was retired while it was open."""
+    why = current.dropped.get(client_id)
+    return why is not None and why.reason is DropReason.RETIRED
 
 
 def _dropping(current: Round, clients: Mapping[str, Dropped]) -> Round:
@@ -629,7 +867,8 @@ def _without(current: Round, client_id: str) -> Round:
 
 
 def _taking_back(current: Round, clients: Collection[str]) -> Round:
-    if not any(name in current.dropped for name in clients):
+    clients = {name for name in clients if name in current.dropped and not _is_out(current, name)}
+    if not clients:
         return current
     return replace(current, dropped={name: why for name, why in current.dropped.items() if name not in clients})
 
@@ -667,6 +906,8 @@ def _round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: 
     known = current.updates if what == "updates" else current.evaluations
     if client_id in run.quarantined and client_id not in known:
         raise ClientQuarantined(f"client {client_id} is quarantined in this run: {run.quarantined[client_id]}", **facts)
+    if takes_no_part(run, client_id) and client_id not in known:
+        raise NotInCohort(f"client {client_id} was retired from this run, and takes no part in round {number}", **facts)
     if client_id not in current.cohort:
         raise NotInCohort(f"client {client_id} was not asked to take part in round {number}", **facts)
     if current.phase not in phases and client_id not in known:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
+from shared.config.stream import Place
 from shared.methods import METHODS
+from shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from shared.types import (
     GLOBAL_MODEL,
     LOCAL_MODEL,
@@ -27,6 +30,7 @@ from shared.types import (
     Run,
     Update,
     attacked_set,
+    stage_set,
 )
 from shared.version import VERSION
 
@@ -84,6 +88,7 @@ def metrics_line(
     is_evaluated: bool = True,
     attacks: Sequence[str] = (),
     is_validated: bool = False,
+    stage: StageContext | None = None,
 ) -> dict[str, Any]:
     """The round's line of metrics.jsonl.
 
@@ -100,6 +105,7 @@ def metrics_line(
         attacks: Attacks under which clients evaluate too. `accuracy_attacked` has, by attack, what `accuracy` has without.
         is_validated: Whether the run sets validation images aside. `accuracy_validation` is the accuracy on these; also
             where clients have some of their own accord.
+        stage: In a run with stages, what the line needs of earlier rounds; see `stage_entries`.
     """
     updates = _in_order(current.updates)
     assert current.model is not None
@@ -123,6 +129,7 @@ def metrics_line(
         **local,
         **attacked,
         **validation,
+        **({} if stage is None else stage_entries(current, stage, evaluated[0], is_evaluated=is_evaluated)),
         "loss": mean_losses(updates),
         "prototypes": {"local": sum(update.num_prototypes for update in updates), "global": num_global_prototypes},
         "num_examples": sum(update.num_examples for update in updates),
@@ -132,6 +139,72 @@ def metrics_line(
         "model_sha256": current.model.sha256,
         "prototypes_sha256": current.prototypes.sha256,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageContext:
+    """What the line of a round in a run with stages needs of earlier rounds.
+
+    Attributes:
+        place: Pass and stage of the round.
+        num_seen: Stages whose test images are reported.
+        rows: Accuracy by stage at the end of each earlier stage of the pass.
+        class_counts: Samples of each class in all committed updates of earlier rounds, added up.
+    """
+
+    place: Place
+    num_seen: int
+    rows: Sequence[Row]
+    class_counts: Sequence[int]
+
+
+def stage_entries(current: Round, stage: StageContext, model: str, *, is_evaluated: bool) -> dict[str, Any]:
+    """Return what a round's line says of its stage.
+
+    `accuracy_by_stage` has the accuracy on the test images of each stage seen so far, pooled over the clients that reported;
+    `average_accuracy`, `forgetting` and `backward_transfer` are those of shared/stage_measures.py, up to this stage of this
+    pass. `accuracy_minority` is that on the half of all classes with the fewest samples in `class_counts`, which adds up the
+    samples of all updates, and `accuracy_majority` that on the others. They are None where nothing was evaluated.
+    """
+    counts = [sum(each) for each in zip(stage.class_counts, *_class_counts(current), strict=True)]
+    entries: dict[str, Any] = {"pass": stage.place.number, "stage": stage.place.stage, "class_counts": counts}
+    names = (
+        *("accuracy_by_stage", "average_accuracy", "forgetting", "backward_transfer"),
+        *("accuracy_minority", "accuracy_majority"),
+    )
+    if not is_evaluated:
+        return {**entries, **dict.fromkeys(names)}
+    reports = _in_order(current.evaluations)
+    row = [_pooled(reports, model, stage_set(number)) for number in range(1, stage.num_seen + 1)]
+    rows = [*stage.rows, row[: stage.place.stage]]
+    rare = set(rarest_classes(counts))
+    values = (
+        row,
+        average_accuracy(rows),
+        forgetting(rows),
+        backward_transfer(rows),
+        _pooled(reports, model, TEST_SET, rare),
+        _pooled(reports, model, TEST_SET, set(range(len(counts))) - rare),
+    )
+    return {**entries, **dict(zip(names, values, strict=True))}
+
+
+def _class_counts(current: Round) -> list[Sequence[int]]:
+    return [update.class_counts for update in _in_order(current.updates)]
+
+
+def _pooled(
+    reports: Sequence[Evaluation], model: str, set_name: str, classes: Collection[int] | None = None
+) -> float | None:
+    """Return the accuracy on a set over all clients together, on some classes or on all; None without samples."""
+    correct = total = 0
+    for report in reports:
+        for counts in report.counts:
+            if (counts.set_name, counts.model) == (set_name, model):
+                labels = range(len(counts.total)) if classes is None else classes
+                correct += sum(counts.correct[label] for label in labels)
+                total += sum(counts.total[label] for label in labels)
+    return correct / total if total else None
 
 
 def timings_line(current: Round, *, now: float, interrupted: Collection[str] = ()) -> dict[str, Any]:

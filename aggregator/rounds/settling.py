@@ -9,6 +9,8 @@ from typing import Protocol
 from aggregator.rounds import machine
 from aggregator.rounds.machine import RunEvent
 from aggregator.rounds.quorum import Quorum
+from shared.config.membership import NO_PLAN, MembershipSection
+from shared.config.stream import NO_STREAM, StreamSection
 from shared.reasons import StoppedEarly
 from shared.types import RoundPhase, Run, RunStatus
 
@@ -44,6 +46,10 @@ class Surroundings:
     """Whether clients evaluate the latest round; else it commits without reports."""
     commit: Callable[[Run], Run]
     """Commits an evaluated round with its results."""
+    stream: StreamSection = NO_STREAM
+    """The run's stages."""
+    plan: MembershipSection = NO_PLAN
+    """Rounds in which clients take part."""
     stops_early: Callable[[Run], StoppedEarly | None] = lambda run: None
     """Returns why a run ends after its committed round; None if it goes on."""
 
@@ -66,7 +72,7 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
     """Return the run after the next step that it takes by itself, or the same run if there is none."""
     rule = around.rule
     if run.status is RunStatus.PENDING:
-        connected = sorted(name for name in around.connected if name not in run.quarantined)
+        connected = sorted(name for name in _planned(around, 1) if name not in run.quarantined)
         if rule.clients is not None and set(machine.eligible(run)) <= set(connected):
             return machine.move(run, RunEvent.ROSTER_MET)
         if rule.min_clients is not None and len(connected) >= rule.min_clients:
@@ -79,13 +85,27 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
         if machine.is_evaluated(run, quorum, is_asked=around.evaluates):
             return around.commit(run)
         return machine.close_updates(run, now=now, quorum=quorum)
+    if machine.may_open_another(run):
+        planned = machine.follow_plan(run, around.plan, has_roster=rule.clients is not None)
+        if planned is not run:
+            return planned
     if rule.min_clients is not None and machine.may_open_another(run):
-        admitted = machine.admit(run, around.connected)
+        admitted = machine.admit(run, _planned(around, run.round_number + 1))
         if admitted.roster != run.roster:
             return admitted
     return machine.next_step(
-        run, cohort_size=rule.cohort_size, now=now, fails=around.fails, stops_early=around.stops_early(run)
+        run,
+        cohort_size=rule.cohort_size,
+        now=now,
+        stream=around.stream,
+        fails=around.fails,
+        stops_early=around.stops_early(run),
     )
+
+
+def _planned(around: Surroundings, number: int) -> list[str]:
+    """Return the connected clients that take part in a round by plan."""
+    return [name for name in around.connected if around.plan.takes_part(name, number)]
 
 
 def is_looked_at(run: Run, *, has_deadline: bool) -> bool:
@@ -95,4 +115,4 @@ def is_looked_at(run: Run, *, has_deadline: bool) -> bool:
     """
     current = run.current_round
     has_no_model = current is not None and current.phase is RoundPhase.INITIALISING
-    return has_deadline or has_no_model or bool(run.quarantined) or machine.waits_for_quorum(run)
+    return has_deadline or has_no_model or bool(run.quarantined) or bool(run.retired) or machine.waits_for_quorum(run)

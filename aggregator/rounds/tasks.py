@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of
+from aggregator.rounds.configuration import config_of, place_of
 from shared.config.declared_arrays import sent_groups
+from shared.config.stream import PASS, STAGE
 from shared.methods import METHODS
 from shared.methods.slots import TaskView
 from shared.reasons import IdleReason
@@ -21,7 +22,7 @@ def task_in(run: Run, client_id: str) -> Task | None:
     current = run.current_round
     if run.status is not RunStatus.RUNNING or current is None or client_id not in current.cohort:
         return None
-    if client_id in run.quarantined:
+    if client_id in run.quarantined or machine.takes_no_part(run, client_id):
         return None
     kind, payload = TaskKind.WAIT, Payload()
     if current.phase is RoundPhase.INITIALISING and client_id not in current.updates:
@@ -32,7 +33,11 @@ def task_in(run: Run, client_id: str) -> Task | None:
     elif current.phase is RoundPhase.EVALUATING and client_id not in current.evaluations:
         # The round's new prototypes: the client's own model predicts with them from now on.
         sets = _blobs(current.prototypes) if _names_by_prototypes(run) else ()
-        kind, payload = TaskKind.EVALUATE, Payload(tensor_groups=_blobs(current.model), prototype_sets=sets)
+        groups = _blobs(current.model)
+        kind, payload = (
+            TaskKind.EVALUATE,
+            Payload(tensor_groups=groups, prototype_sets=sets, scalars=_place_scalars(run)),
+        )
     if kind is TaskKind.WAIT:
         return None
     asked = current.asked_again.get(client_id) if kind is TaskKind.TRAIN else None
@@ -88,25 +93,32 @@ def _sent_arrays(run: Run) -> Iterator[BlobRef]:
 
 
 def _scalars(run: Run, client_id: str) -> Mapping[str, float]:
-    """Return the numbers beside a client's task; only methods with `scalars` need the configuration."""
+    """Return the numbers beside a client's task of training: its place in the run's stages, and those of the method."""
     scalars = METHODS[run.method].scalars
     if scalars is None:
-        return {}
+        return _place_scalars(run)
     counts = [run.admitted_examples.get(name, 0) for name in machine.eligible(run)]
     view = TaskView(
         round=run.round_number,
         num_examples=run.admitted_examples.get(client_id, 0),
         mean_examples=sum(counts) / max(len(counts), 1),
     )
-    return scalars(view, config_of(run).method)
+    return {**scalars(view, config_of(run).method), **_place_scalars(run)}
+
+
+def _place_scalars(run: Run) -> Mapping[str, float]:
+    """Return the pass and the stage of a run's open round; none in a run without stages."""
+    place = place_of(run)
+    return {} if place is None else {PASS: float(place.number), STAGE: float(place.stage)}
 
 
 def _names_by_prototypes(run: Run) -> bool:
     """Whether clients need the round's prototypes to evaluate; only methods with `scores` need the configuration."""
-    if METHODS[run.method].scores is None:
+    method = METHODS[run.method]
+    if method.scores is None and method.own_scores is None:
         return False
     config = config_of(run)
-    return config.algorithm.names_by_prototypes(config.method)
+    return method.names_by_prototypes(config.method, own_classes=config.evaluation.own_classes)
 
 
 def _blobs(blob: BlobRef | None) -> tuple[BlobRef, ...]:
@@ -123,6 +135,8 @@ def _waiting(mine: Sequence[Run], client_id: str) -> Task:
 def _idle_reason(run: Run, client_id: str) -> IdleReason:
     if client_id in run.quarantined:
         return IdleReason.QUARANTINED
+    if machine.is_retired(run, client_id):
+        return IdleReason.RETIRED
     if run.status is RunStatus.RUNNING and run.current_round is not None:
         return IdleReason.IN_ROUND
     return IdleReason(run.status.value)
@@ -131,6 +145,8 @@ def _idle_reason(run: Run, client_id: str) -> IdleReason:
 def _idle_sentence(run: Run, reason: IdleReason, client_id: str) -> str:
     if reason is IdleReason.QUARANTINED:
         return f"run {run.run_id} has quarantined this client: {run.quarantined[client_id]}"
+    if reason is IdleReason.RETIRED:
+        return f"run {run.run_id} has retired this client"
     if reason is IdleReason.IN_ROUND and run.current_round is not None:
         return f"run {run.run_id}: round {run.current_round.number} is {run.current_round.phase}"
     return f"run {run.run_id} is {run.status}"

@@ -208,6 +208,32 @@ class RunServicer(run_grpc.RunServiceServicer):
         run = await call(self._coordinator.release, request.run_id, request.client_id, request_id=request.request_id)
         return run_pb2.ReleaseClientResponse(run=await self._encode(run))
 
+    async def AdmitClient(self, request: run_pb2.AdmitClientRequest, context: Context) -> run_pb2.AdmitClientResponse:
+        """See RunService.AdmitClient."""
+        admit = self._coordinator.admit_client
+        run = await call(admit, request.run_id, request.client_id, request_id=request.request_id)
+        return run_pb2.AdmitClientResponse(run=await self._encode(run))
+
+    async def RetireClient(
+        self, request: run_pb2.RetireClientRequest, context: Context
+    ) -> run_pb2.RetireClientResponse:
+        """See RunService.RetireClient."""
+        run = await call(
+            self._coordinator.retire_client,
+            request.run_id,
+            request.client_id,
+            forgets=request.forgets,
+            request_id=request.request_id,
+        )
+        return run_pb2.RetireClientResponse(run=await self._encode(run))
+
+    async def AdvanceStage(
+        self, request: run_pb2.AdvanceStageRequest, context: Context
+    ) -> run_pb2.AdvanceStageResponse:
+        """See RunService.AdvanceStage."""
+        run = await call(self._coordinator.advance_stage, request.run_id, request_id=request.request_id)
+        return run_pb2.AdvanceStageResponse(run=await self._encode(run))
+
     async def UpdateRun(self, request: run_pb2.UpdateRunRequest, context: Context) -> run_pb2.UpdateRunResponse:
         """See RunService.UpdateRun."""
         change = change_from_proto(request)

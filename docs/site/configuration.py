@@ -103,8 +103,8 @@ def kind_of(annotation: Any, *, several: bool = False) -> str:
     if section_of(annotation) is not None:
         return "table"
     if origin in (Union, types.UnionType):
-        (given,) = (argument for argument in arguments if argument is not types.NoneType)
-        return kind_of(given, several=several)
+        given = [argument for argument in arguments if argument is not types.NoneType]
+        return ", or ".join(kind_of(argument, several=several) for argument in given)
     if origin is tuple:
         size = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
         return f"list of {size}{kind_of(arguments[0], several=True)}"
@@ -136,6 +136,17 @@ def _settings(fields: Mapping[str, FieldInfo], needed: Sequence[str] = ()) -> It
         yield [names, _value(field), default, field.description or ""]
 
 
+def _of_names() -> Iterator[list[str]]:
+    """The row of a section whose keys are names of clients, all of one kind."""
+    yield ["key", "value", "default", "meaning"]
+    yield [
+        "`NAME`",
+        "text",
+        "not set",
+        "The first and the last round of client NAME; without one of them, from round 1 or to the end.",
+    ]
+
+
 def _run_sections() -> Iterator[str]:
     for name, field in RunConfig.model_fields.items():
         if name == "method":
@@ -144,7 +155,7 @@ def _run_sections() -> Iterator[str]:
         kind = field.annotation
         assert isinstance(kind, type)
         assert issubclass(kind, Section)
-        yield _section(f"### `[{name}]`", SECTIONS[name], _keys(kind))
+        yield _section(f"### `[{name}]`", SECTIONS[name], _keys(kind) if kind.model_fields else _of_names())
         if name == "model":
             about = "Options of models `timm:NAME`. A model `package.module:factory` has the options that its factory takes."
             yield _section("### `[model.options]`", about, _keys(TimmOptions))

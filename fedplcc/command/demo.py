@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedplcc.simulation.watch import RunWatch
     from fedplcc.terminal.progress import RunProgress
 
-EXAMPLES = examples("fedplcc demo", "fedplcc demo --rounds 2 --method fedavg --json")
+EXAMPLES = examples("fedplcc demo", "fedplcc demo --rounds 2 --method fedavg --json", "fedplcc demo --stream")
 
 
 @explains_errors
@@ -49,6 +49,13 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the processes running until Ctrl-C, and their state on the disk.")
     ] = False,
+    stream: Annotated[
+        bool,
+        typer.Option(
+            "--stream",
+            help="Digits 0 to 4, then 5 to 9: what the stages teach and what the model forgets, as clients come and go.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Train with an aggregator, trainers and a gateway as separate processes on this machine.
@@ -57,8 +64,11 @@ def demo(
     the results and ends every process.
     """
     from shared.config.settings import limit_threads
+    from shared.errors import InvalidConfig
 
-    federation = chosen_federation(config, method, rounds, seed, samples_per_class, assignments)
+    if stream and config is not None:
+        raise InvalidConfig("--stream is a demo of its own: leave out --config, or write [stream] into that file")
+    federation = chosen_federation(config, method, rounds, seed, samples_per_class, assignments, has_stages=stream)
     limit_threads(federation.config.training.threads)  # inherited by the processes, before any of them loads a library
 
     def train(folder: RunFolder, progress: RunProgress, watch: RunWatch | None) -> RunRecord:

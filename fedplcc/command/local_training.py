@@ -69,9 +69,11 @@ def chosen_federation(
     seed: int | None,
     samples_per_class: int | None,
     assignments: list[str] | None,
+    *,
+    has_stages: bool = False,
 ) -> FederationFile:
-    """The configuration of a file, or of the demo, with the options in it."""
-    from fedplcc.runs.configuration import Overrides, demo_file, read_federation
+    """The configuration of a file, or of one of the demos, with the options in it."""
+    from fedplcc.runs.configuration import Overrides, demo_file, read_federation, stream_demo_file
 
     overrides = Overrides(
         method=method,
@@ -80,7 +82,7 @@ def chosen_federation(
         samples_per_class=samples_per_class,
         assignments=assignments or (),
     )
-    return read_federation(config or demo_file(), overrides)
+    return read_federation(config or (stream_demo_file() if has_stages else demo_file()), overrides)
 
 
 def train_in_folder(
@@ -145,12 +147,16 @@ def train_in_folder(
 
 
 def _conclude(record: RunRecord, folder: Path, *, as_json: bool) -> int:
-    """Print the run's end, its accuracy and the folder of its results; returns the exit code."""
+    """Print what stages taught, the run's end, its accuracy and the folder of its results; returns the exit code."""
     from fedplcc.runs.artifacts import describe, ending_of, summary
     from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.stage_lines import StageMatrix
     from shared.config.run import canonical_json
 
     console = console_for(json=as_json)
+    stages = StageMatrix.of(record.metrics)
+    for line in () if stages is None else stages.lines():
+        console.print(line)
     for line in describe(record, folder):
         console.print(line)
     if as_json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
@@ -227,7 +229,7 @@ def status(
     ):
         console.print(line)
     if metrics is not None:
-        table = RoundTable.of(metrics, has_time=seconds is not None)
+        table = RoundTable.of(metrics, has_time=seconds is not None, config=found.config)
         if metrics["accuracy_of"] is not None:
             console.print(OWN_MODELS)
         console.print(table.heading())
@@ -375,6 +377,114 @@ def release(
     return change_run(
         Way(gateway, insecure, gateway_ca), lambda there: there.release(run, client, request_id=key), as_json=as_json
     )
+
+
+Clients = Annotated[
+    list[str], typer.Argument(metavar="CLIENT...", help="The clients, as the console shows them.", show_default=False)
+]
+
+
+@app.command(epilog=examples("fedplcc run admit scans-97f12353 ward-3 ward-4"))
+@explains_errors
+def admit(
+    run: RunId,
+    clients: Clients,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+    request_id: RequestId = None,
+    as_json: Json = False,
+) -> int:
+    """Admit clients to a run from the next round on. Admitting one that takes part changes nothing."""
+    key = key_of(request_id)
+
+    async def change(there: Gateway) -> Run:
+        for client in clients[:-1]:
+            await there.admit(run, client, request_id=_key_for(key, client, clients))
+        return await there.admit(run, clients[-1], request_id=_key_for(key, clients[-1], clients))
+
+    return change_run(Way(gateway, insecure, gateway_ca), change, as_json=as_json)
+
+
+@app.command(epilog=examples("fedplcc run retire scans-97f12353 ward-3 --forget"))
+@explains_errors
+def retire(
+    run: RunId,
+    client: ClientId,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget", help="Later pools are without its prototypes, and its trainer deletes what it keeps of the run."
+        ),
+    ] = False,
+    request_id: RequestId = None,
+    as_json: Json = False,
+) -> int:
+    """Retire a client from a run: its part in the open round ends, and no later round has it."""
+    key = key_of(request_id)
+    return change_run(
+        Way(gateway, insecure, gateway_ca),
+        lambda there: there.retire(run, client, forgets=forget, request_id=key),
+        as_json=as_json,
+    )
+
+
+@app.command(epilog=examples("fedplcc run advance scans-97f12353"))
+@explains_errors
+def advance(
+    run: RunId,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+    request_id: RequestId = None,
+    as_json: Json = False,
+) -> int:
+    """End the present stage of a run whose stages people end; the next round begins the next one."""
+    key = key_of(request_id)
+    way = Way(gateway, insecure, gateway_ca)
+    return change_run(way, lambda there: there.advance(run, request_id=key), as_json=as_json)
+
+
+@app.command(epilog=examples("fedplcc run stages scans-97f12353"))
+@explains_errors
+def stages(
+    run: MaybeRunId = None,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
+    as_json: Json = False,
+) -> int:
+    """Show what the stages of a run taught, and what they made its model forget: accuracy stage by stage."""
+    import json
+
+    from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.stage_lines import StageMatrix
+    from shared.config.run import canonical_json
+
+    async def ask(there: Gateway) -> tuple[Run, list[str]]:
+        found = await _found(there, run)
+        return found, await there.lines(found.run_id, "metrics")
+
+    found, lines = ask_gateway(Way(gateway, insecure, gateway_ca), ask)
+    matrix = StageMatrix.of([json.loads(line) for line in lines if line])
+    if as_json:
+        print(canonical_json(None if matrix is None else matrix.as_json()))
+        return ExitCode.OK
+    console = console_for(json=False)
+    console.print(sentence_of_run(found))
+    if matrix is None:
+        console.print("it has no stages, or none of its rounds was evaluated")
+    for line in () if matrix is None else matrix.lines():
+        console.print(line)
+    return ExitCode.OK
+
+
+def _key_for(key: str, client: str, clients: Sequence[str]) -> str:
+    """Return the request id for one of several clients, the same in every repetition of the command."""
+    return key if len(clients) == 1 else hashlib.sha256(f"{key}/{client}".encode()).hexdigest()
 
 
 @app.command(epilog=examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results"))
@@ -536,7 +646,8 @@ async def _watch_screen(gateway: Gateway, run: Run) -> Run:
     finally:
         # The screen is gone; its last rounds stay above the next prompt.
         console = console_for(json=False)
-        for line in last_lines(watch.watched.rounds, list(watch.watched.seconds), console.width):
+        seen = watch.watched
+        for line in last_lines(seen.rounds, list(seen.seconds), console.width, seen.config):
             console.print(line)
 
 

@@ -159,9 +159,6 @@ def _option(name: str, field: Any) -> Any:
         return Annotated[bool | None, typer.Option(flag, help=help_text, rich_help_panel=panel)]
     if field.annotation is Path:
         return Annotated[Path | None, typer.Option(flag, help=help_text, file_okay=False)]
-    if is_list(field.annotation):
-        metavar = _metavar(name, field)
-        return Annotated[list[str] | None, typer.Option(flag, help=field.description, metavar=metavar)]
     is_choice = get_origin(field.annotation) is Literal
     values = get_args(field.annotation) if is_choice else VALUES.get(name, ())
     if is_choice:
@@ -171,6 +168,11 @@ def _option(name: str, field: Any) -> Any:
         return [value for value in values if value.startswith(incomplete)]
 
     completion = offered if values else None
+    if is_list(field.annotation):
+        return Annotated[
+            list[str] | None,
+            typer.Option(flag, help=field.description, metavar=_metavar(name, field), autocompletion=completion),
+        ]
     return Annotated[
         str | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""Outcomes of runs in five views, and their mean and standard deviation over seeds. Pure.
+"""Outcomes of runs in six views, and their mean and standard deviation over seeds. Pure.
 
 Each view takes some of a run's rounds and averages every domain's accuracy over them; "mean" is the mean of these over the
 domains and "worst" the lowest of them. Of a single round they are what metrics.jsonl says.
@@ -15,15 +15,17 @@ from fedplcc.comparison.reading import CellResult
 from fedplcc.comparison.round_values import RoundValues, mean_of, under, worst_of
 from shared.types import GLOBAL_MODEL, VALIDATION_SET
 
-View = Literal["last", "validated", "best", "last5", "last10"]
+View = Literal["last", "validated", "best", "last5", "last10", "passes10"]
 VIEWS: Mapping[View, str] = {
     "last": "Last round",
     "validated": "Best round by validation",
     "best": "Best round",
     "last5": "Mean of the last 5 rounds",
     "last10": "Mean of the last 10 rounds",
+    "passes10": "Mean of the last rounds of the last 10 passes",
 }
-"""Views with their titles. "validated" chooses its round on validation images, "best" on the test images themselves."""
+"""Views with their titles. "passes10" is only of runs whose stages are gone through more than once. "validated" chooses its
+round on validation images, "best" on the test images themselves."""
 LENGTHS: Mapping[View, int] = {"last": 1, "last5": 5, "last10": 10}
 CHOSEN: tuple[View, ...] = ("validated", "best")
 """Views of one round, which each seed chooses for itself."""
@@ -67,15 +69,19 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
 
     A view of more rounds than the run has takes all of them, and none takes a round that was not evaluated. The best round
     is the first one with the highest mean over domains: of this very accuracy, or of the one on validation images; there
-    is none without validation images.
+    is none without validation images. The last round of a pass over a run's stages is the last one that was evaluated.
     """
     having = [current for current in rounds if mean_of(current.accuracy.get(model, {})) is not None]
     judged_by = under(model.partition("/")[0], VALIDATION_SET) if view == "validated" else model
     if view == "validated":
         having = [current for current in having if mean_of(current.accuracy.get(judged_by, {})) is not None]
+    if view == "passes10":
+        having = _ends_of_passes(having)
     if not having:
         return None
-    if view in CHOSEN:
+    if view == "passes10":
+        window = having[-10:]
+    elif view in CHOSEN:
         window = [max(having, key=lambda current: mean_of(current.accuracy[judged_by]) or 0.0)]
     else:
         window = [current for current in having if current.number > having[-1].number - LENGTHS[view]]
@@ -88,6 +94,12 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
         rounds=tuple(current.number for current in window),
         accuracy={**accuracy, MEAN: mean_of(accuracy), WORST: worst_of(accuracy)},
     )
+
+
+def _ends_of_passes(rounds: Sequence[RoundValues]) -> list[RoundValues]:
+    """Return the last round of each pass; none where a run has no more than one."""
+    ends = {current.pass_number: current for current in rounds if current.pass_number is not None}
+    return [*ends.values()] if len(ends) > 1 else []
 
 
 def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL_MODEL) -> dict[str, Spread]:

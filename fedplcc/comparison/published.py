@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from fedplcc.comparison.round_values import ATTACKED_MODELS
+from fedplcc.comparison.round_values import ATTACKED_MODELS, STREAM_MODELS
 from shared.config.sections import Section
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
@@ -25,7 +25,7 @@ class PublishedTable(Section):
     title: str
     source: str
     """Paper, year, address and number of the printed table."""
-    view: Literal["last", "last5", "last10"]
+    view: Literal["last", "last5", "last10", "passes10"]
     """View of our numbers that corresponds to the printed ones."""
     notes: tuple[str, ...] = Field((), strict=False)
     """Notes on the numbers."""
@@ -45,7 +45,12 @@ class PublishedTable(Section):
         for method, values in self.accuracy.items():
             if len(values) != len(self.columns):
                 raise ValueError(f"{method} has not a value for each column")
-        if strange := {model for model, _ in self.kinds} - {GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS}:
+        if strange := {model for model, _ in self.kinds} - {
+            GLOBAL_MODEL,
+            LOCAL_MODEL,
+            *ATTACKED_MODELS,
+            *STREAM_MODELS,
+        }:
             raise ValueError(f"no model is called {min(strange)!r}")
         return self
 

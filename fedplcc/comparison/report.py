@@ -18,7 +18,8 @@ from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
 from fedplcc.comparison.published_signs import sign_tables
 from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
-from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS
+from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
+from fedplcc.comparison.stage_tables import stage_table
 from fedplcc.comparison.tables import (
     NOTHING,
     counted,
@@ -89,8 +90,9 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         yield from _absent(findings, dataset, rows)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
         balanced = BALANCED_MODELS if comparison.datasets[dataset].balanced else ()
-        for model in (*balanced, *ATTACKED_MODELS):
+        for model in (*balanced, *ATTACKED_MODELS, *STREAM_MODELS):
             yield from tables_of_views(findings, dataset, having, domains, model)
+        yield from stage_table(findings, dataset, having)
         yield from published_comparison(findings, dataset, group, having)
         yield from sign_tables(findings, dataset, group, having)
         yield from map_by_domain(findings, dataset, group, having, domains)

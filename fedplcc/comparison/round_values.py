@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from fedplcc.runs.plots import SUMMARIES
 from shared.config.evaluation import Attack
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET
+from shared.types import BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
 
 
 def under(model: str, attack: str) -> str:
@@ -22,6 +22,20 @@ ATTACKED_MODELS = tuple(under(model, attack) for attack in get_args(Attack) for 
 """Names of the attacked models, in the order of a report's tables."""
 VALIDATED_MODELS = tuple(under(model, VALIDATION_SET) for model in (GLOBAL_MODEL, LOCAL_MODEL))
 """Names of the models on validation images."""
+STAGE_MEASURES = {
+    "average_accuracy": "A",
+    "forgetting": "F",
+    "backward_transfer": "BWT",
+    "accuracy_minority": "rarest half of the classes",
+    "accuracy_majority": "other classes",
+}
+"""Measures of a run with stages in a line of metrics.jsonl, with the heads of their columns."""
+OWN, WHOLE, OWN_OF_WHOLE = "own", BALANCED_SET, own_set(BALANCED_SET)
+"""Choice among the client's own classes, a part of the whole test set that is dealt, and the choice on that."""
+STREAM_MODELS = tuple(
+    under(model, which) for which in (WHOLE, OWN, OWN_OF_WHOLE) for model in (GLOBAL_MODEL, LOCAL_MODEL)
+)
+"""Names of the models on the further sets of runs whose data are dealt in stages, or that choose among own classes."""
 Counts = tuple[int, int]
 """Correct and total predictions."""
 Classes = Mapping[tuple[str, str], Sequence[Counts]]
@@ -41,6 +55,7 @@ class RoundValues:
         computed: Losses, numbers of prototypes and the like, by name; equal on every run.
         measured: Seconds and bytes, by name.
         classes: The numbers of predictions of each class, of unchanged test images; empty where they are not known.
+        pass_number: Pass of a run with stages, from 1; None without stages.
     """
 
     number: int
@@ -49,6 +64,7 @@ class RoundValues:
     computed: Mapping[str, float]
     measured: Mapping[str, float]
     classes: Classes = field(default_factory=dict)
+    pass_number: int | None = None
 
 
 def mean_of(accuracy: Mapping[str, float | None]) -> float | None:
@@ -79,10 +95,12 @@ def round_values(
         },
         counts=counts,
         classes=classes,
+        pass_number=line.get("pass"),
         computed={
             **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
             **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
             **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
+            **{f"stages.{name}": line[name] for name in STAGE_MEASURES if line.get(name) is not None},
         },
         measured=measured,
     )
@@ -102,7 +120,7 @@ def _accuracy(
         accuracy[under(own, VALIDATION_SET)] = line["accuracy_validation"]
     for (domain, model), (correct, total) in counts.items():
         # A line has these accuracies of one model; reports have those of the other too.
-        if model in (*ATTACKED_MODELS, *VALIDATED_MODELS) and total:
+        if model in (*ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS) and total:
             accuracy.setdefault(model, {}).setdefault(domain, correct / total)
     for (domain, model), share in balanced(classes).items():
         accuracy.setdefault(under(model, "balanced"), {})[domain] = share
@@ -129,19 +147,26 @@ def measurements_of(timing: Mapping[str, Any]) -> dict[str, float]:
 def counts_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], Counts]]:
     """Return the correct and total predictions by round, then domain and model, summed over a domain's clients.
 
-    Those of test images under an attack, and of validation images, stand beside those of the model as `under` names them.
+    Those of test images under an attack, and of other sets, stand beside those of the model as `under` names them.
     """
     pooled: dict[int, dict[tuple[str, str], Counts]] = {}
     for report in reports:
         of_round = pooled.setdefault(report["round"], {})
         for counts in report["counts"]:
-            of_what, _, attack = counts["set_name"].partition("/")
-            variant = attack if of_what == TEST_SET else VALIDATION_SET if of_what == VALIDATION_SET else None
+            variant = _variant(counts["set_name"])
             if variant is not None:
                 key = (report["domain"], under(counts["model"], variant) if variant else counts["model"])
                 correct, total = of_round.get(key, (0, 0))
                 of_round[key] = (correct + sum(counts["correct"]), total + sum(counts["total"]))
     return pooled
+
+
+def _variant(set_name: str) -> str | None:
+    """Return what stands beside the model's name for an evaluation set: nothing for test images; None for other sets."""
+    of_what, _, how = set_name.partition("/")
+    if of_what == TEST_SET:
+        return how
+    return set_name if set_name in (VALIDATION_SET, WHOLE, OWN_OF_WHOLE) else None
 
 
 def classes_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], list[Counts]]]:

@@ -33,7 +33,7 @@ from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spread
 from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
 from fedplcc.comparison.report import report
-from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, VALIDATED_MODELS
+from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS, VALIDATED_MODELS
 from fedplcc.comparison.uncertainty import UNCERTAINTY_COLUMNS, uncertainty_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
@@ -184,7 +184,7 @@ def _summary(findings: Findings) -> Iterator[tuple[Value, ...]]:
         for row in comparison.rows_of(dataset):
             cells = findings.cells(dataset, row)
             for view in VIEWS:
-                for model in (GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS, *VALIDATED_MODELS):
+                for model in (GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS):
                     for column, found in over_seeds(cells, view, model).items():
                         method = comparison.rows[row].method
                         yield dataset, row, method, view, model, column, found.mean, found.std, found.count

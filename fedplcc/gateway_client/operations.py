@@ -13,6 +13,34 @@ from shared import documents
 class AsyncOperations(AsyncCalls):
     """One coroutine for each operation."""
 
+    async def admit_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:
+        """Admit a client to a run from the next round on. Admitting a client that takes part changes nothing.
+
+        Args:
+            run_id: The run's id.
+            client_id: The client's id.
+            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
+                came in between, and returns the run as it is now. Another request with the same key is refused.
+        """
+        return await self.call(
+            "PUT",
+            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}",
+            documents.Run,
+            header={"Idempotency-Key": request_id},
+        )
+
+    async def advance_stage(self, run_id: str, *, request_id: str | None = None) -> documents.Run:
+        """End the present stage of a run whose stages people end; the next round begins the next one.
+
+        Args:
+            run_id: The run's id.
+            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
+                came in between, and returns the run as it is now. Another request with the same key is refused.
+        """
+        return await self.call(
+            "POST", f"/v1/runs/{self.quoted(run_id)}/stages", documents.Run, header={"Idempotency-Key": request_id}
+        )
+
     async def check_run_configuration(self, config: Mapping[str, Any]) -> documents.ConfigurationCheck:
         """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created."""
         return await self.call("POST", "/v1/run-configuration/check", documents.ConfigurationCheck, body=config)
@@ -425,6 +453,26 @@ class AsyncOperations(AsyncCalls):
             "POST", f"/v1/runs/{self.quoted(run_id)}/resume", documents.Run, header={"Idempotency-Key": request_id}
         )
 
+    async def retire_client(
+        self, run_id: str, client_id: str, *, forget: bool | None = None, request_id: str | None = None
+    ) -> documents.Run:
+        """Retire a client from a run: its part in the open round ends, and no later round has it.
+
+        Args:
+            run_id: The run's id.
+            client_id: The client's id.
+            forget: Leave its earlier prototypes out of later pools, and let its trainer delete what it keeps.
+            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
+                came in between, and returns the run as it is now. Another request with the same key is refused.
+        """
+        return await self.call(
+            "DELETE",
+            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}",
+            documents.Run,
+            query={"forget": forget},
+            header={"Idempotency-Key": request_id},
+        )
+
     async def stop_run(self, run_id: str, *, request_id: str | None = None, reason: str | None = None) -> documents.Run:
         """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing.
 
@@ -473,6 +521,34 @@ class AsyncOperations(AsyncCalls):
 
 class Operations(Calls):
     """One method for each operation."""
+
+    def admit_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:
+        """Admit a client to a run from the next round on. Admitting a client that takes part changes nothing.
+
+        Args:
+            run_id: The run's id.
+            client_id: The client's id.
+            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
+                came in between, and returns the run as it is now. Another request with the same key is refused.
+        """
+        return self.call(
+            "PUT",
+            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}",
+            documents.Run,
+            header={"Idempotency-Key": request_id},
+        )
+
+    def advance_stage(self, run_id: str, *, request_id: str | None = None) -> documents.Run:
+        """End the present stage of a run whose stages people end; the next round begins the next one.
+
+        Args:
+            run_id: The run's id.
+            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
+                came in between, and returns the run as it is now. Another request with the same key is refused.
+        """
+        return self.call(
+            "POST", f"/v1/runs/{self.quoted(run_id)}/stages", documents.Run, header={"Idempotency-Key": request_id}
+        )
 
     def check_run_configuration(self, config: Mapping[str, Any]) -> documents.ConfigurationCheck:
         """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created."""
@@ -880,6 +956,26 @@ class Operations(Calls):
         """
         return self.call(
             "POST", f"/v1/runs/{self.quoted(run_id)}/resume", documents.Run, header={"Idempotency-Key": request_id}
+        )
+
+    def retire_client(
+        self, run_id: str, client_id: str, *, forget: bool | None = None, request_id: str | None = None
+    ) -> documents.Run:
+        """Retire a client from a run: its part in the open round ends, and no later round has it.
+
+        Args:
+            run_id: The run's id.
+            client_id: The client's id.
+            forget: Leave its earlier prototypes out of later pools, and let its trainer delete what it keeps.
+            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
+                came in between, and returns the run as it is now. Another request with the same key is refused.
+        """
+        return self.call(
+            "DELETE",
+            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}",
+            documents.Run,
+            query={"forget": forget},
+            header={"Idempotency-Key": request_id},
         )
 
     def stop_run(self, run_id: str, *, request_id: str | None = None, reason: str | None = None) -> documents.Run:

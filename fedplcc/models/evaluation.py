@@ -122,7 +122,9 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         kind = {"test": "test image", "train": "training image", "all": "image"}[split]
         hint = "" if split == "all" else "; --split all takes every image there is"
         raise InvalidData(f"data {data!r} has no {kind}{skipped}{hint}")
-    predicted_N = predicted_classes(trained.model, DeviceImages.put(images, contract, trained.device), trained.config)
+    (predicted_N,) = predicted_classes(
+        trained.model, DeviceImages.put(images, contract, trained.device), trained.config
+    )
     num_classes = len(contract.classes)
     is_named_N = predicted_N >= 0
     cells_N = images.labels_N[is_named_N] * num_classes + predicted_N[is_named_N]

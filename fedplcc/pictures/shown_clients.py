@@ -14,6 +14,7 @@ from fedplcc.runs.run_folder import FEDERATION
 from shared.bounds import NAME_PATTERN
 from shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
 from shared.config.sections import validate
+from shared.config.stream import STAGES_KIND, split_stages_spec
 from shared.errors import InvalidConfig, InvalidData, StoreUnavailable
 from trainer.data.parts import split_part
 from trainer.data.specs import KINDS
@@ -153,7 +154,9 @@ def _names_code(data: str) -> bool:
     kind, _, rest = data.partition(":")
     kind, paren, settings = kind.partition("(")
     if kind == "part":
-        return _names_code(split_part(rest)[3])
+        return _names_code(split_part(rest).data)
+    if kind == STAGES_KIND:
+        return any(map(_names_code, split_stages_spec(data) or ()))
     if kind == "long_tail":
         return _names_code((paren + settings + ":" + rest).partition("):")[2])
     return kind not in KINDS and FACTORY.match(data) is not None

@@ -247,6 +247,19 @@ class Gateway:
         """Let a quarantined client take part in a run again."""
         return await self._steer(run_id, f"clients/{quote(client_id, safe='')}/release", request_id)
 
+    async def admit(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
+        """Admit a client to a run from the next round on."""
+        return await self._steer(run_id, f"clients/{quote(client_id, safe='')}", request_id, method="PUT")
+
+    async def retire(self, run_id: str, client_id: str, *, forgets: bool = False, request_id: str = "") -> Run:
+        """Retire a client from a run."""
+        action, params = f"clients/{quote(client_id, safe='')}", {"forget": forgets}
+        return await self._steer(run_id, action, request_id, method="DELETE", params=params)
+
+    async def advance(self, run_id: str, *, request_id: str = "") -> Run:
+        """End the present stage of a run."""
+        return await self._steer(run_id, "stages", request_id)
+
     # Results
 
     async def manifest(self, run_id: str) -> dict[str, Any]:
@@ -415,9 +428,9 @@ class Gateway:
 
     # Shared parts
 
-    async def _steer(self, run_id: str, action: str, request_id: str, **parts: Any) -> Run:
+    async def _steer(self, run_id: str, action: str, request_id: str, method: str = "POST", **parts: Any) -> Run:
         headers = {"Idempotency-Key": request_id or uuid.uuid4().hex}
-        return _document(Run, await self._request("POST", _path(run_id, action), headers=headers, **parts))
+        return _document(Run, await self._request(method, _path(run_id, action), headers=headers, **parts))
 
     async def _request(
         self,

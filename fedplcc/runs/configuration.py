@@ -61,6 +61,11 @@ def demo_file() -> Path:
     return Path(str(resources.files("fedplcc.runs") / "demo.toml"))
 
 
+def stream_demo_file() -> Path:
+    """The configuration that `fedplcc demo --stream` runs."""
+    return demo_file().with_name("demo-stream.toml")
+
+
 def read_federation(path: Path, overrides: Overrides | None = None) -> FederationFile:
     """Read a configuration file, change it as the command line says, and check it.
 

@@ -42,7 +42,10 @@ def _problems(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     run = document.get("run", {})
     tables = document.get("clients", {})
     if isinstance(run, Mapping) and not {"clients", "min_clients"} & run.keys() and (tables or "partition" in document):
-        document = {**document, "run": {**run, "min_clients": 1}}  # the tables make the roster; see below
+        # The tables make the roster, which is counted below: here there are enough clients for a cohort.
+        cohort = run.get("cohort_size")
+        enough = cohort if isinstance(cohort, int) and cohort > 0 else 1
+        document = {**document, "run": {**run, "min_clients": enough}}
     yield from section_problems(document, also_known=("clients", "partition"))
     if isinstance(tables, Mapping):
         for client, table in tables.items():

@@ -30,6 +30,8 @@ SECTIONS = {
     "quorum": "Conditions under which a round continues without absent clients.",
     "evaluation": "The rounds in which clients evaluate.",
     "public": "Unlabelled images that every client has.",
+    "stream": "Stages of a run whose data change while it trains.",
+    "membership": 'Rounds in which a client takes part, by its name: "11-30", "11-" or "-30"; the others take part in all.',
 }
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,
@@ -37,6 +39,7 @@ EXAMPLES: Mapping[str, Any] = {
     "run.patience": 5,
     "run.keep_every": 10,
     "run.initial_model": "run:scans-97f12353",
+    "run.initial_classes": ["0", "1"],
     "training.local_epochs": 1,
     "training.clip_norm": 40.0,
     "training.schedule_rounds": 100,
@@ -55,6 +58,8 @@ EXAMPLES: Mapping[str, Any] = {
     "clients.validation_per_class": 20,
     "data.validation_every": 5,
     "public.data": "cifar10:public-images",
+    "stream.rounds_per_stage": 10,
+    "stream.classes": [["0", "1"], ["2", "3"]],
     "clients.domain": "scanner-a",
     "clients.model": {"name": "cnn5"},
     "model.options.checkpoint": "weights.safetensors",
@@ -73,8 +78,9 @@ def run_text(federation: FederationFile, written: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for name, section in _sections(federation):
         table = written.get(name, {})
-        lines += ["", f"[{name}]"]
-        for key, value in _values(section).items():
+        values = _values(section)
+        lines += ["", f"[{name}]"] if values else []
+        for key, value in values.items():
             is_default = not (isinstance(table, Mapping) and key in table)
             if value is not None:
                 lines.append(toml_assignment(key, value) + ("  # default" if is_default else ""))
@@ -94,6 +100,8 @@ def template(federation: FederationFile) -> str:
         lines += ["", f"# {_heading(name, section)}", f"[{name}]"]
         for key in type(section).model_fields:
             lines += explained(f"{name}.{key}", type(section), key, getattr(section, key))
+        if name == "membership":
+            lines.append('# north = "11-30"')
         if name == "model":
             lines += ["", "# For timm:NAME, instead of options above:", "# [model.options]"]
             for key, field in TimmOptions.model_fields.items():
@@ -149,7 +157,7 @@ def _sections(federation: FederationFile) -> Iterator[tuple[str, BaseModel]]:
 
 
 def _values(section: BaseModel) -> dict[str, Any]:
-    return {key: getattr(section, key) for key in type(section).model_fields}
+    return {**{key: getattr(section, key) for key in type(section).model_fields}, **(section.model_extra or {})}
 
 
 def _heading(name: str, section: BaseModel) -> str:

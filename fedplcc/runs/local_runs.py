@@ -32,7 +32,19 @@ UNSET = "-"
 """Value of a key that a configuration does not have."""
 OF_NO_RUN = ("state", "logs", "pictures")
 """Folders within which no run is looked for."""
-SECTIONS = ("run", "method", "model", "data", "training", "admission", "quorum", "evaluation", "public")
+SECTIONS = (
+    "run",
+    "method",
+    "model",
+    "data",
+    "training",
+    "admission",
+    "quorum",
+    "evaluation",
+    "public",
+    "stream",
+    "membership",
+)
 ACCURACY_KEYS = ("mean", "worst")
 
 

@@ -17,7 +17,7 @@ from aggregator.store.blobs.files import BlobFiles
 from aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunDeleted, RunNotFound
-from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, Update, state_blobs
+from shared.types import BlobRef, EventQuery, Retired, Round, RoundPhase, Run, Update, state_blobs
 
 
 class Collected(BlobNotFound):
@@ -128,7 +128,7 @@ def _as_it_was(store: Store, run: Run, record: Round) -> Run:
     opened = replace(
         record, phase=RoundPhase.AGGREGATING, model=None, prototypes=None, start=None, server_state={}, evaluations={}
     )
-    roster, quarantined = _members_in(store, run, record.number)
+    roster, quarantined, retired = _members_in(store, run, record.number)
     return replace(
         run,
         model=before.model,
@@ -138,13 +138,16 @@ def _as_it_was(store: Store, run: Run, record: Round) -> Run:
         current_round=opened,
         roster=roster,
         quarantined=quarantined,
+        retired=retired,
     )
 
 
-def _members_in(store: Store, run: Run, number: int) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Roster and quarantine when the round was aggregated: who was not eligible counted in nothing that it computed."""
-    types = ("client_quarantined", "client_released", "clients_admitted", "round_aggregating")
+def _members_in(store: Store, run: Run, number: int) -> tuple[tuple[str, ...], dict[str, str], dict[str, Retired]]:
+    """Roster, quarantine and retirements when the round was aggregated: others counted in nothing that it computed."""
+    coming = ("clients_admitted", "client_admitted", "client_retired")
+    types = ("client_quarantined", "client_released", *coming, "round_aggregating")
     quarantined: dict[str, str] = {}
+    retired: dict[str, Retired] = {}
     later: set[str] = set()
     is_later = False
     page = store.list_events(EventQuery(run_id=run.run_id, types=types))
@@ -156,9 +159,13 @@ def _members_in(store: Store, run: Run, number: int) -> tuple[tuple[str, ...], d
                 quarantined[event.client_id] = str(event.data.get("reason", ""))
             elif event.type == "client_released" and not is_later:
                 quarantined.pop(event.client_id, None)
+            elif event.type == "client_retired" and not is_later:
+                retired[event.client_id] = Retired(round=event.round, is_forgotten=bool(event.data.get("forgets")))
+            elif event.type == "client_admitted" and not is_later and event.client_id in retired:
+                retired[event.client_id] = replace(retired[event.client_id], is_back=True)
             is_later = is_later or (event.type == "round_aggregating" and event.round == number)
         page = store.list_events(EventQuery(run_id=run.run_id, types=types, after=page[-1].sequence))
-    return tuple(name for name in run.roster if name not in later), quarantined
+    return tuple(name for name in run.roster if name not in later), quarantined, retired
 
 
 def _require_kept(store: Store, run: Run, number: int, earlier: Mapping[str, Update]) -> None:

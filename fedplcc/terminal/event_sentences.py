@@ -60,6 +60,15 @@ def _with_data(event: Event) -> str | None:
             return f"client {name} is quarantined: {data.get('reason')}"
         case "client_released":
             return f"client {name} takes part again"
+        case "client_admitted":
+            return f"client {name} is admitted; it may take part from the next round on"
+        case "client_retired":
+            forgotten = "; what it sent before leaves later pools" if data.get("forgets") else ""
+            return f"client {name} is retired{forgotten}"
+        case "client_without_data":
+            return f"client {name} has no image of stage {data.get('stage')}, and is in none of its rounds"
+        case "stage_ended":
+            return f"stage {data.get('stage')} ends; round {data.get('first_round')} begins the next one"
         case "client_dropped":
             return f"round {event.round} goes on without client {name}, {data.get('reason')}: {data.get('detail')}"
         case "client_returned":

@@ -121,7 +121,8 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         metrics = event.data.get("metrics")
         if metrics is None:
             return
-        table = RoundTable.of(metrics, self._console.width if self._bar is not None else None)
+        width = self._console.width if self._bar is not None else None
+        table = RoundTable.of(metrics, width, config=self.run.config)
         if self._table is None and metrics.get("accuracy_of"):
             self.note(OWN_MODELS)
         if self._table is None or (metrics["accuracy"] is not None and not self._table.has_columns_of(table)):

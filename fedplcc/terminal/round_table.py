@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from fedplcc.runs.plots import SUMMARIES, domains_of
 from fedplcc.terminal.numbers import number, percent
+from fedplcc.terminal.stage_lines import place_names
 
 GAP = "  "
 LAST_LINES = 3
@@ -29,11 +30,17 @@ class _Column:
 class RoundTable:
     """Lines of text, one per round, under a heading that names the domains.
 
-    Columns that do not fit are left out whole. Round, mean and worst always stay.
+    Columns that do not fit are left out whole. Round, pass, stage, mean and worst always stay.
     """
 
     def __init__(
-        self, domains: Sequence[str], width: int | None = None, *, has_local: bool = False, has_time: bool = True
+        self,
+        domains: Sequence[str],
+        width: int | None = None,
+        *,
+        has_local: bool = False,
+        has_time: bool = True,
+        place: Sequence[str] = (),
     ) -> None:
         """Choose the columns.
 
@@ -42,9 +49,10 @@ class RoundTable:
             width: Characters of a line; None for no limit.
             has_local: Whether clients have models of their own beside the global one.
             has_time: Whether the duration of any round is known.
+            place: Numbers that say where a round is in a run with stages; see `place_names`.
         """
-        self.domains, self.has_local = tuple(domains), has_local
-        self._columns = list(_columns(domains, has_local=has_local, has_time=has_time))
+        self.domains, self.has_local, self.place = tuple(domains), has_local, tuple(place)
+        self._columns = list(_columns(domains, has_local=has_local, has_time=has_time, place=place))
         others = {column.heading: column for column in self._columns if not column.is_domain}
         droppable = [others[name] for name in DROPPED_FIRST if name in others]
         droppable += reversed([column for column in self._columns if column.is_domain])
@@ -54,14 +62,22 @@ class RoundTable:
             self._columns.remove(column)
 
     @classmethod
-    def of(cls, metrics: Mapping[str, Any], width: int | None = None, *, has_time: bool = True) -> Self:
-        """A table for rounds like this one."""
+    def of(
+        cls,
+        metrics: Mapping[str, Any],
+        width: int | None = None,
+        *,
+        has_time: bool = True,
+        config: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """A table for rounds like this one, in a run with this configuration if that is known."""
         has_local = bool(metrics.get("accuracy_local")) and not metrics.get("accuracy_of")
-        return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time)
+        place = place_names(metrics, config or {})
+        return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time, place=place)
 
     def has_columns_of(self, other: RoundTable) -> bool:
-        """Whether another table shows the same domains and models."""
-        return (self.domains, self.has_local) == (other.domains, other.has_local)
+        """Whether another table shows the same domains, models and places."""
+        return (self.domains, self.has_local, self.place) == (other.domains, other.has_local, other.place)
 
     def heading(self) -> str:
         """The names of the columns."""
@@ -76,7 +92,10 @@ class RoundTable:
 
 
 def last_lines(
-    rounds: Sequence[Mapping[str, Any]], seconds: Sequence[float] = (), width: int | None = None
+    rounds: Sequence[Mapping[str, Any]],
+    seconds: Sequence[float] = (),
+    width: int | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """The last few of these rounds under a heading; nothing of no rounds.
 
@@ -84,6 +103,7 @@ def last_lines(
         rounds: Lines of metrics.jsonl.
         seconds: Durations of the last of them; the last duration belongs to the last round.
         width: Characters of a line; None for no limit.
+        config: The run's configuration, if it is known.
     """
     if not rounds:
         return []
@@ -91,12 +111,14 @@ def last_lines(
     took = [*([None] * len(shown)), *seconds][-len(shown) :]
     # Of a round that was not evaluated no domain is known.
     model = next((line for line in reversed(rounds) if line["accuracy"] is not None), rounds[-1])
-    table = RoundTable.of(model, width, has_time=bool(seconds))
+    table = RoundTable.of(model, width, has_time=bool(seconds), config=config)
     return [table.heading(), *(table.line(*each) for each in zip(shown, took, strict=True))]
 
 
-def _columns(domains: Sequence[str], *, has_local: bool, has_time: bool) -> Iterator[_Column]:
+def _columns(domains: Sequence[str], *, has_local: bool, has_time: bool, place: Sequence[str]) -> Iterator[_Column]:
     yield _Column("round", 6, lambda line, _: str(line["round"]))
+    for name in place:
+        yield _Column(name, len(name), _place(name))
     for name in (*domains, *SUMMARIES):
         yield _Column(name, max(len(name), 6), _accuracy("accuracy", name), is_domain=name not in SUMMARIES)
     if has_local:
@@ -106,6 +128,10 @@ def _columns(domains: Sequence[str], *, has_local: bool, has_time: bool) -> Iter
     yield _Column("prototypes", 13, lambda line, _: f"{line['prototypes']['local']} -> {line['prototypes']['global']}")
     if has_time:
         yield _Column("time", 7, lambda _, seconds: "-" if seconds is None else f"{seconds:.1f} s")
+
+
+def _place(name: str) -> Callable[[Mapping[str, Any], float | None], str]:
+    return lambda line, _: str(line[name])
 
 
 def _accuracy(kind: str, name: str) -> Callable[[Mapping[str, Any], float | None], str]:

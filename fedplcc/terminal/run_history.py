@@ -14,6 +14,7 @@ from typing import Any
 
 from fedplcc.runs.plots import SUMMARIES, domains_of
 from fedplcc.terminal.event_sentences import TROUBLE, sentence_of
+from fedplcc.terminal.stage_lines import place_names
 from shared.chance import ROUNDS, RunWarning, warnings_of
 from shared.documents import Client, Event, Round, Run
 from shared.types import ClientActivity, RoundPhase, RunStatus
@@ -100,6 +101,7 @@ class RunHistory:
     dropped: set[str] = field(default_factory=set)
     """Clients that the open round goes on without."""
     quarantined: set[str] = field(default_factory=set)
+    retired: set[str] = field(default_factory=set)
     is_pause_requested: bool = False
     phase_began_at: datetime | None = None
     rounds: list[Mapping[str, Any]] = field(default_factory=list)
@@ -137,6 +139,7 @@ class RunHistory:
             done=set(run.done_clients),
             dropped=dropped,
             quarantined={client.client_id for client in run.quarantined},
+            retired={client.client_id for client in run.retired},
             is_pause_requested=run.is_pause_requested,
             roster=frozenset(run.roster),
         )
@@ -158,6 +161,8 @@ class RunHistory:
             self._committed(event)
         elif name.startswith("round_"):
             self._begin(name.removeprefix("round_"), event.time)
+        elif name == "client_without_data":
+            self.cohort = self.cohort - {client} | frozenset(event.data["drawn"])
         elif name == "client_dropped":
             self.dropped.add(client)
         elif name == "client_returned":
@@ -168,6 +173,11 @@ class RunHistory:
             self.quarantined.add(client)
         elif name == "client_released":
             self.quarantined.discard(client)
+        elif name == "client_retired":
+            self.retired.add(client)
+        elif name == "client_admitted":
+            self.retired.discard(client)
+            self.roster |= {client}
         elif name in ("pause_requested", "pause_withdrawn"):
             self.is_pause_requested = name == "pause_requested"
         elif name == "quorum_missing":
@@ -216,7 +226,7 @@ class RunHistory:
             awaited = self.roster - {client.client_id for client in self.clients if client.is_connected}
         else:
             awaited = frozenset()
-        return awaited - self.quarantined
+        return awaited - self.quarantined - self.retired
 
     @property
     def phase_fraction(self) -> float | None:
@@ -266,6 +276,12 @@ class RunHistory:
     def are_own_models(self) -> bool:
         """Whether the accuracies are of the clients' own models, because the run shares none, or none whole."""
         return bool(self.rounds) and bool(self.rounds[-1].get("accuracy_of"))
+
+    @property
+    def place(self) -> str:
+        """Stage of the last committed round, and its pass where there are several; empty in a run without stages."""
+        last = self.rounds[-1] if self.rounds else {}
+        return ", ".join(f"{name} {last[name]}" for name in place_names(last, self.config))
 
     # Reduction
 

@@ -7,6 +7,8 @@ such as `run/run.js`. Folders import only from folders below them in this list; 
     overview/   the federation at a glance
     run/        one run, live: a module for each section of its page
     start/      the form that starts a run
+    classes/    section of a run's page with counts of classes
+    stages/     sections of a run's page with stages, and with who took part
     clients/    the clients of the federation
     charts/     sections of a run's page with curves
     map/        section of a run's page with prototypes

@@ -117,6 +117,7 @@ VALUES: Mapping[str, Any] = {
     "ClientProblem.reason": "INVALID_DATA",
     "RunSummary.reason": "",
     "rejections": [],
+    "retired": [],
     "request_id": "7c0b5d1e9f2a4b6c8d0e1f2a3b4c5d6e",
     "roster": ["north", "south"],
     "round": 12,

@@ -253,3 +253,48 @@ async def release_client(
     """End a client's quarantine and forget its refused updates. Releasing a client without quarantine changes nothing."""
     key = request_id_of(idempotency_key)
     return documents.Run.of(await aggregator.release_client(run_id, client_id, request_id=key))
+
+
+@OPERATIONS.add(
+    "PUT",
+    f"{RUN_PATH}/clients/{{client_id}}",
+    refusals=(RunNotFound, ClientNotFound, InvalidTransition, RequestIdReused),
+)
+async def admit_client(
+    aggregator: Aggregator, run_id: RunId, client_id: ClientId, idempotency_key: SteeringKey = None
+) -> documents.Run:
+    """Admit a client to a run from the next round on. Admitting a client that takes part changes nothing."""
+    key = request_id_of(idempotency_key)
+    return documents.Run.of(await aggregator.admit_client(run_id, client_id, request_id=key))
+
+
+@OPERATIONS.add(
+    "DELETE",
+    f"{RUN_PATH}/clients/{{client_id}}",
+    refusals=(RunNotFound, ClientNotFound, InvalidTransition, RequestIdReused),
+)
+async def retire_client(
+    aggregator: Aggregator,
+    run_id: RunId,
+    client_id: ClientId,
+    forget: Annotated[
+        bool,
+        Query(description="Leave its earlier prototypes out of later pools, and let its trainer delete what it keeps."),
+    ] = False,
+    idempotency_key: SteeringKey = None,
+) -> documents.Run:
+    """Retire a client from a run: its part in the open round ends, and no later round has it.
+
+    The open round keeps what the client has committed. Refused where the run's rounds would wait for ever without it.
+    """
+    key = request_id_of(idempotency_key)
+    return documents.Run.of(await aggregator.retire_client(run_id, client_id, forgets=forget, request_id=key))
+
+
+@OPERATIONS.add("POST", f"{RUN_PATH}/stages", refusals=(RunNotFound, InvalidTransition, RequestIdReused))
+async def advance_stage(aggregator: Aggregator, run_id: RunId, idempotency_key: SteeringKey = None) -> documents.Run:
+    """End the present stage of a run whose stages people end; the next round begins the next one.
+
+    Asking again before that round has opened changes nothing.
+    """
+    return documents.Run.of(await aggregator.advance_stage(run_id, request_id=request_id_of(idempotency_key)))

@@ -29,13 +29,16 @@ class EvaluationSection(Section):
     """Clients report which class each class of their test images was given: the confusion matrix of each evaluation set. It
     needs at most 64 classes, and adds at most 32 KiB to a report of each set."""
 
+    own_classes: bool = False
+    """Clients also report how the models do when they choose only among the classes of the client's own training images, in
+    sets named test/own and all/own: by the nearest global prototype where the method names one for this, else by the
+    logits."""
+
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added later; runs without it keep their hashes.
+        # The keys were added later; runs without them keep their hashes.
         values: dict[str, Any] = plain(self)
-        if not values.get("confusion", True):
-            del values["confusion"]
-        return values
+        return {key: value for key, value in values.items() if value or key not in ("confusion", "own_classes")}
 
     @field_validator("attacks")
     @classmethod

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from shared.config.sections import Section, check_keys, unknown, validate
+from shared.config.stream import MAX_STAGES
 from shared.errors import InvalidConfig
 
 MAX_CLIENTS = 100_000
@@ -26,6 +27,7 @@ MAX_NAME = 40
 _Fraction = Annotated[float, Field(gt=0, le=1)]
 _Count = Annotated[int, Field(ge=1)]
 _Each = TypeVar("_Each")
+_RuleT = TypeVar("_RuleT", bound="Rule")
 
 
 class Rule(Section):
@@ -42,7 +44,14 @@ class Rule(Section):
         return _call(self.name, self)
 
 
-class Dirichlet(Rule):
+class Dividing(Rule):
+    """Settings of a rule that divides a data set among clients."""
+
+    stages: int = Field(1, ge=1, le=MAX_STAGES)
+    """Stages that each client's part is dealt for; see [stream]."""
+
+
+class Dirichlet(Dividing):
     """Dirichlet rule: each class is divided in proportions drawn from Dir(alpha)."""
 
     name: ClassVar[str] = "dirichlet"
@@ -53,7 +62,7 @@ class Dirichlet(Rule):
     """Fewest training images of a client."""
 
 
-class Sharding(Rule):
+class Sharding(Dividing):
     """Sharding rule: each client gets shards of single classes, for training and for testing."""
 
     name: ClassVar[str] = "sharding"
@@ -62,7 +71,7 @@ class Sharding(Rule):
     """Shards per client, and so its largest number of classes."""
 
 
-class Domain(Rule):
+class Domain(Dividing):
     """Domain rule: clients draw at random from the whole set, without replacement; equal parts if neither key is set."""
 
     name: ClassVar[str] = "domain"
@@ -109,7 +118,7 @@ class LongTail(Rule):
     """Size of the last class divided by the largest."""
 
 
-RULES: Mapping[str, type[Rule]] = {rule.name: rule for rule in (Dirichlet, Sharding, Domain)}
+RULES: Mapping[str, type[Dividing]] = {rule.name: rule for rule in (Dirichlet, Sharding, Domain)}
 """Rules that divide a data set among clients. A long tail is none: it changes a set before it is divided."""
 
 
@@ -129,7 +138,7 @@ def part_spec(number: int, num_clients: int, rule: Rule, data: str) -> str:
 _CALL = re.compile(r"(?P<name>\w+)(?:\((?P<settings>[^()]*)\))?")
 
 
-def parse_rule(text: str, rules: Mapping[str, type[Rule]]) -> Rule:
+def parse_rule(text: str, rules: Mapping[str, type[_RuleT]]) -> _RuleT:
     """Parse `NAME(KEY=VALUE,...)`; NAME alone is enough if every setting has a default.
 
     Raises:
@@ -158,6 +167,8 @@ def _about_long_tails(name: str) -> str:
 def _call(name: str, rule: Rule) -> str:
     # TOML's numbers and lists are JSON's.
     values = {key: value for key, value in rule.model_dump(mode="json").items() if value is not None}
+    if values.get("stages") == 1:  # the key was added later; parts without it keep their text
+        del values["stages"]
     values["seed"] = values.pop("seed")  # last
     single = {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in values.items()}
     settings = ",".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in single.items())

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from shared.config.run import RunConfig, parse_run_config
-from shared.config.sections import InvalidKey, explain, shortened, unknown
+from shared.config.sections import InvalidKey, explain, has_any_key, shortened, unknown
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 
@@ -73,10 +73,11 @@ def table_problems(name: str, table: Any, kind: Any) -> Iterator[ConfigProblem]:
         yield ConfigProblem(name, f"{name} is a table of keys; write [{name}]")
         return
     fields = kind.model_fields
+    known = {key: value for key, value in table.items() if key in fields or has_any_key(kind)}
     for key in table:
-        if key not in fields:
+        if key not in known:
             yield ConfigProblem(shortened(f"{name}.{key}"), unknown("key", str(key), fields, f"{name}."))
-    yield from _of_values(name, {key: value for key, value in table.items() if key in fields}, kind)
+    yield from _of_values(name, known, kind)
 
 
 def _of_values(name: str, values: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[ConfigProblem]:

@@ -25,14 +25,17 @@ from pydantic import (
 
 from shared.bounds import MAX_CONFUSED_CLASSES, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN
 from shared.config.adversarial import EPSILON
+from shared.config.class_map import ClassMap, class_fault, class_map
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
+from shared.config.membership import NO_PLAN, MembershipSection
 from shared.config.model import ModelSection
 from shared.config.partition import expand
 from shared.config.public import PublicSection
 from shared.config.sections import FACTORY as FACTORY
 from shared.config.sections import InvalidKey, Name, Section, check_keys, unknown, validate
 from shared.config.sections import read_document as read_document
+from shared.config.stream import StreamSection, split_stages_spec, stages_spec, unknown_classes
 from shared.config.training import TrainingSection as TrainingSection
 from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
@@ -43,10 +46,23 @@ Positive = Annotated[float, Field(gt=0)]
 
 MAX_CLASS_CHARACTERS = 128
 """Most characters of a class's name."""
+MAX_CLASSES = 10_000
+"""Most classes of a run."""
+PROTOTYPES_BY_CONTENT = re.compile(r"sha256:[0-9a-f]{64}")
+"""Form of `run.initial_prototypes` once the run is created."""
 MAX_KEPT_ROUNDS = 100
 """Most rounds of a run whose models its configuration keeps."""
-YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation", "public"})
+YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation", "public", "stream", "membership"})
 """Sections added after the first release; runs that do not set them keep the hashes that they had."""
+
+
+def _checked_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(classes)) < len(classes):
+        raise ValueError("a class is named twice")
+    wrong = [name for name in classes if not name.isprintable() or not 1 <= len(name) <= MAX_CLASS_CHARACTERS]
+    if wrong:
+        raise ValueError(f"{wrong[0][:20]!a} is no name of 1 to {MAX_CLASS_CHARACTERS} printable characters")
+    return classes
 
 
 class RunSection(Section):
@@ -69,6 +85,16 @@ class RunSection(Section):
     """Clients drawn for each round; all if not set."""
     initial_model: str | None = Field(None, max_length=1024)
     """Model of round 0: file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX; a new model if not set."""
+    initial_classes: tuple[str, ...] | None = Field(
+        None, min_length=2, max_length=MAX_CLASSES, strict=False, fail_fast=True
+    )
+    """Class names of the initial model in the order of its outputs, where they are not data.classes: the rows of its head go
+    by name, and those of new classes are drawn by the seed. The aggregator knows them of run:RUN_ID."""
+    initial_prototypes: bool | str = False
+    """Whether round 1 has the global prototypes of the initial model's round, of the classes that stay. Only with run:RUN_ID
+    of the same method. In a run's configuration it is sha256:HEX of these prototypes."""
+    drop_classes: bool = False
+    """Whether the run may lack classes of the initial model."""
     patience: int | None = Field(None, ge=1, le=100_000)
     """Rounds without a better mean accuracy on validation images after which the run completes early. Never if not set, and
     not without validation images (data.validation_every or the clients' validation_per_class)."""
@@ -98,10 +124,29 @@ class RunSection(Section):
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # The keys were added after the first release; runs without them keep their hashes.
         values: dict[str, Any] = plain(self)
-        for key in ("initial_model", "patience", "keep_every"):
-            if values[key] is None:
+        for key in ("initial_model", "initial_classes", "initial_prototypes", "drop_classes", "patience", "keep_every"):
+            if values[key] in (None, False):
                 del values[key]
         return values
+
+    @field_validator("initial_classes")
+    @classmethod
+    def _other_names(cls, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if classes is None else _checked_classes(classes)
+
+    @field_validator("initial_prototypes")
+    @classmethod
+    def _prototypes_by_content(cls, value: bool | str) -> bool | str:
+        if isinstance(value, str) and not PROTOTYPES_BY_CONTENT.fullmatch(value):
+            raise ValueError("write true or false")
+        return value
+
+    @model_validator(mode="after")
+    def _about_an_initial_model(self) -> Self:
+        for key in ("initial_classes", "initial_prototypes", "drop_classes"):
+            if getattr(self, key) and self.initial_model is None:
+                raise InvalidKey(key, f"'{key}' is about the model that a run begins with; set 'initial_model' too")
+        return self
 
     @field_validator("initial_model")
     @classmethod
@@ -133,7 +178,7 @@ class RunSection(Section):
 class DataSection(Section):
     """`[data]`: the data contract, which every client's data set must meet."""
 
-    classes: tuple[str, ...] = Field(min_length=2, max_length=10_000, strict=False, fail_fast=True)
+    classes: tuple[str, ...] = Field(min_length=2, max_length=MAX_CLASSES, strict=False, fail_fast=True)
     """Class names in the order of the model's outputs; clients' folders are matched by name."""
     image_size: int = Field(32, ge=8, le=1024)
     """Height and width of the model's input in pixels."""
@@ -158,12 +203,7 @@ class DataSection(Section):
     @field_validator("classes")
     @classmethod
     def _unique(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(classes)) < len(classes):
-            raise ValueError("a class is named twice")
-        wrong = [name for name in classes if not name.isprintable() or not 1 <= len(name) <= MAX_CLASS_CHARACTERS]
-        if wrong:
-            raise ValueError(f"{wrong[0][:20]!a} is no name of 1 to {MAX_CLASS_CHARACTERS} printable characters")
-        return classes
+        return _checked_classes(classes)
 
 
 class AdmissionSection(Section):
@@ -272,6 +312,8 @@ class RunConfig(BaseModel):
     quorum: QuorumSection = QuorumSection.model_validate({})
     evaluation: EvaluationSection = EvaluationSection.model_validate({})
     public: PublicSection = PublicSection.model_validate({})
+    stream: StreamSection = StreamSection.model_validate({})
+    membership: MembershipSection = NO_PLAN
 
     @model_validator(mode="after")
     def _public_images_where_they_are_used(self) -> Self:
@@ -291,6 +333,28 @@ class RunConfig(BaseModel):
                 "public.num_images",
                 f"public.num_images = {self.public.num_images} is less than a batch of {size} (method.public_batch)",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _rounds_and_classes_of_the_stream(self) -> Self:
+        stream = self.stream
+        if stream.rounds is not None and stream.rounds != self.run.rounds:
+            raise InvalidKey(
+                "run.rounds",
+                f"run.rounds = {self.run.rounds}: stream has {_counted(stream.passes, 'pass', 'passes')} of "
+                f"{stream.stages} stages of {_counted(stream.rounds_per_stage or 0, 'round', 'rounds')}, {stream.rounds} "
+                f"rounds; leave run.rounds out or set {stream.rounds}",
+            )
+        unknown_class = unknown_classes(stream, self.data.classes)
+        if unknown_class is not None:
+            raise InvalidKey("stream.classes", f"stream.classes: {unknown('class', unknown_class, self.data.classes)}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_plan_that_can_be_kept(self) -> Self:
+        fault = self.membership.fault(self.run.clients, self.run.rounds, self.quorum.min_clients or 1)
+        if fault is not None:
+            raise InvalidKey(f"membership.{fault[0]}", fault[1])
         return self
 
     @model_validator(mode="after")
@@ -351,6 +415,14 @@ class RunConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _classes_of_the_initial_model(self) -> Self:
+        known = self.run.initial_classes
+        fault = None if known is None else class_fault(self.data.classes, known, drops=self.run.drop_classes)
+        if fault is not None:
+            raise InvalidKey("run.initial_classes", fault)
+        return self
+
+    @model_validator(mode="after")
     def _a_confusion_that_fits(self) -> Self:
         num_classes = len(self.data.classes)
         if self.evaluation.confusion and num_classes > MAX_CONFUSED_CLASSES:
@@ -406,10 +478,45 @@ class RunConfig(BaseModel):
             most_rows_per_class(len(self.data.classes), self.num_pooled_clients) if configured is None else configured
         )
 
-    def with_initial_model(self, sha256: str) -> RunConfig:
-        """Return the same configuration with the model of this SHA-256 as its first."""
-        run = self.run.model_copy(update={"initial_model": str(ModelBlob(sha256))})
-        return self.model_copy(update={"run": run})
+    def evaluates(self, number: int, total_rounds: int) -> bool:
+        """Whether clients evaluate a round; they evaluate the last one of every stage.
+
+        Args:
+            number: The round, from 1.
+            total_rounds: Rounds of the run.
+        """
+        return self.evaluation.covers(number, total_rounds) or self.stream.ends_stage(number)
+
+    def with_initial_model(self, sha256: str, classes: tuple[str, ...] | None = None) -> RunConfig:
+        """Return the same configuration with the model of this SHA-256 as its first.
+
+        Args:
+            sha256: Of the model's file.
+            classes: Its classes, if they are known; those that are the run's own need no mention.
+
+        Raises:
+            InvalidConfig: The run would lose a class unasked.
+        """
+        update: dict[str, Any] = {"initial_model": str(ModelBlob(sha256))}
+        if classes is not None:
+            fault = class_fault(self.data.classes, classes, drops=self.run.drop_classes)
+            if fault is not None:
+                raise InvalidConfig(fault, location="run.initial_model")
+            update["initial_classes"] = None if classes == self.data.classes else classes
+        return self._with_run(update)
+
+    def with_initial_prototypes(self, sha256: str) -> RunConfig:
+        """Return the same configuration with the prototypes of this SHA-256 as those of round 0."""
+        return self._with_run({"initial_prototypes": f"sha256:{sha256}"})
+
+    def _with_run(self, update: Mapping[str, Any]) -> RunConfig:
+        return self.model_copy(update={"run": self.run.model_copy(update=dict(update))})
+
+    @property
+    def initial_class_map(self) -> ClassMap | None:
+        """Where the classes are in the head of the initial model; None where it has the same ones, or there is none."""
+        known = self.run.initial_classes
+        return None if known is None else class_map(self.data.classes, known)
 
     @property
     def algorithm(self) -> Method:
@@ -441,7 +548,8 @@ class ClientSection(Section):
     domain: Name | None = None
     """Label of the domain; the client's name if not set."""
     data: str
-    """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data describe` tries one."""
+    """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data describe` tries one. A list has
+    one for each stage of [stream]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
     validation_per_class: int | None = Field(None, ge=1)
@@ -449,6 +557,12 @@ class ClientSection(Section):
     data.validation_every if not set."""
     model: ModelSection | None = None
     """Its own kind of model: a table with the keys of [model]. Only where models are not shared; the run's if not set."""
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _one_specification(cls, data: Any) -> Any:
+        is_list = isinstance(data, list | tuple) and data and all(isinstance(each, str) and each for each in data)
+        return stages_spec(data) if is_list else data
 
     @field_validator("model")
     @classmethod
@@ -502,7 +616,20 @@ def parse_run_config(document: Mapping[str, Any]) -> RunConfig:
         values["method"] = validate(method.config, hyper, "method.")
     else:
         values["method"] = MethodConfig()
-    return validate(RunConfig, values, "")
+    return validate(RunConfig, _with_rounds(values), "")
+
+
+def _with_rounds(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's tables with the rounds that its stream has, where `run.rounds` is left out."""
+    run, stream = document.get("run"), document.get("stream")
+    if not isinstance(run, Mapping) or run.get("rounds") is not None or not isinstance(stream, Mapping):
+        return document
+    rounds = validate(StreamSection, stream, "stream.").rounds
+    return document if rounds is None else {**document, "run": {**run, "rounds": rounds}}
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
 
 
 def parse_federation(document: Mapping[str, Any]) -> FederationFile:
@@ -540,6 +667,11 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
         document["run"] = {**run, "clients": sorted(clients)}
     config = parse_run_config(document)
     for name, client in clients.items():
+        listed = split_stages_spec(client.data)
+        if listed is not None and len(listed) != config.stream.stages:
+            raise InvalidConfig(
+                f"clients.{name}.data lists {len(listed)} specifications and stream.stages is {config.stream.stages}"
+            )
         refused = None if client.model is None else own_kind_refusal(config)
         if refused is not None:
             raise InvalidConfig(f"clients.{name}.model: {refused}")

@@ -112,11 +112,18 @@ def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
     if not isinstance(table, Mapping):
         raise InvalidConfig(f"{prefix.rstrip('.')} is a table of keys, not {quoted(table)}")
     for key, value in table.items():
+        if key not in kind.model_fields and has_any_key(kind):
+            continue
         if key not in kind.model_fields:
             raise InvalidConfig(unknown("key", str(key), kind.model_fields, prefix))
         within = section_of(kind.model_fields[key].annotation)
         if within is not None and value is not None:
             check_keys(value, within, f"{prefix}{key}.")
+
+
+def has_any_key(kind: type[BaseModel]) -> bool:
+    """Whether a table's keys are names that people choose."""
+    return kind.model_config.get("extra") == "allow"
 
 
 def section_of(annotation: Any) -> type[Section] | None:

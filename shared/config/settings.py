@@ -34,6 +34,7 @@ from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE
 from shared.config.model import ModelSection
 from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
 from shared.config.site_identity import with_identity
+from shared.config.stream import MAX_STAGES, stages_spec
 from shared.errors import InvalidConfig
 from shared.process.log import Level
 from shared.wire.addresses import is_host, is_loopback, split_address
@@ -127,6 +128,13 @@ MethodNames = Annotated[tuple[Annotated[str, AfterValidator(_method)], ...], NoD
 """Names of methods of other packages, as a list or a comma-separated text."""
 TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of timm's models (timm:NAME), as a list or a comma-separated text."""
+
+Specifications = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    NoDecode,
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+]
+"""Data specifications, as one text or a list; a comma is part of one."""
 
 HIDDEN: dict[str, JsonValue] = {"hidden": True}
 """Mark of a setting for tests: it is in no help and no table."""
@@ -330,8 +338,9 @@ class TrainerSettings(Settings):
     """Label of the data's domain; the client's id if not set."""
     display_name: DisplayName = ""
     """Name for people in any letters, which the console shows beside the id."""
-    data: str = Field(min_length=1)
-    """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data describe` tries one."""
+    data: Specifications = Field(min_length=1, max_length=MAX_STAGES)
+    """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data describe` tries one. Repeat the flag,
+    once for each stage, for runs whose data change."""
     sync: Literal["stream", "poll"] = "stream"
     """Way to wait for tasks: one stream that stays open, or short calls, for proxies that cut idle streams."""
     poll_hold_s: float = Field(20.0, ge=0.05, le=3600)
@@ -385,6 +394,11 @@ class TrainerSettings(Settings):
             InvalidConfig: The identity cannot be read, or is of another client.
         """
         return with_identity(values)
+
+    @property
+    def data_spec(self) -> str:
+        """The one data specification of all stages."""
+        return stages_spec(self.data)
 
     @property
     def own_model(self) -> ModelSection | None:
@@ -449,7 +463,7 @@ def load(
     Raises:
         InvalidConfig: With every problem: field, value and range.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None and value != []}
+    given = {name: value for name, value in (flags or {}).items() if value is not None and value not in ([], ())}
     from_file = {} if file is None else _table(file, kind.table)
     strange = sorted(from_file.keys() - kind.model_fields.keys())
     if strange:

@@ -12,7 +12,7 @@ from shared.convert.fields import at_least, bounded_map, json_object, malformed,
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.reasons import Stated, sentence_of
 from shared.run_lists import NO_LABELS, RunLabels
-from shared.types import START, Rejections, Round, Run
+from shared.types import START, Rejections, Retired, Round, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,11 @@ def run_to_proto(
             types_pb2.QuarantinedClient(client_id=client_id, reason=reason)
             for client_id, reason in sorted(run.quarantined.items())
         ],
+        retired=[
+            types_pb2.RetiredClient(client_id=client_id, round=retired.round, is_forgotten=retired.is_forgotten)
+            for client_id, retired in sorted(run.retired.items())
+            if not retired.is_back
+        ],
         tags=labels.tags,
         notes=labels.notes,
         is_archived=labels.is_archived,
@@ -116,6 +121,10 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
         updated_at=time_of("update_time", message.update_time),
         rejections={entry.client_id: _rejections_from_proto(entry) for entry in message.rejections},
         quarantined={client.client_id: client.reason for client in message.quarantined},
+        retired={
+            client.client_id: Retired(round=client.round, is_forgotten=client.is_forgotten)
+            for client in message.retired
+        },
     )
     return RunView(
         run=run,

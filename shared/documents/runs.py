@@ -86,6 +86,16 @@ class QuarantinedClient(Document):
     """Reason of the quarantine."""
 
 
+class RetiredClient(Document):
+    """A client that was retired from a run."""
+
+    client_id: str
+    round: int
+    """The latest round that had opened; -1 before round 0."""
+    is_forgotten: bool
+    """Whether later pools are without its prototypes and its trainer deletes what it keeps."""
+
+
 class RunWarning(Document):
     """Trouble of a run that goes on all the same."""
 
@@ -136,6 +146,8 @@ class Run(Document):
     """Clients with refused updates, by id; at most 1000, those of the latest refusals."""
     quarantined: list[QuarantinedClient] = Field([])
     """Clients in quarantine, by id."""
+    retired: list[RetiredClient] = Field([])
+    """Clients of the roster that were retired and not admitted again, by id."""
     tags: list[str] = Field([])
     """Its tags, sorted."""
     notes: str = ""
@@ -174,6 +186,10 @@ class Run(Document):
             rejections=[Rejections.of(*entry) for entry in sorted(run.rejections.items())],
             quarantined=[
                 QuarantinedClient(client_id=client_id, reason=why) for client_id, why in sorted(run.quarantined.items())
+            ],
+            retired=[
+                RetiredClient(client_id=client_id, round=retired.round, is_forgotten=retired.is_forgotten)
+                for client_id, retired in sorted(run.retired.items())
             ],
             tags=list(view.labels.tags),
             notes=view.labels.notes,

@@ -53,7 +53,7 @@ SCOPE_OF_CALL: Mapping[str, Scope] = {
             Scope.READ: "GetRun ListRuns ListRounds ListEvaluations WatchRun ListClients",
             Scope.RESULTS: "FetchArtifact GetPrototypeMap",
             Scope.RUN: "CreateRun UploadInitialModel PauseRun ResumeRun StopRun ExtendRun QuarantineClient ReleaseClient "
-            "UpdateRun DeleteRun ForgetClient",
+            "AdmitClient RetireClient AdvanceStage UpdateRun DeleteRun ForgetClient",
         },
     ),
     **_calls(

@@ -213,6 +213,20 @@ class ClientEnd:
     """Names of the tensors that the client keeps for itself; see `Method.personal`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageBegin:
+    """A client's samples under the received model, at its first participation in a stage of a run whose data change."""
+
+    features_ND: FloatArray
+    """In evaluation mode, without augmentation."""
+    labels_N: IntArray
+    num_classes: int
+    state: ClientState
+    """State kept from its last committed update."""
+    scalars: Mapping[str, float]
+    """Numbers that came with the task: `stage` and `pass` among them, from 1."""
+
+
 ClientLoss = Callable[[ClientStep, Any], LossTerms]
 ServerPrototypes = Callable[[Sequence[PrototypeSet], int, Any], PrototypeSet]
 CarryPrototypes = Callable[[PrototypeSet, PrototypeSet, int, Any], PrototypeSet]
@@ -231,6 +245,8 @@ class Report:
 
 ClientReport = Callable[[FloatArray, IntArray, int, Any], Report]
 NextClientState = Callable[[ClientEnd, Any], ClientState]
+StageState = Callable[[StageBegin, Any], ClientState]
+StateWithReport = Callable[[ClientState, ClientState | None, PrototypeSet, Mapping[str, float], Any], ClientState]
 ReferenceModels = Callable[[ModelArrays, ClientState | None, Any], Mapping[str, ModelArrays]]
 ClientModel = Callable[[ModelArrays, ClientState | None, Any], ModelArrays | None]
 LossState = Callable[[ClientState, Any], Mapping[str, npt.NDArray[Any]]]
@@ -245,6 +261,11 @@ def always(config: MethodConfig) -> bool:
 
 def never(config: MethodConfig) -> bool:
     """Return False, whatever the configuration."""
+    return False
+
+
+def no_stage_begins(state: ClientState, scalars: Mapping[str, float], config: MethodConfig) -> bool:
+    """Return False, whatever the state."""
     return False
 
 
@@ -293,6 +314,12 @@ class Method:
         weights_are_counts: Whether uploaded weights are sample counts that must add up (docs/algorithms.md, rule 1.7).
         next_client_state: `(end, config) -> state`: what the client keeps for its next participation, once this update is
             committed; nothing where it is empty. None where the method's clients keep nothing.
+        begins_stage: `(state, scalars, config) -> bool`: whether `stage_state` is to be made before this training; asked
+            where the client kept a state.
+        stage_state: `(begin, config) -> state`: the client's state for a stage of a run whose data change, made of its
+            samples before it first trains in the stage. None where stages change no state.
+        state_with_report: `(kept, state, prototypes, scalars, config) -> state`: what the client keeps after its training,
+            with what it takes of the prototypes that it sends; `state` is the one before. None for `kept` alone.
         reference_models: `(received, state, config) -> models by name`: frozen models under which the loss wants the
             features and logits of every mini-batch too, in evaluation mode. None where it wants none.
         loss_state: `(state, config) -> arrays by name`: what of its state the loss wants in every mini-batch, as constants
@@ -314,6 +341,8 @@ class Method:
             its own; see parts.py.
         scores: `(ops, features_BD, logits_BM, prototypes, config) -> [B, M]`: by which the local model names classes, the
             largest wins; the prototypes are those that the round came to. None for the logits.
+        own_scores: As `scores`, where a client's models choose among the classes of its own images
+            (`evaluation.own_classes`). None for the logits.
         length_key: `config -> key`: the hyper-parameter that says over how many rounds something is stretched, while it is
             not set and all rounds of the run count: such a run cannot go on to more rounds. None where there is none.
         neutral: Hyper-parameters under which the method is FedAvg to the last bit. A method without such a setting has none
@@ -344,6 +373,9 @@ class Method:
     comparison: Comparison = "cosine"
     weights_are_counts: bool = False
     next_client_state: NextClientState | None = None
+    begins_stage: Callable[[ClientState, Mapping[str, float], Any], bool] = no_stage_begins
+    stage_state: StageState | None = None
+    state_with_report: StateWithReport | None = None
     reference_models: ReferenceModels | None = None
     loss_state: LossState | None = None
     scalars: Scalars | None = None
@@ -355,6 +387,7 @@ class Method:
     uploads_personal: Callable[[Any], bool] = always
     phases: Callable[[Any], tuple[Phase, ...]] = one_phase
     scores: Scores | None = None
+    own_scores: Scores | None = None
     length_key: Callable[[Any], str | None] = no_key
     neutral: Mapping[str, Any] | None = None
 
@@ -459,8 +492,15 @@ class Method:
         is_global = self.shares_model(config) and self.withheld_part(config) == "none"
         return (*((GLOBAL_MODEL,) if is_global else ()), *((LOCAL_MODEL,) if is_local else ()))
 
-    def names_by_prototypes(self, config: MethodConfig) -> bool:
-        """Whether a client needs the round's prototypes for its report."""
+    def names_by_prototypes(self, config: MethodConfig, *, own_classes: bool = False) -> bool:
+        """Whether a client needs the round's prototypes for its report.
+
+        Args:
+            config: The method's hyper-parameters.
+            own_classes: Whether clients also choose among their own classes.
+        """
+        if own_classes and self.own_scores is not None:
+            return True
         return self.scores is not None and LOCAL_MODEL in self.evaluated_models(config)
 
 

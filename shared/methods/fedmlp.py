@@ -17,22 +17,40 @@ Differs from the paper, or settles what it leaves open:
 - The paper has one coefficient, of the semantic term; here each term has one.
 - Clients keep their heads, as the paper's private models do; each begins as that of the first model that it receives.
   `upload_head = true` averages heads too, which gives a global model to evaluate; no client goes on from it.
-- The paper's third term, between the tasks of a stream, is left out: a run's data are one task.
-- lambda1 = lambda2 = 0 without heads of their own (`own_head = false`) is FedAvg to the last bit.
+- The term between tasks compares softmaxes of features; the paper says "KL divergence" and leaves its arguments open. A
+  client remembers a prototype of every class that it had, a running mean over its updates. A class that it had in an
+  earlier task is drawn to what it remembers; a class that is new to it in the present task, to the centre of the cluster of
+  what it remembers that is nearest to the class's mean feature before training. The paper says "existing prototypes".
+  A task is a stage of a run with `[stream]`; in a run without stages the term is absent.
+- lambda1 = lambda2 = lambda3 = 0 without heads of their own (`own_head = false`) is FedAvg to the last bit.
 
-Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, P classes with a prototype.
+Shape legend: B batch, N samples of a client, D feature size, M classes, G prototypes, P classes with a prototype,
+A classes with an anchor, C clusters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from shared.methods import fedavg
-from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Method, Ops, Prototypes, Report, Term
+from shared.methods.base import (
+    Array,
+    ClientState,
+    ClientStep,
+    Coefficient,
+    LossTerms,
+    Method,
+    Ops,
+    Prototypes,
+    Report,
+    StageBegin,
+    Temperature,
+    Term,
+)
 from shared.methods.exact_maths import DoubleArray
 from shared.methods.finch import finch_star
 from shared.methods.parts import Personal
@@ -41,6 +59,10 @@ from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 CLASSES, SEMANTIC = 0, 1
 """Groups of the global set: a prototype for each class, and one for each class of the minority."""
+MEMORY, MEMORY_CLASSES, FIRST_SEEN = "memory/vectors", "memory/class_ids", "memory/first_seen"
+"""What a client remembers: a vector of each class, the classes, ascending, and pass and stage in which it first had each."""
+ANCHORS, ANCHOR_CLASSES, PLACE = "anchors/vectors", "anchors/class_ids", "anchors/place"
+"""Anchors of the classes that are new to a client in a stage, the classes, and that pass and stage."""
 
 
 class Config(PrototypeConfig):
@@ -55,6 +77,13 @@ class Config(PrototypeConfig):
     """FINCH's partition of the class prototypes whose centres are the semantic prototypes: last, first or index:<l>."""
     minority_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of all classes that are the minority, those with the fewest samples; rounded down."""
+    lambda3: Coefficient = 1.0
+    """Coefficient of the divergence from what the client remembers of earlier stages (eq. 7), in a run with stages. Zero
+    leaves it out, and the client remembers nothing."""
+    it_temperature: Temperature = 1.0
+    """Temperature of the softmaxes in eq. 7."""
+    memory_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the newest prototype in what a client remembers of a class; 1 overwrites."""
     own_head: bool = True
     """Whether each client keeps a head of its own."""
     upload_head: bool = True
@@ -71,8 +100,13 @@ class Config(PrototypeConfig):
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
-    """Return L_CE + lambda1 L_P + lambda2 L_SP (eq. 11) as terms: `ce`, `proto` and `semantic`, both at least 0."""
+    """Return L_CE + lambda1 L_P + lambda2 L_SP + lambda3 L_IT (eq. 11) as terms of at least 0.
+
+    They are `ce`, `proto` and `semantic`, and `inter_task` where the client remembers classes of earlier stages.
+    """
     terms = {"ce": Term(step.task_loss)}
+    if config.lambda3 and len(step.kept.get(ANCHORS, ())):
+        terms["inter_task"] = Term(_inter_task(step, config), config.lambda3)
     if step.prototypes is None:
         return terms
     for name, group, coefficient in (("proto", CLASSES, config.lambda1), ("semantic", SEMANTIC, config.lambda2)):
@@ -82,6 +116,107 @@ def client_loss(step: ClientStep, config: Config) -> LossTerms:
             distance_B = smooth_l1(step.ops, gap_BD).mean(-1)
             terms[name] = Term(batch_mean(step.ops, distance_B, is_known_M[step.labels_B]), coefficient)
     return terms
+
+
+def _inter_task(step: ClientStep, config: Config) -> Array:
+    """Return the batch mean of KL(softmax(a / T), softmax(z / T)), a being the anchor of the sample's class (eq. 7)."""
+    ops, anchors_AD = step.ops, step.kept[ANCHORS]
+    is_class_AM = ops.is_class(step.kept[ANCHOR_CLASSES], step.logits_BM.shape[1])
+    ones_A1 = anchors_AD[:, :1] * 0 + 1  # of the anchors' type
+    own_BD = ((is_class_AM * ones_A1).T @ anchors_AD)[step.labels_B]
+    log_own_BD = _log_softmax(ops, own_BD / config.it_temperature)
+    log_z_BD = _log_softmax(ops, step.features_BD / config.it_temperature)
+    gap_B = (ops.exp(log_own_BD) * (log_own_BD - log_z_BD)).sum(-1)
+    return batch_mean(ops, gap_B, is_class_AM.any(0)[step.labels_B])
+
+
+def _log_softmax(ops: Ops, x_BD: Array) -> Array:
+    return x_BD - ops.logsumexp(x_BD)[:, None]
+
+
+def begins_stage(state: ClientState, scalars: Mapping[str, float], config: Config) -> bool:
+    """Whether the client remembers something, and has no anchors for the present pass and stage."""
+    place_2 = _place(scalars)
+    if not config.lambda3 or place_2 is None or not len(state.get(MEMORY, ())):
+        return False
+    return not np.array_equal(state[PLACE], place_2)
+
+
+def stage_state(begin: StageBegin, config: Config) -> ClientState:
+    """Return the state with anchors for the classes that are new to the client in the present stage (eq. 9)."""
+    place_2, memory_PD = _place(begin.scalars), begin.state[MEMORY]
+    assert place_2 is not None
+    clusters = finch_star(memory_PD, np.ones(len(memory_PD)), config.partition)
+    means = local_means(begin.features_ND, begin.labels_N, begin.num_classes).prototypes
+    is_new_P = ~np.isin(means.class_ids, begin.state[MEMORY_CLASSES])
+    new_PD, centres_CD = means.vectors[is_new_P].astype(np.float64), clusters.centres_CD.astype(np.float64)
+    if not len(centres_CD):
+        new_PD = new_PD[:0]
+    nearest_P = (_unit(new_PD) @ _unit(centres_CD).T).argmax(1) if len(new_PD) else np.zeros(0, np.int64)
+    return {
+        **begin.state,
+        ANCHORS: clusters.centres_CD[nearest_P].astype(np.float32),
+        ANCHOR_CLASSES: means.class_ids[is_new_P][: len(new_PD)].astype(np.int64),
+        PLACE: place_2,
+    }
+
+
+def _unit(rows_RD: DoubleArray) -> DoubleArray:
+    norms_R1: DoubleArray = np.maximum(np.linalg.norm(rows_RD, axis=1, keepdims=True), 1e-8)
+    return rows_RD / norms_R1
+
+
+def loss_state(state: ClientState, config: Config) -> Mapping[str, FloatArray | IntArray]:
+    """Return the anchors of all classes: what is remembered of earlier stages (eq. 8), and those of the stage's new ones."""
+    if not config.lambda3 or not len(state.get(MEMORY, ())):
+        return {}
+    is_earlier_P = (state[FIRST_SEEN] != state[PLACE]).any(1)
+    return {
+        ANCHORS: np.concatenate([state[MEMORY][is_earlier_P], state[ANCHORS]]),
+        ANCHOR_CLASSES: np.concatenate([state[MEMORY_CLASSES][is_earlier_P], state[ANCHOR_CLASSES]]),
+    }
+
+
+def state_with_report(
+    kept: ClientState,
+    state: ClientState | None,
+    prototypes: PrototypeSet,
+    scalars: Mapping[str, float],
+    config: Config,
+) -> ClientState:
+    """Return what the client keeps, with what it remembers of every class: q <- r p + (1 - r) q, or p of a new class."""
+    place_2 = _place(scalars)
+    if not config.lambda3 or place_2 is None:
+        return kept
+    before = {} if state is None else state
+    rows = {
+        int(label): (vector, first_2)
+        for label, vector, first_2 in zip(
+            before.get(MEMORY_CLASSES, ()), before.get(MEMORY, ()), before.get(FIRST_SEEN, ()), strict=True
+        )
+    }
+    for label, p_D in zip(prototypes.class_ids.tolist(), prototypes.vectors, strict=True):
+        q_D, first_2 = rows.get(label, (p_D, place_2))
+        mixed_D = config.memory_rate * p_D.astype(np.float64) + (1 - config.memory_rate) * q_D.astype(np.float64)
+        rows[label] = (mixed_D.astype(np.float32), first_2)
+    dim = prototypes.vectors.shape[1]
+    has_anchors = PLACE in before and np.array_equal(before[PLACE], place_2)
+    return {
+        **kept,
+        MEMORY: np.array([rows[label][0] for label in sorted(rows)], np.float32).reshape(-1, dim),
+        MEMORY_CLASSES: np.array(sorted(rows), np.int64),
+        FIRST_SEEN: np.array([rows[label][1] for label in sorted(rows)], np.int64).reshape(-1, 2),
+        ANCHORS: before[ANCHORS] if has_anchors else np.zeros((0, dim), np.float32),
+        ANCHOR_CLASSES: before[ANCHOR_CLASSES] if has_anchors else np.zeros(0, np.int64),
+        PLACE: place_2,
+    }
+
+
+def _place(scalars: Mapping[str, float]) -> IntArray | None:
+    """Return pass and stage `[2]`; None in a run without stages."""
+    if "stage" not in scalars:
+        return None
+    return np.array([scalars["pass"], scalars["stage"]], np.int64)
 
 
 def smooth_l1(ops: Ops, x: Array) -> Array:
@@ -151,11 +286,18 @@ def minority(counts_M: DoubleArray, config: Config) -> IntArray:
 
 
 def scores(ops: Ops, features_BD: Array, logits_BM: Array, prototypes: Prototypes | None, config: Config) -> Array:
-    """Return the logits or, by prototypes, minus the mean square distance to each class's, `[B, M]`.
+    """Return the logits, or the scores by prototypes."""
+    if config.scores == "classifier":
+        return logits_BM
+    return own_scores(ops, features_BD, logits_BM, prototypes, config)
+
+
+def own_scores(ops: Ops, features_BD: Array, logits_BM: Array, prototypes: Prototypes | None, config: Config) -> Array:
+    """Return minus the mean square distance to each class's prototype, `[B, M]`.
 
     A class without a prototype never wins. Without any prototypes the scores are the logits.
     """
-    if prototypes is None or config.scores == "classifier":
+    if prototypes is None:
         return logits_BM
     vectors_MD, is_known_M = _by_class(ops, prototypes, CLASSES)
     gap_BMD = features_BD[:, None, :] - vectors_MD[None, :, :]
@@ -187,5 +329,10 @@ METHOD = Method(
     personal=personal,
     uploads_personal=uploads_personal,
     scores=scores,
-    neutral={"lambda1": 0.0, "lambda2": 0.0, "own_head": False, "upload_head": True},
+    own_scores=own_scores,
+    begins_stage=begins_stage,
+    stage_state=stage_state,
+    state_with_report=state_with_report,
+    loss_state=loss_state,
+    neutral={"lambda1": 0.0, "lambda2": 0.0, "lambda3": 0.0, "own_head": False, "upload_head": True},
 )

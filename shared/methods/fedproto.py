@@ -129,5 +129,6 @@ METHOD = Method(
     has_local_model=has_local_model,
     shares_model=shares_model,
     scores=scores,
+    own_scores=scores,
     neutral={"lambda1": 0.0},
 )

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from fedplcc.runs.configuration import demo_file, local_clients, read_federation
+from fedplcc.runs.configuration import demo_file, local_clients, read_federation, stream_demo_file
 from shared.config.run import RunConfig, parse_run_config
 from tests.support.federation.processes import Federation
 from tests.support.screens.browsing import DARK, PHONE, Tab
@@ -79,6 +79,21 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
     tab.open(f"#/runs/compare?run={run_id}&run={other_id}")
     expect(page.get_by_role("figure").first).to_contain_text("digits-fedavg, worst")
     picture(tab, "compare", bottom_of(page.get_by_role("region", name="By domain", exact=True)))
+
+
+def test_the_picture_of_stages(federation: Federation, open_tab: Callable[..., Tab]) -> None:
+    demo = read_federation(stream_demo_file())
+    federation.start_aggregator()
+    federation.start_gateway()
+    for name, client in local_clients(demo).items():
+        federation.start_trainer(name, client.data, "--samples-per-class", str(client.samples_per_class))
+    tab = open_tab(federation.gateway_url, f"#code={federation.console_code()}")
+    run_id = started(federation, demo.config)
+    tab.open(f"#/runs/{run_id}")
+    expect(tab.page.locator(".run-head .badge")).to_have_text("completed", timeout=demo.config.run.rounds * ROUND_MS)
+    stages = tab.page.get_by_role("region", name="Stages", exact=True)
+    expect(stages).to_contain_text("stage 2 of 2")
+    picture(tab, "stages", bottom_of(stages) + 20)
 
 
 def expect_rounds(tab: Tab) -> None:

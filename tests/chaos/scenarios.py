@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,6 +222,36 @@ def _clean_up(operator: Operator, folder: Path) -> Outcome:
     return second
 
 
+def _train_in_stages(operator: Operator, folder: Path) -> Outcome:
+    """Train three stages twice, with data that are read anew, and with a client that comes and goes by plan."""
+    document = _document(folder, "fedmlp")
+    del document["run"]["rounds"]
+    classes = [["thin"], ["wide", "plain"], ["plain"]]
+    document["stream"] = {"stages": 3, "rounds_per_stage": 1, "passes": 2, "classes": classes, "reload": "stage"}
+    document["membership"] = {"right": "2-4"}
+    return operator.train(document)
+
+
+def _come_go_and_end_stages(operator: Operator, folder: Path) -> Outcome:
+    """Admit a client, end a stage, retire the client, and stop: what was asked for is there, once."""
+    document = _document(folder, "fedavg", rounds=3, local_steps=100_000)
+    document["run"]["clients"] = ["left"]
+    document["stream"] = {"stages": 3, "advance": "manual"}
+    while "right" not in {client["client_id"] for client in operator.get("/v1/clients")["clients"]}:
+        operator.bide("the other client joins")
+    run_id = operator.create(document)
+    operator.wait_round(run_id, 1)
+    member = f"/v1/runs/{run_id}/clients/right"
+    operator.ask("PUT", member, b"", "admit")
+    operator.steer(run_id, "stages", "advance")
+    operator.ask("DELETE", member, key="retire")
+    operator.steer(run_id, "stop", "stop")
+    operator.wait(run_id, "stopped")
+    events = operator.get(f"/v1/runs/{run_id}/events?after=0")["events"]
+    counts = Counter(event["type"] for event in events)
+    return {name: str(counts[name]) for name in ("client_admitted", "stage_ended", "client_retired")}
+
+
 def _begin(operator: Operator, folder: Path) -> Outcome:
     """Upload a model, and train from it."""
     data = (folder / FIRST_MODEL).read_bytes()
@@ -255,11 +286,13 @@ SCENARIOS = (
     *WITH_SERVER_STATE,
     Scenario(name="train with heads that stay", perform=_train("fedrep", head_epochs=1, upload_head=False)),
     Scenario(name="train with both states", perform=_train("feddyn")),
+    Scenario(name="train in stages", perform=_train_in_stages),
     Scenario(name="train the same again", perform=_train_again),
     Scenario(name="pause and resume", perform=_operate),
     Scenario(name="stop", perform=_stop),
     Scenario(name="begin with a model", perform=_begin),
     Scenario(name="quarantine and release", perform=_quarantine),
+    Scenario(name="come, go and end stages", perform=_come_go_and_end_stages),
     Scenario(name="note, delete and forget", perform=_clean_up),
 )
 """What people do with runs."""

@@ -13,6 +13,9 @@ Every turn begins with an aggregator that is new to everything, and with trainer
 on a state directory in use passes has two deaths: one in the middle of a run, and one as the process starts again. One that
 only a trainer's first start passes has it on a state directory that holds its identity alone, whose certificate is due.
 
+With `--scenario NAME` only that scenario is done, and every failpoint that it passes has its turns there: for instance
+`--scenario "train in stages"`.
+
 With `--aggregation` the aggregator dies only while it aggregates a round of a method with server state, slots or arrays: at
 every passing of every failpoint, from just before until the results have committed. A later round reads that state.
 
@@ -246,6 +249,11 @@ def report(results: Sequence[Result], missing: Sequence[str], *, seconds: float)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sweep; returns 1 if anything came out otherwise than undisturbed, or has no failpoint."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.sweep", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--scenario",
+        choices=[scenario.name for scenario in SCENARIOS],
+        help="this scenario only, every failpoint of it",
+    )
     parser.add_argument("--quick", action="store_true", help="the first scenario only, and each failpoint once")
     parser.add_argument(
         "--aggregation", action="store_true", help="only deaths within an aggregation with server state, every one"
@@ -263,7 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     began = time.monotonic()
-    scenarios = SCENARIOS[:1] if options.quick else SCENARIOS
+    named = [scenario for scenario in SCENARIOS if scenario.name == options.scenario]
+    is_brief = bool(named) or options.quick or options.aggregation
+    scenarios = named or (SCENARIOS[:1] if options.quick else SCENARIOS)
     with ExitStack() as started:
 
         def start() -> Sweep:
@@ -271,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return Sweep(started.enter_context(ArmedFederation(Path(folder), options.store_url)))
 
         first = start()
-        passings = Passings() if options.aggregation else first.learn(scenarios, is_brief=options.quick)
+        passings = Passings() if options.aggregation else first.learn(scenarios, is_brief=is_brief)
         print(f"{len(passings.all())} failpoints are passed; learnt in {time.monotonic() - began:.0f} s", flush=True)
         turns = (
             [turn for scenario in WITH_SERVER_STATE for turn in first.learn_aggregation(scenario)]
@@ -288,9 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*turns, *uncovered(passings.all()), sep="\n")
             return 0
         num_others = 0 if options.store_url else min(options.workers, len(turns)) - 1  # there is one database
-        is_brief = options.quick or options.aggregation
         results = take_all(turns, [first, *(start() for _ in range(num_others))], is_brief=is_brief)
-    is_whole = not (options.points or options.quick or options.aggregation)
+    is_whole = not (options.points or is_brief)
     return report(results, uncovered(passings.all()) if is_whole else [], seconds=time.monotonic() - began)
 
 

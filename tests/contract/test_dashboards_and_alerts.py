@@ -106,10 +106,11 @@ def test_what_a_wrong_query_asks_for_is_found() -> None:
 # Dashboards
 
 
-def test_there_are_five_dashboards_that_lead_to_each_other() -> None:
+def test_there_are_six_dashboards_that_lead_to_each_other() -> None:
     documents = list(dashboards.documents().values())
     uids = [document["uid"] for document in documents]
-    assert sorted(uids) == [f"fedplcc-{name}" for name in ("fleet", "overview", "performance", "prototypes", "run")]
+    names = ("fleet", "overview", "performance", "prototypes", "run", "stages")
+    assert sorted(uids) == [f"fedplcc-{name}" for name in names]
     assert len({document["title"] for document in documents}) == len(documents)
     for document in documents:
         assert {link["url"] for link in document["links"]} == {f"/d/{uid}" for uid in uids if uid != document["uid"]}

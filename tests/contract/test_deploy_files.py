@@ -165,7 +165,7 @@ def test_what_compose_starts_is_understood_and_fits_its_image(
     assert str(settings.state_dir) in targets
     assert str(settings.state_dir) in built.volumes
     if package == "trainer":
-        assert settings.data == "folder:/data"
+        assert settings.data_spec == "folder:/data"
         assert "/data" in targets
         assert file == "compose.trainer.yaml" or settings.client == name.removeprefix("trainer-")
         assert "ports" not in service, "nothing dials a trainer"

@@ -98,8 +98,11 @@ FIRST_RELEASES: Mapping[str, Mapping[str, Any]] = {
     "fedpcl": {"averaging": "weighted", "lambda1": 1.0, "lambda2": 1.0, "tau": 0.07},
     "fedmlp": {
         "averaging": "weighted",
+        "it_temperature": 1.0,
         "lambda1": 1.0,
         "lambda2": 1.0,
+        "lambda3": 1.0,
+        "memory_rate": 0.5,
         "minority_share": 0.5,
         "own_head": True,
         "partition": "first",

@@ -19,6 +19,8 @@ import httpx
 import pytest
 
 from fedplcc.runs.artifacts import FILES
+from fedplcc.runs.configuration import stream_demo_file
+from shared.config.run import read_document
 from shared.tensors import to_bytes
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
@@ -51,11 +53,12 @@ def a_model(values: dict[str, Any]) -> bytes:
 
 
 class RunningDemo:
-    """`fedplcc demo` as a process; whatever happens to it, its own processes are looked for afterwards."""
+    """`fedplcc demo` as a process, of a file or with --stream; what it started is looked for afterwards."""
 
-    def __init__(self, config: Path, out: Path, *flags: str) -> None:
+    def __init__(self, config: Path | None, out: Path, *flags: str) -> None:
         self.out, self.progress = out, out.with_suffix(".progress")
-        arguments = ["demo", "--config", str(config), "--out", str(out), "--device", "cpu", "--json", *flags]
+        chosen = ["--stream"] if config is None else ["--config", str(config)]
+        arguments = ["demo", *chosen, "--out", str(out), "--device", "cpu", "--json", *flags]
         # What somebody has set for services of their own must not reach the demo's.
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "FEDPLCC_PORT": "1", "FEDPLCC_SAMPLES_PER_CLASS": "1"}
         with self.progress.open("ab") as progress:
@@ -84,7 +87,7 @@ class RunningDemo:
 
 
 @contextmanager
-def running(config: Path, out: Path, *flags: str) -> Iterator[RunningDemo]:
+def running(config: Path | None, out: Path, *flags: str) -> Iterator[RunningDemo]:
     demo = RunningDemo(config, out, *flags)
     try:
         yield demo
@@ -175,6 +178,43 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
     assert (manifests[0]["initial_model"] or {}).get("name") == ("first.safetensors" if method == "fedavg" else None)
     lines = [line.split() for line in demo.said().splitlines()]
     assert [line[0] for line in lines if line[-1] == "s" and line[0].isdigit()] == ["1", "2"]
+
+
+@linux
+def test_the_demo_of_stages_says_what_was_taught_and_forgotten(tmp_path: Path) -> None:
+    with running(None, tmp_path / "demo", "--samples-per-class", "2", "--set", "training.local_steps=1") as demo:
+        demo.wait_for("run digits-stream-")
+        code, _ = demo.end()
+    assert code == 0, demo.said()
+    lines = [json.loads(line) for line in (tmp_path / "demo" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["stage"] for line in lines] == [1] * 12 + [2] * 12
+    always = {"mnistm", "optdigits", "synth"}
+    came = [
+        {"mnist"} if number < 12 else {"mnist", "newcomer"} if number < 20 else {"newcomer"} for number in range(1, 25)
+    ]
+    assert [{*line["cohort"]} for line in lines] == [always | some for some in came]
+    assert "client newcomer is admitted" in demo.said()
+    assert "client mnist is retired" in demo.said()
+    for word in (
+        "percent of the test images of each stage",
+        "average accuracy: ",
+        "forgetting: ",
+        "backward transfer: ",
+    ):
+        assert word in demo.said()
+    values = read_document(stream_demo_file())
+    values["training"]["local_steps"] = 1
+    for client in values["clients"].values():
+        client["samples_per_class"] = 2
+    simulated(values, tmp_path / "simulation")
+    assert hashed(tmp_path / "demo") == hashed(tmp_path / "simulation")
+
+
+def test_the_demo_of_stages_takes_no_other_configuration(tmp_path: Path) -> None:
+    with running(tmp_path / "none.toml", tmp_path / "demo", "--stream") as demo:
+        code, _ = demo.end()
+    assert code == 2
+    assert "--stream is a demo of its own: leave out --config" in demo.said()
 
 
 @linux

@@ -45,7 +45,7 @@ RATE_INTERVAL = f"{4 * INTERVAL_S:g}s"
 """As Grafana makes $__rate_interval of it."""
 WAIT_S = 60.0
 SCREENSHOTS = "FEDPLCC_SCREENSHOTS"
-"""Variable with a folder for the picture of the overview, beside the test's own."""
+"""Variable with a folder for the pictures of dashboards, beside the test's own."""
 
 UNDER_FAULTS = {
     ("overview.json", "Alerts"): "alerts that fire",
@@ -75,6 +75,7 @@ NAMED = (
     ("FedplccUpdatesRejected", "run"),
     ("FedplccClientProblem", "client"),
     ("FedplccAtChance", "run"),
+    ("FedplccForgot", "run"),
 )
 """Alerts of a run or of a client, and the label that names it."""
 
@@ -117,7 +118,8 @@ class Watch:
 
     def answer(self, query: Query) -> list[Series]:
         """What a panel gets: of a variable that takes one value, with the first that has an answer."""
-        for values in self.choices(query.dashboard):
+        # An annotation is the same whatever is chosen, and where there is nothing to choose.
+        for values in self.choices(query.dashboard) if query.variables else ({},):
             found = self.ask(query, values=values)
             if found:
                 self.answered.add(query)
@@ -213,6 +215,10 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
         watch.wait_for("FedplccDiskFilling")
         filler.unlink()
     faults.harm_a_domain(is_harmed=False)
+    watch.inject(faults.forget, "FedplccForgot")
+    watch.wait_for("FedplccForgot")
+    pictures = [draw_dashboard(watch, "stages", faults.runs["strict"], tmp_path)]
+    faults.forget(is_forgetful=False)
     faults.go_on(8)
     watch.inject(faults.guess, "FedplccAtChance")
     watch.wait_for("FedplccAtChance")
@@ -258,13 +264,14 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
         ("FedplccUpdatesRejected", runs["digits"]),
         ("FedplccClientProblem", "zurich"),
         ("FedplccAtChance", runs["guessing"]),
+        ("FedplccForgot", runs["strict"]),
     }
     wait_answered(watch, under_faults=True)
 
-    picture = tmp_path / "dashboard.png"
-    draw_overview(watch, picture)
+    pictures.append(draw_dashboard(watch, "overview", runs["digits"], tmp_path))
     if SCREENSHOTS in os.environ:
-        shutil.copy(picture, Path(os.environ[SCREENSHOTS]) / picture.name)
+        for picture in pictures:
+            shutil.copy(picture, Path(os.environ[SCREENSHOTS]) / picture.name)
     record_property(TOLD, f"{count(watch)}, alerts {len(watch.fired)}/{len(rules())}")
 
 
@@ -280,12 +287,11 @@ def count(watch: Watch) -> str:
     return f"panels {answered}/{len(panels)}"
 
 
-def draw_overview(watch: Watch, picture: Path) -> None:
-    """The overview as it is now."""
-    path = dashboards.FOLDER / "overview.json"
-    document = dashboards.documents()[path]
-    (values,) = watch.choices(path.name)
-    values["run"] = watch.federation.runs["digits"]
+def draw_dashboard(watch: Watch, name: str, run: str, folder: Path) -> Path:
+    """A dashboard as it is now, with one run chosen; returns its picture."""
+    path = dashboards.FOLDER / f"{name}.json"
+    document, picture = dashboards.documents()[path], folder / f"dashboard-{name}.png"
+    values = next(watch.choices(path.name)) | {"run": run}
     answers = {
         panel["id"]: [(query, watch.ask(query, values=values)) for query in dashboards.of_panel(path.name, panel)]
         for panel in document["panels"]
@@ -300,3 +306,4 @@ def draw_overview(watch: Watch, picture: Path) -> None:
     ]
     draw(document, answers, marks, begin=watch.begin, end=now(), file=picture)
     assert picture.stat().st_size > 20_000
+    return picture

@@ -70,10 +70,10 @@ def test_demo_simulation_and_a_trainers_command_line_mean_the_same_part(data: Pa
     assert federation_json(federation) == federation_json(written_out)
     flags = ["--client", "client-01", "--data", federation.clients["client-01"].data]
     settings = from_command_line(TrainerSettings, "trainer", "", flags)
-    assert settings.data == f"part:1/3:sharding(shards=2,seed=4):npz:{data}/left.npz"
+    assert settings.data_spec == f"part:1/3:sharding(shards=2,seed=4):npz:{data}/left.npz"
     contract = DataSection(classes=tiny_federation.CLASSES)
     ours, theirs = (
-        load_dataset(text, contract=contract) for text in (settings.data, written_out.clients["client-01"].data)
+        load_dataset(text, contract=contract) for text in (settings.data_spec, written_out.clients["client-01"].data)
     )
     assert np.array_equal(ours.train.images_NSS3, theirs.train.images_NSS3)
 

@@ -347,13 +347,18 @@ def _steering(runs: Any) -> None:
     header = run_pb2.InitialModelHeader(blob=blob_to_proto(blob_ref(MODEL, model)), name="model")
     parts = [run_pb2.UploadInitialModelRequest(header=header), run_pb2.UploadInitialModelRequest(data=model)]
     assert list(runs.UploadInitialModel(iter(parts)))[-1].is_stored
-    request = run_pb2.CreateRunRequest(request_id="another", config_json=json.dumps(a_document()))
+    request = run_pb2.CreateRunRequest(
+        request_id="another", config_json=json.dumps(a_document(stream={"stages": 3, "advance": "manual"}))
+    )
     run_id = runs.CreateRun(request).run.run_id
     runs.PauseRun(run_pb2.PauseRunRequest(run_id=run_id, now=True, request_id="pause"))
     runs.ResumeRun(run_pb2.ResumeRunRequest(run_id=run_id, request_id="resume"))
     named = {"run_id": run_id, "client_id": "bob"}
     runs.QuarantineClient(run_pb2.QuarantineClientRequest(**named, request_id="quarantine"))
     runs.ReleaseClient(run_pb2.ReleaseClientRequest(**named, request_id="release"))
+    runs.RetireClient(run_pb2.RetireClientRequest(**named, request_id="retire"))
+    runs.AdmitClient(run_pb2.AdmitClientRequest(**named, request_id="admit"))
+    runs.AdvanceStage(run_pb2.AdvanceStageRequest(run_id=run_id, request_id="advance"))
     runs.StopRun(run_pb2.StopRunRequest(run_id=run_id, request_id="stop"))
     runs.DeleteRun(run_pb2.DeleteRunRequest(run_id=run_id))
     runs.ForgetClient(run_pb2.ForgetClientRequest(client_id="bob"))

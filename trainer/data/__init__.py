@@ -4,15 +4,18 @@ from trainer.data.first_look import first_look
 from trainer.data.loading import ClientData, ImageSet, Split, describe, load_dataset, load_split
 from trainer.data.sets.arrays import DatasetArrays
 from trainer.data.specs import opened_once
+from trainer.data.stages import StreamData, read_stream
 
 __all__ = [
     "ClientData",
     "DatasetArrays",
     "ImageSet",
     "Split",
+    "StreamData",
     "describe",
     "first_look",
     "load_dataset",
     "load_split",
     "opened_once",
+    "read_stream",
 ]

@@ -17,7 +17,7 @@ from shared.config.run import DataSection
 from shared.errors import InvalidData
 from shared.types import IntArray
 from trainer.data.source import Samples, Source, fit_image
-from trainer.data.specs import open_source
+from trainer.data.specs import open_balanced_test, open_source
 from trainer.data.subset import class_order, subset_size
 from trainer.data.validation import held_out
 
@@ -76,6 +76,7 @@ def load_dataset(
     samples_per_class: int | None = None,
     validation_per_class: int | None = None,
     seed: int = 0,
+    may_be_empty: bool = False,
 ) -> ClientData:
     """Read a client's data set and fit it to the run's data contract.
 
@@ -86,6 +87,7 @@ def load_dataset(
             whole. An unreadable image is replaced by the next in the shuffled order.
         validation_per_class: Training images of a class to set aside for validation; the contract's rule if None.
         seed: Decides the images of a subset. Clients that share a data set need different seeds.
+        may_be_empty: Whether there may be no training image, as in a stage that a client has nothing of.
 
     Raises:
         InvalidData: The data set cannot be opened, breaks the contract, or gives no training image.
@@ -105,7 +107,7 @@ def load_dataset(
     validation, bad_validation = _read(source.train, class_ids, size, [(aside, len(aside))])
     test, bad_test = _read(source.test, class_ids, size, _selections(source, source.test, None, seed))
     unreadable = (*bad_train, *bad_validation, *bad_test)
-    if not len(train):
+    if not len(train) and not may_be_empty:
         skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
         raise InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
     return ClientData(
@@ -116,6 +118,23 @@ def load_dataset(
         unreadable=unreadable,
         note=source.note,
     )
+
+
+def load_balanced_test(spec: str, *, contract: DataSection) -> ImageSet:
+    """Read a client's part of the whole test set of data that are divided, whatever the labels of its own part.
+
+    Args:
+        spec: Its data specification; for another than `part:` the result is empty.
+        contract: Class names and image size of the run.
+
+    Raises:
+        InvalidData: The data set cannot be opened or breaks the contract.
+    """
+    source = open_balanced_test(spec, contract.test_every)
+    if source is None:
+        return ImageSet(_allocated(0, contract.image_size), NOTHING)
+    whole = [(np.arange(len(source.test)), len(source.test))]
+    return _read(source.test, _class_ids(source, contract, spec), contract.image_size, whole)[0]
 
 
 def load_split(

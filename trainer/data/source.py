@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +54,39 @@ class Source:
     test: Samples
     class_noun: str = "class"
     note: str = ""
+
+
+def union(sources: Sequence[Source]) -> Source:
+    """Return several data sets as one, the images of each after those of the one before; classes are joined by name."""
+    names = tuple(dict.fromkeys(name for source in sources for name in source.class_names))
+    notes = dict.fromkeys(source.note for source in sources if source.note)
+    return Source(
+        class_names=names,
+        train=_joined([(source.train, source.class_names) for source in sources], names),
+        test=_joined([(source.test, source.class_names) for source in sources], names),
+        class_noun=sources[0].class_noun,
+        note="; ".join(notes),
+    )
+
+
+def _joined(parts: Sequence[tuple[Samples, tuple[str, ...]]], names: tuple[str, ...]) -> Samples:
+    """Return the samples of several data sets in one, with labels that count in `names`."""
+    ends = np.cumsum([len(samples) for samples, _ in parts])
+    labels = [np.array([names.index(name) for name in own], np.int64)[samples.labels_N] for samples, own in parts]
+
+    def found(number: int) -> tuple[Samples, int]:
+        part = int(np.searchsorted(ends, number, side="right"))
+        return parts[part][0], number - (int(ends[part - 1]) if part else 0)
+
+    def read(number: int) -> Pixels | None:
+        samples, place = found(number)
+        return samples.read(place)
+
+    def name(number: int) -> str:
+        samples, place = found(number)
+        return samples.name(place)
+
+    return Samples(np.concatenate(labels), read, name)
 
 
 def fit_image(pixels: Pixels, image_size: int) -> Pixels:

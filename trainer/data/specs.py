@@ -7,21 +7,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from shared.config.partition import LongTail
 from shared.config.run import FACTORY
+from shared.config.stream import STAGES_KIND, split_stages_spec
 from shared.errors import InvalidData
-from trainer.data.parts import PART, long_tailed, part_of, split_part
+from trainer.data.parts import PART, Part, balanced_test, long_tailed, part_of, split_part
 from trainer.data.sets import digit5, domainnet, office10
 from trainer.data.sets.arrays import open_factory, open_npz
 from trainer.data.sets.digits import open_digits
 from trainer.data.sets.folder import open_folder
 from trainer.data.sets.torchvision_sets import SETS, open_torchvision
-from trainer.data.source import Source
+from trainer.data.source import Source, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,58 @@ def _in_domain(
 
 
 def _part(text: str, test_every: int) -> Source:
-    number, num_clients, rule, data = split_part(text)
-    opened = _opened.get()
+    part = split_part(text)
+    return part_of(_to_divide(part, test_every), part)
+
+
+def open_balanced_test(spec: str, test_every: int) -> Source | None:
+    """Return a client's part of the whole test set of the data that are divided; None for other specifications."""
+    if not spec.startswith("part:"):
+        return None
+    part = split_part(spec.removeprefix("part:"))
+    return balanced_test(_to_divide(part, test_every), part)
+
+
+def _to_divide(part: Part, test_every: int) -> Source:
+    """Open the data set of a part."""
+    opened, key = _opened.get(), (part.data, test_every)
     if opened is None:
-        return part_of(open_source(data, test_every), number, num_clients, rule)
-    if (data, test_every) not in opened:
+        return open_source(part.data, test_every)
+    if key not in opened:
         opened.clear()  # one set at a time, to save memory
-        opened[data, test_every] = open_source(data, test_every)
-    return part_of(opened[data, test_every], number, num_clients, rule)
+        opened[key] = open_source(part.data, test_every)
+    return opened[key]
+
+
+def by_stage(spec: str, num_stages: int) -> tuple[str, ...]:
+    """Return a client's specification of each stage.
+
+    A list has one for each stage, and a part whose rule deals stages has one task for each. Every other specification is
+    that of all stages.
+
+    Raises:
+        InvalidData: It has data of another number of stages.
+    """
+    listed = split_stages_spec(spec)
+    if listed is not None:
+        if len(listed) != num_stages:
+            raise InvalidData(f"data lists {len(listed)} specifications and stream.stages is {num_stages}")
+        return listed
+    if spec.startswith("part:"):
+        part = split_part(spec.removeprefix("part:"))
+        if part.rule.stages not in (1, num_stages):
+            raise InvalidData(f"data {spec!r} deals {part.rule.stages} stages and stream.stages is {num_stages}")
+        if part.rule.stages > 1 and part.stage is None:
+            return tuple(replace(part, stage=stage).spec for stage in range(1, num_stages + 1))
+    return (spec,) * num_stages
+
+
+def _stages(text: str, test_every: int) -> Source:
+    """Open the data sets of all stages as one."""
+    specs = split_stages_spec(f"{STAGES_KIND}:{text}")
+    if specs is None:
+        raise InvalidData(f"data '{STAGES_KIND}:{text}' is no list of 2 or more specifications, like {STAGES_FORM}")
+    return union([open_source(spec, test_every) for spec in specs])
 
 
 _opened: ContextVar[dict[tuple[str, int], Source] | None] = ContextVar("_opened", default=None)
@@ -108,8 +153,12 @@ _opened: ContextVar[dict[tuple[str, int], Source] | None] = ContextVar("_opened"
 def opened_once() -> Iterator[None]:
     """Within the block, parts of the same data set that are opened one after another share one opened set.
 
-    A simulation of a hundred clients then reads CIFAR-10 once. The content of a part does not depend on it.
+    A simulation of a hundred clients then reads CIFAR-10 once. The content of a part does not depend on it. A block within
+    another one shares what that has opened.
     """
+    if _opened.get() is not None:
+        yield
+        return
     token = _opened.set({})
     try:
         yield
@@ -126,6 +175,7 @@ def _open_office10(domain: str, root: Path, test_every: int) -> Source:
     return office10.open_office10(domain, root)
 
 
+STAGES_FORM = f'{STAGES_KIND}:["DATA", "DATA"]'
 _open_domainnet10 = partial(domainnet.open_domainnet, classes=domainnet.TEN_CLASSES)
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
@@ -144,6 +194,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         ),
         "part": Kind(PART, _part),
         "long_tail": Kind("long_tail(imbalance=IF):DATA", _long_tail),
+        STAGES_KIND: Kind(STAGES_FORM, _stages),
     }
 )
 """Built-in kinds; README.md beside this file gives the layout of each on disk."""

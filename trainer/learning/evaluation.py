@@ -3,12 +3,12 @@
 Eval mode, no augmentation, fixed order, every image (docs/algorithms.md, rule 1.4). The batch size is part of the
 configuration, because other batch sizes give other last bits.
 
-Shape legend: N samples, B batch, P piece of a batch, D feature size, M classes, S image size.
+Shape legend: N samples, B batch, P piece of a batch, C ways to predict, D feature size, M classes, S image size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -80,15 +80,31 @@ def evaluate(
     Raises:
         Cancelled: `should_stop()` held.
     """
-    predicted_N = predicted_classes(
-        model, data, config, score=score, attack=attack, should_stop=should_stop, on_share=on_share
+    (predicted_N,) = predicted_classes(
+        model, data, config, scores=[score], attack=attack, should_stop=should_stop, on_share=on_share
     )
     labels_N = data.labels_N.cpu().numpy()
+    return counted(labels_N, predicted_N, config, set_name=set_name, model_name=model_name)
+
+
+def counted(
+    labels_N: IntArray, predicted_N: IntArray, config: RunConfig, *, set_name: str, model_name: str
+) -> EvaluationCounts:
+    """Return the number of samples of each class, and of those that were predicted correctly.
+
+    Args:
+        labels_N: Classes.
+        predicted_N: Predicted classes; -1 for none.
+        config: The run.
+        set_name: Name of the evaluation set.
+        model_name: GLOBAL_MODEL or LOCAL_MODEL.
+    """
+    num_classes = len(config.data.classes)
     correct, total = (
-        tuple(np.bincount(labels, minlength=data.num_classes).tolist())
+        tuple(np.bincount(labels, minlength=num_classes).tolist())
         for labels in (labels_N[predicted_N == labels_N], labels_N)
     )
-    confusion = _confusion(labels_N, predicted_N, data.num_classes) if config.evaluation.confusion else ()
+    confusion = _confusion(labels_N, predicted_N, num_classes) if config.evaluation.confusion else ()
     return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total, confusion=confusion)
 
 
@@ -107,15 +123,24 @@ def predicted_classes(
     data: DeviceImages,
     config: RunConfig,
     *,
-    score: Score | None = None,
+    scores: Sequence[Score | None] = (None,),
     attack: ImageAttack | None = None,
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> IntArray:
-    """Return the class that the model predicts for each image, int64 `[N]` in the data's order, in host memory.
+    """Return the class that the model predicts for each image, int64 `[C, N]` in the data's order, in host memory.
 
     It is -1 for an image whose logits are not all finite, or whose best score is not. The score of a class that is never
     predicted may be minus infinity. Leaves the model in eval mode.
+
+    Args:
+        model: Keeps `models.FeatureModel`.
+        data: The images.
+        config: The run.
+        scores: C ways to predict classes, in one pass over the images; None for the logits.
+        attack: See `evaluate`.
+        should_stop: Asked before every batch.
+        on_share: See `OnShare`.
 
     Raises:
         Cancelled: `should_stop()` held; it is asked before every batch.
@@ -125,17 +150,22 @@ def predicted_classes(
     def prediction(x_B3SS: Tensor) -> Tensor:
         features_BD = extractor.features(x_B3SS)
         logits_BM = extractor.classifier(features_BD)
-        is_sound_B = logits_BM.isfinite().all(-1)
-        if score is not None:
-            with torch.autocast(x_B3SS.device.type, enabled=False):
-                logits_BM = _in_pieces(score, features_BD.float(), logits_BM.float())
-            is_sound_B &= logits_BM.amax(-1).isfinite()
-        named_B: Tensor = logits_BM.argmax(-1).masked_fill(~is_sound_B, -1)
-        return named_B
+        named = [_named(score, features_BD, logits_BM) for score in scores]
+        return torch.stack(named, dim=-1)
 
     results = _over_batches(model, prediction, data, config, should_stop, on_share, attack)
-    predicted_N: IntArray = results.cpu().numpy()
-    return predicted_N
+    predicted_CN: IntArray = results.reshape(-1, len(scores)).T.cpu().numpy()
+    return predicted_CN
+
+
+def _named(score: Score | None, features_BD: Tensor, logits_BM: Tensor) -> Tensor:
+    """Return the class that a score names for each image of a batch, `[B]`; -1 for none."""
+    is_sound_B, scores_BM = logits_BM.isfinite().all(-1), logits_BM
+    if score is not None:
+        with torch.autocast(features_BD.device.type, enabled=False):
+            scores_BM = _in_pieces(score, features_BD.float(), logits_BM.float())
+        is_sound_B &= scores_BM.amax(-1).isfinite()
+    return scores_BM.argmax(-1).masked_fill(~is_sound_B, -1)
 
 
 def _in_pieces(score: Score, features_BD: Tensor, logits_BM: Tensor) -> Tensor:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from time import perf_counter
 
+import numpy as np
 from torch import nn
 
 from shared.config.declared_arrays import declared_arrays, sent_groups
 from shared.config.run import RunConfig, parse_run_config
+from shared.config.stream import FIRST, PASS, STAGE, Place
 from shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
 from shared.methods import refusal
 from shared.methods.base import ModelArrays
@@ -25,17 +28,18 @@ from shared.types import (
     ClientProblem,
     PrototypeSet,
     RunSpec,
+    Task,
     TaskKind,
 )
 from trainer.cancellation import check
-from trainer.data import ClientData, load_dataset
+from trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.public_images import PublicImages
 from trainer.models import load_arrays, state_arrays
 from trainer.readings.metrics import TrainerMetrics
 from trainer.reproducibility.randomness import derive_seed
 from trainer.task.fetched_model import FetchedModel
-from trainer.task.job import Job, Loaded, OnProblem
+from trainer.task.job import Job, Loaded, OnProblem, StageFacts
 from trainer.task.latest_model import LatestModel
 from trainer.task.site import ClientSite
 
@@ -58,6 +62,7 @@ class TaskInputs:
         self._keeps_evaluated, self._latest_model = keeps_evaluated, latest_model
         self._configs: dict[str, RunConfig] = {}
         self._loaded: Loaded | None = None
+        self._stream: StreamData | None = None
         self._public: PublicImages | None = None
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self.num_unreadable: int | None = None
@@ -86,24 +91,36 @@ class TaskInputs:
         self._configs = {run.config_hash: config}
         return config
 
-    def data(self, config: RunConfig, on_problem: OnProblem | None) -> Loaded:
+    def data(self, config: RunConfig, on_problem: OnProblem | None, place: Place | None = None) -> Loaded:
         """Return the client's data under the run's data contract; the latest are kept.
+
+        Args:
+            config: The run.
+            on_problem: Told of files that cannot be read.
+            place: The stage, in a run that has stages.
 
         Raises:
             InvalidData: The data set cannot be read or does not fit the contract.
         """
         known = self._loaded
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
-            return known
+            of = None if known.stage is None else (known.stage.stream, known.stage.place)
+            if of == (None if place is None else (config.stream, place)):
+                return known
         self._loaded = None  # frees the images before others are read
         begin = perf_counter()
-        data, loaded = _loaded(self._site, config)
+        if place is None:
+            data: ClientData | StreamData
+            data, loaded = _loaded(self._site, config)
+        else:
+            data = self._of_stages(config, range(1, place.seen(config.stream.stages) + 1))
+            loaded = _loaded_at(place, data, self._site, config)
         log.info(
             "data_loaded",
             client_id=self._site.client_id,
-            num_examples=len(data.train),
-            num_test_examples=len(data.test),
-            num_validation_examples=len(data.validation),
+            num_examples=len(loaded.train),
+            num_test_examples=len(loaded.test),
+            num_validation_examples=len(loaded.validation),
             num_unreadable=len(data.unreadable),
             image_bytes=sum(part.images_NSS3.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
             train_images_on=str(loaded.train.images_NSS3.device),
@@ -114,6 +131,39 @@ class TaskInputs:
         self._report_unreadable(data, on_problem)
         self._loaded = loaded
         return loaded
+
+    def class_counts(self, config: RunConfig, on_problem: OnProblem | None) -> tuple[int, ...]:
+        """Return the client's training images of each class, in all stages of the run.
+
+        Raises:
+            InvalidData: See `data`.
+        """
+        if not config.stream.is_stream:
+            return self.data(config, on_problem).class_counts
+        found = self._of_stages(config, range(1, config.stream.stages + 1))
+        self._report_unreadable(found, on_problem)
+        return found.class_counts()
+
+    def _of_stages(self, config: RunConfig, stages: Iterable[int]) -> StreamData:
+        """Return the data of some stages; those of all stages are read once and kept where the run never reads anew."""
+        section, site = config.stream, self._site
+        known = self._stream
+        if known is not None and (known.stream, known.contract, known.seed) == (section, config.data, config.run.seed):
+            return known
+        self._stream = None
+        is_kept = section.reload == "never"
+        found = read_stream(
+            site.data,
+            range(1, section.stages + 1) if is_kept else stages,
+            stream=section,
+            contract=config.data,
+            samples_per_class=site.samples_per_class,
+            validation_per_class=site.validation_per_class,
+            client_id=site.client_id,
+            seed=config.run.seed,
+        )
+        self._stream = found if is_kept else None
+        return found
 
     def public_images(self, config: RunConfig) -> PublicImages | None:
         """Return the run's public images at this site; the latest are kept. None where the run uses none.
@@ -167,7 +217,7 @@ class TaskInputs:
             self._evaluated = (blob, data)
         return data
 
-    def _report_unreadable(self, data: ClientData, on_problem: OnProblem | None) -> None:
+    def _report_unreadable(self, data: ClientData | StreamData, on_problem: OnProblem | None) -> None:
         count = len(data.unreadable)
         self.num_unreadable = count
         if self._metrics is not None:
@@ -240,13 +290,12 @@ def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Modu
 
 def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
     """Read the data set, and put its images where they are trained on."""
-    seed = derive_seed("subset", config.run.seed, site.client_id)
     data = load_dataset(
         site.data,
         contract=config.data,
         samples_per_class=site.samples_per_class,
         validation_per_class=site.validation_per_class,
-        seed=seed,
+        seed=derive_seed("subset", config.run.seed, site.client_id),
     )
     loaded = Loaded(
         contract=config.data,
@@ -255,8 +304,55 @@ def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
         train=DeviceImages.put(data.train, config.data, site.device),
         test=DeviceImages.put(data.test, config.data, site.device),
         validation=DeviceImages.put(data.validation, config.data, site.device),
+        own_classes=tuple(label for label, count in enumerate(data.class_counts) if count),
     )
     return data, loaded
+
+
+def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConfig) -> Loaded:
+    """Return the client's data of a stage, with its images where they are trained on."""
+    found = data.at(place)
+
+    def put(images: ImageSet) -> DeviceImages:
+        return DeviceImages.put(images, config.data, site.device)
+
+    return Loaded(
+        contract=config.data,
+        seed=config.run.seed,
+        class_counts=tuple(np.bincount(found.train.labels_N, minlength=len(config.data.classes)).tolist()),
+        train=put(found.train),
+        test=put(found.test),
+        validation=put(found.validation),
+        own_classes=found.own_classes,
+        stage=StageFacts(
+            stream=config.stream,
+            place=place,
+            ends=found.ends,
+            balanced_test=put(data.balanced_test),
+            sha256=found.sha256,
+        ),
+    )
+
+
+def place_of(task: Task, config: RunConfig) -> Place | None:
+    """Return the place of a task in the run's stream, the first one for round 0; None where the run has no stages.
+
+    Raises:
+        MalformedRequest: The task does not say it, or says one that there is not.
+    """
+    stream, scalars = config.stream, task.payload.scalars
+    if not stream.is_stream:
+        return None
+    if task.kind is TaskKind.INIT:
+        return FIRST
+    place = Place(int(scalars.get(PASS, 0)), int(scalars.get(STAGE, 0)))
+    if not (1 <= place.number <= stream.passes and 1 <= place.stage <= stream.stages):
+        raise MalformedRequest(
+            f"the task is of pass {place.number}, stage {place.stage}, and the run has {stream.passes} of "
+            f"{stream.stages}",
+            field="payload",
+        )
+    return place
 
 
 def _fetch_for_all(job: Job, blob: BlobRef, latest: LatestModel) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 
 from shared.config.run import DataSection, RunConfig, canonical_json
+from shared.config.stream import Place, StreamSection
 from shared.tensors import sha256_hex
 from shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
 from shared.version import VERSION
@@ -25,6 +26,25 @@ OnProblem = Callable[[ClientProblem], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageFacts:
+    """The stage of a stream that a client's data are of.
+
+    Attributes:
+        stream: The run's stages.
+        place: Pass and stage.
+        ends: Number of test images up to the end of each stage seen so far.
+        balanced_test: The client's part of the whole test set, where its data are a part of a larger set; may be empty.
+        sha256: SHA-256 of the training images and their labels.
+    """
+
+    stream: StreamSection
+    place: Place
+    ends: tuple[int, ...]
+    balanced_test: DeviceImages
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Loaded:
     """The client's data under one run's data contract.
 
@@ -35,6 +55,8 @@ class Loaded:
         train: Training images.
         test: Test images; may be empty.
         validation: Training images that are set aside and never trained on; may be empty.
+        own_classes: Classes that the client has training images of; with stages, in those seen so far.
+        stage: In a run with stages, facts about the present one.
     """
 
     contract: DataSection
@@ -43,6 +65,8 @@ class Loaded:
     train: DeviceImages
     test: DeviceImages
     validation: DeviceImages
+    own_classes: tuple[int, ...]
+    stage: StageFacts | None = None
 
     @property
     def counts_by_name(self) -> dict[str, int]:
@@ -107,6 +131,7 @@ class Job:
     def identity(self) -> str:
         """Return the SHA-256 of the facts that decide the update: equal identities mean the same work on the same data."""
         site = self.site
+        stage = self.loaded.stage
         aside = [] if site.validation_per_class is None else [site.validation_per_class]
         facts = {
             "client": site.client_id,
@@ -115,6 +140,7 @@ class Job:
             "data": [site.data, site.samples_per_class, *aside, *self.loaded.class_counts],
             **({"public": site.consent.public_data} if self.config.algorithm.uses_public(self.config.method) else {}),
             **({} if site.model is None else {"model": site.kind}),
+            **({} if stage is None else {"stage": [stage.place.number, stage.place.stage, stage.sha256]}),
             "environment": asdict(site.environment),
             "version": VERSION,
         }

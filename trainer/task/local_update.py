@@ -14,12 +14,23 @@ from torch import nn
 
 from shared.config.run import RunConfig
 from shared.errors import Code, FedplccError, InvalidConfig
-from shared.methods.base import ClientState, ModelArrays, excess_rows
+from shared.methods.base import ClientState, ModelArrays, StageBegin, excess_rows
 from shared.methods.prototypes import PrototypeConfig
 from shared.methods.public import PUBLIC
 from shared.methods.server_arrays import ArrayGroup, BeforeTraining
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
-from shared.types import MODEL, BlobRef, ClientActivity, Payload, PrototypeSet, Update
+from shared.types import (
+    MODEL,
+    STAGE_DATA,
+    STREAM_PLACE,
+    BlobRef,
+    ClientActivity,
+    FloatArray,
+    IntArray,
+    Payload,
+    PrototypeSet,
+    Update,
+)
 from trainer.factories import import_factory
 from trainer.learning.device_images import ImageChange
 from trainer.learning.divergence import check_features, diverged
@@ -49,12 +60,14 @@ class _Summary:
         blobs: Their bytes by SHA-256.
         num_excluded: Samples that no prototype stands for.
         num_prototypes: Rows of the sets.
+        prototypes: The set.
     """
 
     sets: tuple[BlobRef, ...] = ()
     blobs: Mapping[str, bytes] = field(default_factory=dict)
     num_excluded: int = 0
     num_prototypes: int = 0
+    prototypes: PrototypeSet = field(default_factory=PrototypeSet.empty)
 
 
 def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: ClientState | None) -> Finished:
@@ -74,6 +87,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     """
     method, loaded = job.config.algorithm, job.loaded
     model, received = _model_to_train(job, inputs, client_state)
+    client_state = _state_for_stage(job, lambda: model if received is None else model_with(job, received), client_state)
     uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
     public = inputs.public_images(job.config)
     round_inputs = _round_inputs(job, received, client_state)
@@ -83,8 +97,8 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     trained = _trained(job, model, round_inputs)
     if public is not None:
         uploads |= _public_outputs(job, model, public)
-    groups, state, blobs = _model_blobs(job, model, trained.client_state)
     summary = _Summary() if method.client_report is None else _summary(job, model, trained)
+    groups, state, blobs = _model_blobs(job, model, _kept(job, trained, client_state, summary))
     if job.metrics is not None:
         job.metrics.clipped_steps.inc(trained.num_clipped_steps)
         job.metrics.prototypes.set(summary.num_prototypes)
@@ -94,7 +108,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         payload=Payload(
             tensor_groups=(*groups, *uploads),
             prototype_sets=summary.sets,
-            int_lists=inputs.public_lists(job.config),
+            int_lists={**inputs.public_lists(job.config), **_stage_lists(job)},
         ),
         num_examples=len(loaded.train),
         num_excluded=summary.num_excluded,
@@ -112,6 +126,20 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         keeps_state=keeps_state,
         state=state,
     )
+
+
+def without_data(job: Job) -> Update:
+    """Return the answer of a client that has nothing to train on in the stage: an update without samples and blobs."""
+    return Update(client_id=job.site.client_id, payload=Payload(int_lists=_stage_lists(job)), num_examples=0)
+
+
+def _stage_lists(job: Job) -> dict[str, tuple[int, ...]]:
+    """Return the integer lists of an update that say what it was trained on; none in a run without stages."""
+    stage = job.loaded.stage
+    if stage is None:
+        return {}
+    place = (stage.place.number, stage.place.stage)
+    return {STREAM_PLACE: place, STAGE_DATA: tuple(bytes.fromhex(stage.sha256))}
 
 
 def _model_to_train(
@@ -158,14 +186,7 @@ def _uploads(job: Job, received: Callable[[], nn.Module]) -> dict[BlobRef, bytes
     model = received()
     job.begin(ClientActivity.SUMMARISING)
     with job.timed("summarise_seconds"):
-        features_ND, labels_N = collect_features(
-            model,
-            job.loaded.train,
-            config,
-            should_stop=job.should_stop,
-            on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
-        )
-        check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
+        features_ND, labels_N = _features(job, model)
         arrays = state_arrays(model)
         before = BeforeTraining(
             features_ND=features_ND,
@@ -176,6 +197,49 @@ def _uploads(job: Job, received: Callable[[], nn.Module]) -> dict[BlobRef, bytes
         )
         groups = method.before_training(before, config.method)
     return _blobs_of(groups)
+
+
+def _features(job: Job, model: nn.Module) -> tuple[FloatArray, IntArray]:
+    """Return the features `[N, D]` and labels `[N]` of the client's training samples; leaves the model in eval mode."""
+    features_ND, labels_N = collect_features(
+        model,
+        job.loaded.train,
+        job.config,
+        should_stop=job.should_stop,
+        on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
+    )
+    check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
+    return features_ND, labels_N
+
+
+def _state_for_stage(
+    job: Job, received: Callable[[], nn.Module], client_state: ClientState | None
+) -> ClientState | None:
+    """Return the client's state for the present stage, which is another one where the client first trains in it."""
+    method, hyper, scalars = job.config.algorithm, job.config.method, job.task.payload.scalars
+    if client_state is None or method.stage_state is None or not method.begins_stage(client_state, scalars, hyper):
+        return client_state
+    model = received()
+    job.begin(ClientActivity.SUMMARISING)
+    with job.timed("summarise_seconds"):
+        features_ND, labels_N = _features(job, model)
+        begin = StageBegin(
+            features_ND=features_ND,
+            labels_N=labels_N,
+            num_classes=len(job.config.data.classes),
+            state=client_state,
+            scalars=scalars,
+        )
+        return method.stage_state(begin, hyper)
+
+
+def _kept(job: Job, trained: LocalTraining, before: ClientState | None, summary: _Summary) -> ClientState | None:
+    """Return the state that the client keeps if this update is committed."""
+    method, hyper = job.config.algorithm, job.config.method
+    if method.state_with_report is None:
+        return trained.client_state
+    kept, scalars = trained.client_state or {}, job.task.payload.scalars
+    return method.state_with_report(kept, before, summary.prototypes, scalars, hyper) or None
 
 
 def _blobs_of(groups: Mapping[str, ArrayGroup]) -> dict[BlobRef, bytes]:
@@ -267,14 +331,11 @@ def _summary(job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
     num_classes = len(config.data.classes)
     job.begin(ClientActivity.SUMMARISING)
     with job.timed("summarise_seconds"):
-        features_ND, labels_N = trained.seen or collect_features(
-            model,
-            train,
-            config,
-            should_stop=job.should_stop,
-            on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
-        )
-        check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
+        if trained.seen is None:
+            features_ND, labels_N = _features(job, model)
+        else:
+            features_ND, labels_N = trained.seen
+            check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
         report = method.client_report(features_ND, labels_N, num_classes, config.method)
     excess = excess_rows(report.prototypes, num_classes, config.max_prototypes_per_class)
     if excess is not None:
@@ -289,6 +350,7 @@ def _summary(job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
         blobs={blob.sha256: vectors},
         num_excluded=report.num_excluded + len(train) - len(labels_N),
         num_prototypes=len(report.prototypes),
+        prototypes=report.prototypes,
     )
 
 

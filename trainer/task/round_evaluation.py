@@ -5,12 +5,15 @@ Shape legend: B batch, D feature size, M classes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from shared.methods.base import ClientState, ModelArrays
+from shared.methods.base import ClientState, ModelArrays, Scores
 from shared.types import (
+    BALANCED_SET,
     GLOBAL_MODEL,
     LOCAL_MODEL,
     TEST_SET,
@@ -19,11 +22,13 @@ from shared.types import (
     Evaluation,
     EvaluationCounts,
     attacked_set,
+    own_set,
+    stage_set,
 )
 from trainer.cancellation import check
 from trainer.learning.attacks import ImageAttack
 from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import Score, evaluate
+from trainer.learning.evaluation import Score, counted, predicted_classes
 from trainer.learning.losses import prototype_constants
 from trainer.learning.ops import TorchOps
 from trainer.task.inputs import TaskInputs, model_with, received_prototypes
@@ -32,6 +37,9 @@ from trainer.task.job import Job
 
 def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> Evaluation:
     """Return the counts of the client's test set, and of its validation images where it has any.
+
+    In a run with stages they are the test images of the stages seen so far, and those of each of these stages have counts
+    of their own.
 
     The client's own model is that of its last committed update, even if another process trained it. A client that has none
     yet reports on the global model alone.
@@ -74,13 +82,18 @@ def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState
 def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: float) -> Iterator[EvaluationCounts]:
     """Yield the counts of one model, whose part of the whole evaluation is `share`, from the fraction `begin` on.
 
-    First those of the test set, then those of the test set under each attack of the run, then those of validation images.
+    First those of the test set, with those of its stages, then those of the test set under each attack of the run, then
+    those of a balanced whole, then those of validation images. Where the run asks for it, the test set and the balanced
+    whole are followed by what the model makes of them with the client's own classes to choose from.
     """
     model, test, config = model_with(job, arrays, is_own=name == LOCAL_MODEL), job.loaded.test, job.config
     score = _score(job, model) if name == LOCAL_MODEL else None
+    own_score = _own_score(job, model) if config.evaluation.own_classes else None
     attacks = {attack: ImageAttack.named(attack, config.attack_epsilon, test) for attack in config.evaluation.attacks}
     sets: list[tuple[str, DeviceImages, ImageAttack | None]] = [(TEST_SET, test, None)]
     sets += [(attacked_set(attack), test, made) for attack, made in attacks.items()]
+    if job.loaded.stage is not None and len(job.loaded.stage.balanced_test):
+        sets.append((BALANCED_SET, job.loaded.stage.balanced_test, None))
     if len(job.loaded.validation):
         sets.append((VALIDATION_SET, job.loaded.validation, None))
     for number, (set_name, images, attack) in enumerate(sets):
@@ -91,26 +104,56 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
             job.on_activity(ClientActivity.EVALUATING, begin_of_set + share * done / len(sets))
 
         on_share(0.0)
+        has_own = own_score is not None and attack is None and set_name in (TEST_SET, BALANCED_SET)
         with job.timed("evaluate_seconds"):
-            counts = evaluate(
+            predicted_CN = predicted_classes(
                 model,
                 images,
                 config,
-                set_name=set_name,
-                model_name=name,
-                score=score,
+                scores=[score, own_score] if has_own else [score],
                 attack=attack,
                 should_stop=job.should_stop,
                 on_share=on_share,
             )
-        yield counts
+        labels_N = images.labels_N.cpu().numpy()
+        for part, piece in _parts(job, set_name).items():
+            yield counted(labels_N[piece], predicted_CN[0][piece], config, set_name=part, model_name=name)
+        if has_own:
+            yield counted(labels_N, predicted_CN[1], config, set_name=own_set(set_name), model_name=name)
+
+
+def _parts(job: Job, set_name: str) -> dict[str, slice]:
+    """Return what an evaluation set is counted in: as a whole and, the test set of a run with stages, stage by stage."""
+    parts, stage = {set_name: slice(None)}, job.loaded.stage
+    if stage is not None and set_name == TEST_SET:
+        begins = (0, *stage.ends)
+        pieces = [slice(begin, end) for begin, end in itertools.pairwise(begins)]
+        parts |= {stage_set(number): piece for number, piece in enumerate(pieces, start=1)}
+    return parts
 
 
 def _score(job: Job, model: nn.Module) -> Score | None:
     """Return the scores by which the client's own model predicts classes; None for its logits."""
-    method, hyper = job.config.algorithm, job.config.method
-    if method.scores is None:
+    return _with_prototypes(job, model, job.config.algorithm.scores)
+
+
+def _own_score(job: Job, model: nn.Module) -> Score:
+    """Return the scores by which a model predicts one of the client's own classes; the others are minus infinity."""
+    given = _with_prototypes(job, model, job.config.algorithm.own_scores)
+    is_own_M = torch.zeros(len(job.config.data.classes), dtype=torch.bool, device=job.site.device)
+    is_own_M[list(job.loaded.own_classes)] = True
+
+    def score(features_BD: Tensor, logits_BM: Tensor) -> Tensor:
+        scores_BM = logits_BM if given is None else given(features_BD, logits_BM)
+        return scores_BM.masked_fill(~is_own_M, -float("inf"))
+
+    return score
+
+
+def _with_prototypes(job: Job, model: nn.Module, scores: Scores | None) -> Score | None:
+    """Return a method's scores with the round's prototypes; None for none."""
+    if scores is None:
         return None
-    scores = method.scores
+    hyper = job.config.method
     prototypes = prototype_constants(received_prototypes(job), model, job.loaded.test, job.config)
     return lambda features_BD, logits_BM: scores(TorchOps(), features_BD, logits_BM, prototypes, hyper)

@@ -18,10 +18,10 @@ from trainer.task.client_state import States
 from trainer.task.delivery import Delivery, Finished
 from trainer.task.failures import site_failures
 from trainer.task.initial_model import initial_update
-from trainer.task.inputs import TaskInputs
+from trainer.task.inputs import TaskInputs, place_of
 from trainer.task.job import Job, OnActivity, OnProblem
 from trainer.task.latest_model import LatestModel
-from trainer.task.local_update import trained_update
+from trainer.task.local_update import trained_update, without_data
 from trainer.task.round_evaluation import round_evaluation
 from trainer.task.site import ClientSite
 
@@ -53,6 +53,8 @@ class TaskRunner:
         self._inputs = TaskInputs(site, metrics, keeps_evaluated=keeps_evaluated, latest_model=latest_model)
         self._delivery = Delivery(site.client_id, states)
         self._speed = Speed(site.device)
+        self.announced: Client | None = None
+        """The client as the aggregator knows it, or is about to."""
 
     def readings(self) -> dict[str, float]:
         """Return the latest measurements by name, see shared/readings.py; any thread may call it."""
@@ -66,16 +68,22 @@ class TaskRunner:
         Raises:
             InvalidData: The data set cannot be opened.
         """
-        return self._site.announced()
+        self.announced = self._site.announced()
+        return self.announced
 
     def client_for(self, run: RunSpec, on_problem: OnProblem | None = None) -> Client:
         """Return the client as it takes part in a run: counts of the samples that were read, by the run's class names.
+
+        In a run with stages they are those of all stages.
 
         Raises:
             InvalidData: The data set cannot be read or does not fit the run's data contract.
             InvalidConfig, MalformedRequest: The run's configuration is not valid.
         """
-        return self._site.client(self._inputs.data(self._inputs.config(run), on_problem).counts_by_name)
+        config = self._inputs.config(run)
+        counts = self._inputs.class_counts(config, on_problem)
+        self.announced = self._site.client(dict(zip(config.data.classes, counts, strict=True)))
+        return self.announced
 
     def perform(
         self,
@@ -114,13 +122,15 @@ class TaskRunner:
         built = config.model if task.kind is TaskKind.INIT else self._site.model or config.model
         with site_failures(built):
             prepare_torch(config.training.threads, self._site.device)
-            loaded = self._inputs.data(config, on_problem)
+            loaded = self._inputs.data(config, on_problem, place_of(task, config))
+            client = self._site.client(loaded.counts_by_name)
+            self._announce(client, aggregator)
             job = Job(
                 task=task,
                 run=task.run,
                 config=config,
                 site=self._site,
-                client=self._site.client(loaded.counts_by_name),
+                client=client,
                 loaded=loaded,
                 aggregator=aggregator,
                 speed=self._speed,
@@ -135,8 +145,21 @@ class TaskRunner:
             else:
                 self._contribute(job)
 
+    def _announce(self, client: Client, aggregator: AggregatorPort) -> None:
+        """Tell the aggregator where the client has other samples than it said.
+
+        Files were unreadable, the run splits them in another way, or a stage has others.
+        """
+        known = self.announced
+        if client.num_examples and known is not None and client.num_examples != known.num_examples:
+            aggregator.announce(client)
+            self.announced = client
+
     def _contribute(self, job: Job) -> None:
         """Make the update that the task asks for, unless it is finished already, and hand it in."""
+        if job.task.kind is TaskKind.TRAIN and not len(job.loaded.train):
+            job.aggregator.commit_update(job.run.run_id, job.task.round, without_data(job))
+            return
         identity = job.identity()
         finished = self._delivery.found(identity) or self._delivery.sent(job) or self._made(job, identity)
         self._delivery.hand_in(job, finished)

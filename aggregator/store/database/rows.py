@@ -42,6 +42,7 @@ from shared.types import (
     Event,
     PrototypeCounts,
     Rejections,
+    Retired,
     Round,
     RoundPhase,
     Run,
@@ -58,7 +59,16 @@ UNCOVERED: Mapping[str, frozenset[str]] = {
     "clients": frozenset({"display_name"}),
 }
 """Columns that a table's digests leave out, besides the digest itself."""
-YOUNGER = ("server_state", "start", "admitted_examples", "model_kind")
+YOUNGER = (
+    "server_state",
+    "start",
+    "admitted_examples",
+    "model_kind",
+    "retired",
+    "num_admissions",
+    "without_data",
+    "stage_began",
+)
 """Columns that came after the digests did: a digest covers them, by name, where they are not null, so that older rows keep
 theirs."""
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError)
@@ -136,7 +146,18 @@ _KIND_OF_REASON = {kind: name for name, kind in _REASONS.items()}
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {
     kind: TypeAdapter(kind)
     for kind in (
-        *(AskedAgain, BlobRef, ClientProblem, Dropped, Environment, Evaluation, PrototypeCounts, Rejections, Update),
+        *(
+            AskedAgain,
+            BlobRef,
+            ClientProblem,
+            Dropped,
+            Environment,
+            Evaluation,
+            PrototypeCounts,
+            Rejections,
+            Retired,
+            Update,
+        ),
         *_KIND_OF_REASON,
     )
 }
@@ -171,6 +192,10 @@ def run_row(run: Run) -> dict[str, Any]:
     values["quarantined"] = dict(run.quarantined) or None
     values["rejections"] = {name: _dump(refused) for name, refused in run.rejections.items()} or None
     values["admitted_examples"] = dict(run.admitted_examples) or None
+    values["retired"] = {name: _dump(retired) for name, retired in run.retired.items()} or None
+    values["num_admissions"] = run.num_admissions or None
+    values["without_data"] = {name: list(stages) for name, stages in run.without_data.items()} or None
+    values["stage_began"] = list(run.stage_began) or None
     return sealed(schema.runs, values)
 
 
@@ -259,6 +284,10 @@ def run_of(row: Row[Any]) -> Run:
     values["reason"] = _reason(values.pop("reason_record"), values["reason"])
     values["quarantined"] = values["quarantined"] or {}
     values["admitted_examples"] = values["admitted_examples"] or {}
+    values["retired"] = {name: _load(Retired, retired) for name, retired in (values["retired"] or {}).items()}
+    values["num_admissions"] = values["num_admissions"] or 0
+    values["without_data"] = {name: tuple(stages) for name, stages in (values["without_data"] or {}).items()}
+    values["stage_began"] = tuple(values["stage_began"] or ())
     rejections = values["rejections"] or {}
     values["rejections"] = {name: _load(Rejections, refused) for name, refused in rejections.items()}
     _load_results(values)

@@ -20,6 +20,12 @@ _IS_KEPT = schema.runs.c.run_id.not_in(
 """Whether a run was not deleted."""
 
 
+def _forgotten(retired: Mapping[str, Any] | None, client_id: str) -> bool:
+    """Whether a run's client was retired for good, and keeps nothing of it."""
+    record = (retired or {}).get(client_id)
+    return record is not None and record["is_forgotten"] and not record["is_back"]
+
+
 class _Reader(Protocol):
     def _reading(self) -> AbstractContextManager[Connection]: ...
 
@@ -42,13 +48,14 @@ class RunReads:
         """See `Store.completed_runs`."""
         table = schema.runs
         query = (
-            select(table.c.run_id, table.c.roster)
+            select(table.c.run_id, table.c.roster, table.c.retired)
             .where(table.c.status == RunStatus.COMPLETED.value, table.c.method.in_(methods))
             .where(table.c.updated_at >= since, _IS_KEPT)
             .order_by(table.c.updated_at.desc(), table.c.run_id)
         )
         with self._reading() as connection:
-            return [(row.run_id, tuple(row.roster)) for row in connection.execute(query.limit(limit)).all()]
+            found = connection.execute(query.limit(limit)).all()
+        return [(row.run_id, tuple(name for name in row.roster if not _forgotten(row.retired, name))) for row in found]
 
     def find_run(self: _Reader, run_id: str) -> Run | None:
         """See `Store.find_run`."""

@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 
 from aggregator.store.database.columns import Number, Text
 
-REVISION = "0011"
+REVISION = "0013"
 """Name of the newest migration, which results in the tables below."""
 
 _DIGEST = "BLAKE2b of the other columns, see database/rows.py; a row without its digest is damaged."
@@ -111,6 +111,22 @@ runs = Table(
         "admitted_examples",
         JSON(none_as_null=True),
         comment="Samples of each client when it was admitted, by its id; null where its method's tasks do not need them.",
+    ),
+    Column(
+        "retired",
+        JSON(none_as_null=True),
+        comment="Retirements by client id: round, is_forgotten, is_back; null if nobody was retired.",
+    ),
+    Column("num_admissions", Number, comment="Admissions of clients by request; null if there was none."),
+    Column(
+        "without_data",
+        JSON(none_as_null=True),
+        comment="Stages for which a client has nothing to train on, by client id; null if there is none.",
+    ),
+    Column(
+        "stage_began",
+        JSON(none_as_null=True),
+        comment="First rounds of stages that people began, from stage 2 on; null if there is none.",
     ),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),

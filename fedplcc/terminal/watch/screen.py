@@ -105,6 +105,8 @@ class WatchScreen:
         done = f"{run.num_committed} of {run.total_rounds}"
         if run.left_s is not None and run.num_committed < run.total_rounds:
             done += f", {about(run.left_s)} left"
+        if run.place:
+            done += f", {run.place}"
         rounds = _labelled("rounds", done, width, fraction=run.num_committed / max(run.total_rounds, 1))
         return [title, *reason, rounds, self._phase(width)]
 

@@ -307,6 +307,8 @@ def _doing(run: RunHistory, name: str, client: Client | None) -> str:
     """A client's activity."""
     if name in run.quarantined:
         return "quarantined"
+    if name in run.retired:
+        return "retired"
     if client is None:
         return "not here yet" if run.has_clients else "not known yet"
     if not client.is_connected:

@@ -208,6 +208,12 @@ class RunControl:
             run: types_pb2.Run = self.stub.ExtendRun(request, timeout=DEADLINE_S).run
         return run
 
+    def advance(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
+        request = run_pb2.AdvanceStageRequest(run_id=run_id, request_id=request_id)
+        with translated():
+            run: types_pb2.Run = self.stub.AdvanceStage(request, timeout=DEADLINE_S).run
+        return run
+
     def quarantine(self, run_id: str, client_id: str, *, request_id: str = "") -> types_pb2.Run:
         request = run_pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
         with translated():

@@ -18,6 +18,7 @@ import numpy as np
 
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig, parse_run_config
+from shared.config.stream import PASS, STAGE
 from shared.methods.server_arrays import BeforeTraining, GroupSchema
 from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import (
@@ -29,6 +30,9 @@ from shared.types import (
     MODEL,
     PARAMETERS,
     PUBLIC_DATA,
+    STAGE_DATA,
+    STREAM_PLACE,
+    TEST_SET,
     BlobRef,
     Client,
     Environment,
@@ -39,6 +43,7 @@ from shared.types import (
     Task,
     TaskKind,
     Update,
+    stage_set,
 )
 from tests.support.records.method_settings import public_of
 
@@ -159,6 +164,9 @@ class NumpyClient:
         """The update that a task asks for, and its blobs."""
         if task.kind is TaskKind.INIT:
             made = self.first_model() if model is None else from_bytes(model)
+            classes = _config_of(task).initial_class_map if model is not None else None
+            if classes is not None:
+                made = with_rows(made, self.first_model(), classes.rows)
             if model is None and self.has_linear_head is None and _config_of(task).algorithm.needs_linear_head:
                 made = with_linear_head(made)
             data = to_bytes(made)
@@ -177,7 +185,7 @@ class NumpyClient:
             data = to_bytes({name: array for name, array in trained.items() if not name.startswith(withheld)})
             blobs[blob_ref(MODEL, data)] = data
         blobs.update(self.uploads(task, model))
-        payload = Payload(tensor_groups=tuple(blobs), int_lists=self.public_lists(task))
+        payload = Payload(tensor_groups=tuple(blobs), int_lists={**self.public_lists(task), **_stage_lists(task)})
         if config.algorithm.prototype_kind is not None:
             vectors = prototypes_to_bytes(self.prototypes(task, config.algorithm.prototype_kind))
             prototypes = blob_ref(config.algorithm.prototype_kind, vectors)
@@ -202,7 +210,9 @@ class NumpyClient:
             digest = hashlib.sha256(judged + self.client_id.encode()).digest()
             correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))
             confusion = _confusion(correct, total) if config.evaluation.confusion else ()
-            counts.append(EvaluationCounts("test", name, correct, total, confusion))
+            stages = range(1, int(task.payload.scalars.get(STAGE, 0)) + 1)
+            for set_name in (TEST_SET, *map(stage_set, stages)):
+                counts.append(EvaluationCounts(set_name, name, correct, total, confusion))
         return Evaluation(client_id=self.client_id, domain=self.domain, counts=tuple(counts))
 
     def _rng(self, task: Task) -> np.random.Generator:
@@ -210,11 +220,31 @@ class NumpyClient:
         return np.random.default_rng(list(seed))
 
 
+def _stage_lists(task: Task) -> dict[str, tuple[int, ...]]:
+    """What an update in a run with stages says of its data."""
+    scalars = task.payload.scalars
+    if STAGE not in scalars:
+        return {}
+    return {STREAM_PLACE: (int(scalars[PASS]), int(scalars[STAGE])), STAGE_DATA: (int(scalars[STAGE]),) * 32}
+
+
 def with_linear_head(model: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The model with a bias where its head has steps."""
     return {
         **{name: array for name, array in model.items() if name != "head.steps"},
         "head.bias": np.zeros(len(CLASSES), np.float32),
+    }
+
+
+def with_rows(
+    model: Mapping[str, np.ndarray], fresh: Mapping[str, np.ndarray], rows: tuple[int | None, ...]
+) -> dict[str, np.ndarray]:
+    """The model with these rows in its head, and those of `fresh` for None."""
+    return {
+        name: np.stack([fresh[name][place] if row is None else array[row] for place, row in enumerate(rows)])
+        if name.startswith("head.")
+        else array
+        for name, array in model.items()
     }
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from shared.process.metrics import new_registry
-from shared.types import Client, ClientActivity, RunSpec, Task, TaskKind
+from shared.types import Client, ClientActivity, Task, TaskKind
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.identity.issued import identity_tls
 from trainer.aggregator.connection import AggregatorConnection
@@ -45,8 +45,9 @@ class NumpyRunner:
         """The client as it is."""
         return self.client.record
 
-    def client_for(self, run: RunSpec, on_problem: OnProblem | None = None) -> Client:
-        """The client as it takes part in a run."""
+    @property
+    def announced(self) -> Client:
+        """The client as the aggregator knows it."""
         return self.client.record
 
     def perform(

@@ -1,7 +1,7 @@
 """A real federation that a Prometheus can watch, and the faults that its alerts are for.
 
-Three runs: `digits` of three numpy clients whose accuracy rises as told, `strict` of two of them, which fails without a
-quorum, and `stripes` of a real torch trainer. Everything that moves bytes is a deployed service's own. `python -m
+Three runs: `digits` of three numpy clients whose accuracy rises as told, `strict` of two of them, which has stages and fails
+without a quorum, and `stripes` of a real torch trainer. Everything that moves bytes is a deployed service's own. `python -m
 tests.support.federation.watched_federation ADDRESS CLIENT IDENTITY` is one of the numpy clients as a process.
 """
 
@@ -33,11 +33,22 @@ from aggregator.store.blobs.files import BlobFiles
 from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.database.sql_store import SqlStore
 from fedplcc.remote.admin_calls import admin_calls
+from shared.config.stream import STAGE
 from shared.errors import InvitationUsed
 from shared.identity.certificates import new_key, public_key_sha256
 from shared.identity.names import Role
 from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
-from shared.types import GLOBAL_MODEL, BlobRef, Evaluation, EvaluationCounts, Task, TaskKind, Update
+from shared.types import (
+    GLOBAL_MODEL,
+    TEST_SET,
+    BlobRef,
+    Evaluation,
+    EvaluationCounts,
+    Task,
+    TaskKind,
+    Update,
+    stage_set,
+)
 from shared.wire.enrolment import join
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
@@ -77,6 +88,8 @@ class Member(NumpyClient):
     """Whether the global model is bad for its domain."""
     is_poisonous: bool = False
     """Whether its model holds what is no number."""
+    is_forgetful: bool = False
+    """Whether the global model has forgotten the first stage of runs with stages."""
     guessed_run: str = ""
     """The run whose model only guesses."""
 
@@ -97,12 +110,21 @@ class Member(NumpyClient):
 
     def evaluation(self, task: Task, model: bytes) -> Evaluation:
         """Counts that follow the curve."""
-        reached = self.ceiling * (1 - 0.8 * math.exp(-task.round / 12)) - 0.8 * self.is_harmed
-        if task.run is not None and task.run.run_id == self.guessed_run:
-            reached = 1 / len(CLASSES)
-        correct, total = (round(1000 * max(reached, 0.05)),) * len(CLASSES), (1000,) * len(CLASSES)
-        counts = EvaluationCounts("test", GLOBAL_MODEL, correct, total)
-        return Evaluation(client_id=self.client_id, domain=self.domain, counts=(counts,))
+        learnt = self.ceiling * (1 - 0.8 * math.exp(-task.round / 12))
+        stages = range(1, int(task.payload.scalars.get(STAGE, 0)) + 1)
+        reached = {stage_set(stage): learnt - 0.5 * (self.is_forgetful and stage == 1) for stage in stages}
+        is_guess = task.run is not None and task.run.run_id == self.guessed_run
+        reached[TEST_SET] = 1 / len(CLASSES) if is_guess else learnt - 0.8 * self.is_harmed
+        return Evaluation(
+            client_id=self.client_id,
+            domain=self.domain,
+            counts=tuple(_counted(set_name, accuracy) for set_name, accuracy in reached.items()),
+        )
+
+
+def _counted(set_name: str, accuracy: float) -> EvaluationCounts:
+    correct = round(1000 * max(accuracy, 0.05))
+    return EvaluationCounts(set_name, GLOBAL_MODEL, (correct,) * len(CLASSES), (1000,) * len(CLASSES))
 
 
 def member(client_id: str) -> Member:
@@ -153,11 +175,12 @@ class WatchedFederation:
         around.callback(self.control.close)
 
     def begin(self) -> None:
-        """Create the runs when everybody is there, and wait until each goes on."""
+        """Create the runs when everybody is there; each goes on, the one with stages in its second, when this returns."""
         eventually(lambda: sum(client.is_connected for client in self.control.clients()) == 4, "everybody has joined")
         self.runs = {document["run"]["name"]: self.control.create(document).run_id for document in self._documents()}
         for run_id in self.runs.values():
             eventually(lambda run_id=run_id: self.control.get(run_id).round >= 3, f"{run_id} goes on")  # type: ignore[misc]
+        self.control.advance(self.runs["strict"])
 
     def _documents(self) -> Iterator[dict[str, Any]]:
         quorum = {"deadline_s": 0.5, "silence_s": LEASE_S}
@@ -171,6 +194,7 @@ class WatchedFederation:
             "fedavg",
             ("geneva", KILLED),
             run={"name": "strict", "rounds": ROUNDS},
+            stream={"stages": 2, "advance": "manual"},
             quorum={**quorum, "on_no_quorum": "fail"},
         )
         # A model of the client's own, too; so slow a learner's accuracy stands still, and no alert comes from how it learns.
@@ -210,6 +234,10 @@ class WatchedFederation:
     def harm_a_domain(self, *, is_harmed: bool = True) -> None:
         """The global model becomes bad for one domain, or is good again."""
         self.members["geneva"].is_harmed = is_harmed
+
+    def forget(self, *, is_forgetful: bool = True) -> None:
+        """The model of the run with stages forgets the first one, or knows it again."""
+        self.members["geneva"].is_forgetful = is_forgetful
 
     def guess(self) -> None:
         """Another run begins, whose model never learns anything."""

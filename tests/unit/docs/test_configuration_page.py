@@ -59,6 +59,7 @@ def test_the_environment_of_the_moment_changes_nothing(monkeypatch: pytest.Monke
     [
         (bool, "true or false"),
         (int | None, "whole number"),
+        (bool | str, "true or false, or text"),
         (Annotated[float, Field(gt=0)], "number"),
         (Path, "path"),
         (SecretStr | None, "text, never shown"),

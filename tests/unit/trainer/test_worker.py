@@ -131,7 +131,8 @@ class ScriptedRunner:
     def announce(self) -> Client:
         return self.client
 
-    def client_for(self, run: RunSpec, on_problem: Any) -> Client:
+    @property
+    def announced(self) -> Client:
         return self.client
 
     def perform(self, task: Task, aggregator: Any, should_stop: Any, on_activity: Any, on_problem: Any) -> None:
@@ -474,11 +475,13 @@ def test_what_the_operator_should_know_is_sent_while_the_task_goes_on(shell: She
     shell.await_outcome("done")
 
 
-def test_other_sample_counts_than_announced_are_announced_again_before_the_task(shell: Shell) -> None:
+def test_a_trainer_joins_again_with_what_its_runner_announced_last(shell: Shell) -> None:
     shell.runner.client = replace(shell.runner.client, num_examples=2, class_counts={"a": 2})
     shell.push(ROUND_1)
-    shell.begun()
-    assert [client.num_examples for client in shell.client.announced] == [2]
+    shell.await_outcome("done")
+    shell.push(StreamEnd.REFRESHED)
+    shell.await_joins(2)
+    assert [client.num_examples for client in shell.client.joined] == [3, 2]
 
 
 def test_two_heartbeats_are_never_closer_than_the_least_gap_however_quickly_the_activity_changes(shell: Shell) -> None:

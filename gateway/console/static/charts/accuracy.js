@@ -5,6 +5,7 @@
 
 import { LineChart } from "./line_chart.js";
 import { rangeFields } from "../lib/round_range.js";
+import { bandsOf } from "../lib/stages.js";
 import { h, keyed, setText } from "../lib/dom.js";
 import { percent } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
@@ -189,7 +190,7 @@ export function section({ range } = {}) {
     setText(empty, drawn.length ? "No round has been evaluated yet." : "The curve begins when round 1 has committed.");
     empty.hidden = found.rounds.length > 0;
     setText(sentence, accuracySentence(drawn, which));
-    chart.update(found.rounds, found.series);
+    chart.update(found.rounds, found.series, bandsOf(drawn));
     if (fields) fields.element.hidden = found.rounds.length < 3;
     fields?.setLast(last?.round ?? 1);
   }

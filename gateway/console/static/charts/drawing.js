@@ -3,6 +3,7 @@
  * The drawing of a line chart: its layout in pixels, and the SVG of axes, lines, marks and names.
  */
 
+import { ROW_PX, TITLE_PX, labelRows, namesOf, stripesOf } from "./bands.js";
 import { axisOf, linesOf, logAxisOf, pathOf, placeOf, rangeOf, spread } from "./maths.js";
 import { svg } from "../lib/dom.js";
 import { count } from "../lib/format.js";
@@ -32,15 +33,16 @@ const MARKED_PX = 44;
  * @param {number} width
  * @param {boolean} isLog
  * @param {Options} options
+ * @param {readonly import("../lib/stages.js").Band[]} bands Stages.
  */
-export function layoutOf(rounds, series, width, isLog, { format, formatTick = format, range, height = 260 }) {
+export function layoutOf(rounds, series, width, isLog, { format, formatTick = format, range, height = 260 }, bands = []) {
   const visible = series.map((each) => ({ ...each, values: isLog ? sizesOf(each.values) : each.values }));
   const found = rangeOf(visible.map((each) => each.values)) ?? { low: isLog ? 1 : 0, high: isLog ? 10 : 1 };
   const low = Math.min(found.low, range?.low ?? Infinity);
   const high = Math.max(found.high, range?.high ?? -Infinity);
   const axis = isLog ? logAxisOf(found.low, found.high) : axisOf(low, high, Math.round(height / 46));
   const labels = axis.ticks.map(formatTick);
-  const left = Math.ceil(Math.max(...labels.map((label) => label.length)) * CHARACTER_PX) + 12;
+  const left = Math.max(Math.ceil(Math.max(...labels.map((label) => label.length)) * CHARACTER_PX) + 12, bands.length ? TITLE_PX : 0);
   const named = visible.filter((each) => !each.isBand);
   const hasNames = width >= MIN_WIDTH_OF_NAMES && named.length > 1 && named.length <= MAX_NAMES;
   const longest = Math.max(0, ...named.map((each) => cut(each.label).length));
@@ -51,8 +53,14 @@ export function layoutOf(rounds, series, width, isLog, { format, formatTick = fo
     isWhole: true,
     isTight: true,
   });
+  /** @param {number} round */
+  const toX = (round) => inner.left + placeOf(roundAxis, round) * (inner.right - inner.left);
+  const stageRows = labelRows(bands, { toX, left: inner.left, right: inner.right, slack: MARGIN.right });
+  inner.top += stageRows.length * ROW_PX;
   return {
     rounds,
+    bands,
+    stageRows,
     visible,
     named: hasNames ? named : [],
     axis,
@@ -61,11 +69,24 @@ export function layoutOf(rounds, series, width, isLog, { format, formatTick = fo
     inner,
     width,
     height,
-    /** @param {number} round */
-    toX: (round) => inner.left + placeOf(roundAxis, round) * (inner.right - inner.left),
+    toX,
     /** @param {number} value */
     toY: (value) => inner.bottom - placeOf(axis, value, isLog) * (inner.bottom - inner.top),
   };
+}
+
+/**
+ * Stages behind the lines, with their names above.
+ *
+ * @param {Layout} layout
+ */
+export function stagesOf({ bands, stageRows, inner, toX }) {
+  if (!bands.length) return [];
+  const top = inner.top - stageRows.length * ROW_PX - 4;
+  return [
+    ...stripesOf(bands, { toX, left: inner.left, right: inner.right }, { top: inner.top, bottom: inner.bottom, names: top }),
+    ...namesOf(stageRows, { left: inner.left, top }),
+  ];
 }
 
 /**

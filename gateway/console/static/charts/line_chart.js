@@ -7,10 +7,12 @@
  * stroke across the drawing and the keys + and - change it.
  */
 
-import { axesOf, cursorAt, curvesOf, layoutOf, swatchOf } from "./drawing.js";
+import { chartTable } from "./chart_table.js";
+import { axesOf, cursorAt, curvesOf, layoutOf, stagesOf, swatchOf } from "./drawing.js";
 import { h, keyed, setAttribute, setText, svg } from "../lib/dom.js";
-import { NONE, count } from "../lib/format.js";
+import { count } from "../lib/format.js";
 import { nearest } from "./maths.js";
+import { stageName } from "../lib/stages.js";
 
 /**
  * One line.
@@ -46,8 +48,6 @@ import { nearest } from "./maths.js";
  * `rounds` is the range that is shown; all rounds without one.
  */
 
-/** Rounds that a table shows. */
-const MAX_ROWS = 200;
 /** Least length of a stroke that chooses rounds; a shorter one is a click. */
 const STROKE_PX = 12;
 
@@ -62,6 +62,8 @@ export class LineChart {
   #rounds = [];
   /** Lines over these rounds. @type {readonly Series[]} */
   #series = [];
+  /** Stages behind the lines. @type {readonly import("../lib/stages.js").Band[]} */
+  #bands = [];
   /** Where a stroke of the mouse began, in pixels from the left end of the lines. @type {number | null} */
   #strokeFrom = null;
   /** Keys of lines that somebody switched off. @type {Set<string>} */
@@ -147,9 +149,11 @@ export class LineChart {
    *
    * @param {readonly number[]} rounds Rising.
    * @param {readonly Series[]} series
+   * @param {readonly import("../lib/stages.js").Band[]} [bands] Stages that the rounds belong to; none in a run without.
    */
-  update(rounds, series) {
+  update(rounds, series, bands = []) {
     this.#all = { rounds, series };
+    this.#bands = bands;
     this.element.hidden = rounds.length === 0 || series.length === 0;
     this.#showRange();
   }
@@ -180,7 +184,7 @@ export class LineChart {
     if (!this.#rounds.length || this.element.hidden) return;
     this.#listSeries();
     if (this.#width > 0) {
-      this.#layout = layoutOf(this.#rounds, this.#visible(), this.#width, this.#isLog, this.#options);
+      this.#layout = layoutOf(this.#rounds, this.#visible(), this.#width, this.#isLog, this.#options, this.#bands);
       this.#drawLayout(this.#layout);
     }
     this.#readOut();
@@ -196,7 +200,7 @@ export class LineChart {
     for (const [side, value] of Object.entries({ left: inner.left, width: inner.right - inner.left, height })) {
       this._slider.style.setProperty(side, `${value}px`);
     }
-    this._back.replaceChildren(...axesOf(layout));
+    this._back.replaceChildren(...stagesOf(layout), ...axesOf(layout));
     this._lines.replaceChildren(...curvesOf(layout));
   }
 
@@ -237,7 +241,8 @@ export class LineChart {
     const index = this.#chosen ?? this.#rounds.length - 1;
     const round = this.#rounds[index];
     const { format } = this.#options;
-    setText(this._at, `Round ${count(round)}`);
+    const stage = stageName(this.#bands, round);
+    setText(this._at, [`Round ${count(round)}`, stage].filter(Boolean).join(", "));
     const said = this.#visible().map((each) => `${each.label} ${format(each.values[index] ?? null)}`);
     this.#series.forEach((each, number) => {
       const value = this._legend.children[number]?.querySelector(".legend-value");
@@ -246,7 +251,7 @@ export class LineChart {
     setAttribute(this._slider, "aria-valuemin", this.#rounds[0]);
     setAttribute(this._slider, "aria-valuemax", this.#rounds[this.#rounds.length - 1]);
     setAttribute(this._slider, "aria-valuenow", round);
-    setAttribute(this._slider, "aria-valuetext", `Round ${round}: ${said.join(", ") || "every line is switched off"}`);
+    setAttribute(this._slider, "aria-valuetext", `Round ${round}${stage && `, ${stage}`}: ${said.join(", ") || "every line is switched off"}`);
     this.#drawCursor(index);
   }
 
@@ -272,36 +277,7 @@ export class LineChart {
 
   #fillTable() {
     if (!this._table.open || this.element.hidden) return;
-    const { format } = this.#options;
-    const last = this.#rounds.length - 1;
-    const indices = Array.from({ length: Math.min(MAX_ROWS, last + 1) }, (_, offset) => last - offset);
-    const columns = this.#series.filter((each) => !each.isBand);
-    this._rows.replaceChildren(
-      h(
-        "table",
-        null,
-        h(
-          "caption",
-          { class: last + 1 > MAX_ROWS ? "small muted" : "visually-hidden" },
-          last + 1 > MAX_ROWS
-            ? `${this.#options.name}: the last ${MAX_ROWS} of ${count(last + 1)} rounds; metrics.jsonl has them all`
-            : this.#options.name,
-        ),
-        h("thead", null, h("tr", null, h("th", { scope: "col" }, "Round"), columns.map(({ label }) => h("th", { scope: "col", class: "number" }, label)))),
-        h(
-          "tbody",
-          null,
-          indices.map((index) =>
-            h(
-              "tr",
-              null,
-              h("th", { scope: "row" }, count(this.#rounds[index])),
-              columns.map(({ values }) => h("td", { class: "number" }, format(values[index] ?? null) || NONE)),
-            ),
-          ),
-        ),
-      ),
-    );
+    this._rows.replaceChildren(chartTable(this.#options, this.#rounds, this.#series, this.#bands));
   }
 
   /** @param {string} key */

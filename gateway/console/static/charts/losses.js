@@ -7,6 +7,7 @@ import { LineChart } from "./line_chart.js";
 import { h } from "../lib/dom.js";
 import { number } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
+import { bandsOf } from "../lib/stages.js";
 
 /**
  * @typedef {import("../lib/run_state.js").Document} Document
@@ -80,7 +81,7 @@ export function section({ range: shown } = {}) {
     drawn = state.rounds;
     empty.hidden = drawn.length > 0;
     const { rounds, series } = lossSeries(drawn);
-    chart.update(rounds, series);
+    chart.update(rounds, series, bandsOf(drawn));
   }
 
   return { element, update };

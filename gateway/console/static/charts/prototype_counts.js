@@ -7,6 +7,7 @@ import { LineChart } from "./line_chart.js";
 import { h, setText } from "../lib/dom.js";
 import { count } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
+import { bandsOf } from "../lib/stages.js";
 
 /**
  * @typedef {import("../lib/run_state.js").Document} Document
@@ -63,7 +64,7 @@ export function section({ range: shown } = {}) {
     element.hidden = rounds.length === 0;
     const last = drawn.at(-1)?.prototypes;
     if (last) setText(summary, `${count(last.local)} sent by clients in the last round, ${count(last.global)} made of them.`);
-    chart.update(rounds, series);
+    chart.update(rounds, series, bandsOf(drawn));
   }
 
   return { element, update };

@@ -11,6 +11,7 @@ import { bytes, duration, number, sentence } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
 import { PHASES } from "../lib/sentences.js";
 import { repeat } from "../lib/shell.js";
+import { bandsOf } from "../lib/stages.js";
 
 /**
  * @typedef {import("../lib/run_state.js").Document} Document
@@ -64,6 +65,8 @@ export function section({ runId, api, range: shown }) {
   /** @type {Document[]} */
   const lines = [];
   let committed = 0;
+  /** @type {import("../lib/stages.js").Band[]} */
+  let bands = [];
   /** @type {ReturnType<typeof repeat> | null} */
   let asking = null;
 
@@ -76,10 +79,9 @@ export function section({ runId, api, range: shown }) {
       lines.push(...found);
       setText(note, lines.length ? "" : "There is something to see when round 1 has committed.");
       const { rounds, series } = secondsSeries(lines);
-      seconds.update(rounds, series);
-      sizes.update(rounds, [
-        { key: "received", label: "received from clients", values: lines.map((line) => line.bytes_received), colour: colour(0), mark: shape(0).path },
-      ]);
+      seconds.update(rounds, series, bands);
+      const received = { key: "received", label: "received from clients", values: lines.map((line) => line.bytes_received), colour: colour(0), mark: shape(0).path };
+      sizes.update(rounds, [received], bands);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       setText(note, `${sentence(error.message)} Trying again …`);
@@ -96,6 +98,7 @@ export function section({ runId, api, range: shown }) {
     element,
     update(state) {
       committed = state.rounds.at(-1)?.round ?? 0;
+      bands = bandsOf(state.rounds);
     },
     close() {
       asking?.stop();

@@ -4,10 +4,13 @@
  */
 
 import { ApiError, runPath } from "../lib/api.js";
+import { LineChart } from "../charts/line_chart.js";
+import { MAX_CURVES, MAX_POINTS, classSeries, pointsAmong } from "./curves.js";
 import { EVERY_DOMAIN, classAccuracy, countsByDomain, setsOf, spreadOut } from "./counts.js";
-import { heatTable } from "./heat_table.js";
+import { heatTable } from "../lib/heat_table.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { NONE, count, percent, sentence } from "../lib/format.js";
+import { bandsOf } from "../lib/stages.js";
 
 /** Rounds that are compared side by side. */
 const MAX_ROUNDS = 8;
@@ -23,6 +26,13 @@ export function section({ runId, api, range }) {
   const domain = h("select", { on: { change: () => draw() } });
   const said = h("p", { class: "muted small", role: "status" });
   const byDomain = scrolling("Accuracy per class by domain");
+  const curves = new LineChart({
+    name: "Accuracy of each class",
+    format: percent,
+    formatTick: (value) => `${Math.round(100 * value)} %`,
+    range: { low: 0, high: 1 },
+  });
+  const drawn = h("p", { class: "muted small" });
   const byRound = scrolling("Accuracy per class by round");
   const confusion = scrolling("Confusion of classes");
   const without = h(
@@ -38,6 +48,8 @@ export function section({ runId, api, range }) {
     h("h3", null, "By domain"),
     byDomain,
     h("h3", null, "By round"),
+    curves.element,
+    drawn,
     byRound,
     h("h3", null, "Confusion"),
     without,
@@ -58,6 +70,8 @@ export function section({ runId, api, range }) {
   let rounds = [];
   /** @type {readonly string[]} */
   let classes = [];
+  /** @type {import("../lib/stages.js").Band[]} */
+  let bands = [];
   /** Whether the last round is shown, whichever that is. */
   let isLast = true;
   let asked = 0;
@@ -78,7 +92,7 @@ export function section({ runId, api, range }) {
     if (!rounds.length) return setText(said, "No round has been evaluated yet.");
     if (!known.has(wanted)) setText(said, `Reading round ${count(wanted)} …`);
     try {
-      for (const number of [wanted, ...beside()]) {
+      for (const number of [wanted, ...beside(), ...points()]) {
         if (!known.has(number)) {
           const page = await api.get(runPath(runId, `/evaluations?round=${number}`), { signal: gone.signal });
           keep(number, page.evaluations);
@@ -94,10 +108,20 @@ export function section({ runId, api, range }) {
     }
   }
 
+  /** Rounds of the range that the charts show. */
+  function within() {
+    const [begin, end] = range ? range.within(rounds) : [0, rounds.length];
+    return rounds.slice(begin, end);
+  }
+
   /** Rounds that stand beside each other. */
   function beside() {
-    const [begin, end] = range ? range.within(rounds) : [0, rounds.length];
-    return spreadOut(rounds.slice(begin, end), MAX_ROUNDS);
+    return spreadOut(within(), MAX_ROUNDS);
+  }
+
+  /** Rounds that the curves go through. */
+  function points() {
+    return pointsAmong(within(), MAX_POINTS);
   }
 
   /**
@@ -138,7 +162,21 @@ export function section({ runId, api, range }) {
         rows: classes.map((name, index) => ({ name, cells: columns.map((counts) => accuracyCell(counts, index)) })),
       }),
     );
+    drawCurves();
     drawConfusion(number, found.get(domain.value));
+  }
+
+  function drawCurves() {
+    const there = [...new Set([...beside(), ...points()])].filter((each) => known.has(each)).sort((one, other) => one - other);
+    const counts = there.map((each) => countsByDomain(known.get(each) ?? [], set.value).get(domain.value));
+    const series = classSeries(classes, counts);
+    curves.update(there, series, bands);
+    const some = [
+      there.length < within().length ? `${count(there.length)} of ${count(within().length)} rounds` : "",
+      series.length < classes.length ? `the ${MAX_CURVES} of ${count(classes.length)} classes with the least accuracy` : "",
+    ].filter(Boolean);
+    setText(drawn, some.length ? `The curves show ${some.join(", and ")}.` : "");
+    drawn.hidden = !drawn.textContent;
   }
 
   /**
@@ -176,6 +214,7 @@ export function section({ runId, api, range }) {
       const evaluated = state.rounds.filter((each) => each.accuracy !== null && each.accuracy !== undefined).map((each) => each.round);
       if (evaluated.length === rounds.length) return;
       rounds = evaluated;
+      bands = bandsOf(state.rounds);
       const before = round.value;
       round.replaceChildren(...rounds.toReversed().map((each) => h("option", { value: each }, count(each))));
       if (!isLast && before) round.value = before;

@@ -328,6 +328,8 @@ function changesOf(run, event) {
   switch (event.type) {
     case "round_opened":
       return { round: event.round, phase: event.data.phase, cohort: event.data.cohort, done_clients: [] };
+    case "client_without_data":
+      return { cohort: [...run.cohort.filter((/** @type {string} */ name) => name !== client), ...(event.data.drawn ?? [])].sort() };
     case "round_collecting":
     case "round_evaluating":
       return { round: event.round, phase: event.type.slice("round_".length), done_clients: [] };
@@ -343,6 +345,15 @@ function changesOf(run, event) {
       return { quarantined: [...without(run.quarantined, client), { client_id: client, reason: event.data.reason ?? "" }] };
     case "client_released":
       return { quarantined: without(run.quarantined, client) };
+    case "client_retired":
+      return {
+        retired: [
+          ...without(run.retired ?? [], client),
+          { client_id: client, round: event.round ?? -1, is_forgotten: Boolean(event.data.forgets) },
+        ],
+      };
+    case "client_admitted":
+      return { retired: without(run.retired ?? [], client), roster: withName(run.roster, client) };
     case "pause_requested":
       return { is_pause_requested: true };
     case "pause_withdrawn":

@@ -59,6 +59,13 @@ const SENTENCES = {
     because(`Client ${client_id} has a problem`, [data.detail, data.hint].filter(Boolean).join("; ")),
   client_quarantined: ({ client_id, data }) => because(`Client ${client_id} is quarantined`, data.reason),
   client_released: ({ client_id }) => `Client ${client_id} takes part again`,
+  client_admitted: ({ client_id }) => `Client ${client_id} is admitted; it may take part from the next round on`,
+  client_retired: ({ client_id, data }) =>
+    `Client ${client_id} is retired${data.forgets ? "; what it sent before leaves later pools" : ""}`,
+  client_without_data: ({ client_id, data }) =>
+    `Client ${client_id} has no image of ${data.stage ? `stage ${data.stage}` : "a stage"}, and is in none of its rounds`,
+  stage_ended: ({ data }) =>
+    data.stage ? `Stage ${data.stage} ends; round ${data.first_round} begins the next one` : "A stage ends",
   client_dropped: ({ round, client_id, data }) =>
     because(`Round ${round} goes on without client ${client_id}`, [data.reason, data.detail].filter(Boolean).join(": ")),
   client_returned: ({ round, client_id }) => `Round ${round} waits for client ${client_id} again`,
@@ -101,6 +108,9 @@ export const KINDS = Object.freeze({
     "client_problem",
     "client_quarantined",
     "client_released",
+    "client_admitted",
+    "client_retired",
+    "client_without_data",
     "client_dropped",
     "client_returned",
     "client_asked",
@@ -121,6 +131,7 @@ export const KINDS = Object.freeze({
     "run_failed",
     "pause_requested",
     "pause_withdrawn",
+    "stage_ended",
     "run_labelled",
     "quorum_missing",
     "quorum_regained",
@@ -181,7 +192,7 @@ function because(sentence, reason) {
 
 /** @param {Record<string, any>} data */
 function admitted(data) {
-  const names = (data.clients ?? []).map((/** @type {any} */ client) => client.client_id ?? String(client));
+  const names = Object.keys(data.clients ?? {});
   return names.length ? `${names.length === 1 ? "Client" : "Clients"} ${listed(names)} joined the run` : "Clients joined";
 }
 

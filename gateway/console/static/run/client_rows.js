@@ -23,6 +23,7 @@ export function rowsOf(state) {
   if (!run) return [];
   const names = new Set([...run.roster, ...run.cohort]);
   const quarantined = new Map(run.quarantined.map((/** @type {any} */ entry) => [entry.client_id, entry.reason]));
+  const retired = new Map((run.retired ?? []).map((/** @type {any} */ entry) => [entry.client_id, entry]));
   const rejections = new Map(run.rejections.map((/** @type {any} */ entry) => [entry.client_id, entry]));
   const dropped = new Map(state.dropped.map((entry) => [entry.client_id, entry]));
   const cohort = new Set(run.cohort);
@@ -32,6 +33,7 @@ export function rowsOf(state) {
     const isQuarantined = quarantined.has(clientId);
     const drop = dropped.get(clientId);
     const rejected = rejections.get(clientId);
+    const retirement = retired.get(clientId);
     const works = isWorking(client) && client?.run_id === run.run_id;
     /** @type {ClientRow} */
     const row = {
@@ -49,9 +51,9 @@ export function rowsOf(state) {
       hint: "",
       rank: 3,
     };
-    Object.assign(row, stateIn(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }));
+    Object.assign(row, stateIn(run, { clientId, client, works, drop, isQuarantined, retirement, cohort, done, areClientsKnown }));
     if (works && !isQuarantined && !hasEnded(run)) row.progress = client?.progress ?? null;
-    Object.assign(row, problemOf(client, drop, rejected, isQuarantined ? quarantined.get(clientId) : null));
+    Object.assign(row, problemOf(client, retirement ? undefined : drop, rejected, isQuarantined ? quarantined.get(clientId) : null));
     row.rank = isQuarantined ? 0 : row.error ? 1 : row.isConnected ? 3 : 2;
     return row;
   });
@@ -75,8 +77,9 @@ export function byTrouble(one, other) {
  * @param {any} about
  * @returns {import("../clients/state.js").State}
  */
-function stateIn(run, { clientId, client, works, drop, isQuarantined, cohort, done, areClientsKnown }) {
+function stateIn(run, { clientId, client, works, drop, isQuarantined, retirement, cohort, done, areClientsKnown }) {
   if (isQuarantined) return { state: "quarantined", tone: "bad" };
+  if (retirement) return { state: retiredInWords(retirement), tone: "neutral" };
   if (drop && !hasEnded(run)) return { state: `left out: ${drop.reason}`, tone: "warning" };
   if (!client && !areClientsKnown) return { state: "…", tone: "neutral" };
   const own = stateOf(client);
@@ -87,6 +90,16 @@ function stateIn(run, { clientId, client, works, drop, isQuarantined, cohort, do
     if (!isWorking(client)) return { state: "waiting", tone: "neutral" };
   }
   return isWorking(client) ? { state: "busy with another run", tone: "info" } : own;
+}
+
+/**
+ * When a client was retired, and whether what it sent is forgotten.
+ *
+ * @param {{round: number, is_forgotten: boolean}} entry
+ */
+function retiredInWords({ round, is_forgotten: isForgotten }) {
+  const when = round > 0 ? `in round ${round}` : "before round 1";
+  return `retired ${when}${isForgotten ? ", forgotten" : ""}`;
 }
 
 /**

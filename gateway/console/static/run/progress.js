@@ -7,6 +7,7 @@ import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { counted, duration, percent } from "../lib/format.js";
 import { hasEnded, isStalled, secondsLeft } from "../lib/run_state.js";
 import { PHASES } from "../lib/sentences.js";
+import { stat } from "../lib/stat.js";
 
 /** Phases of a round after round 0, as steps. */
 const STEPS = ["collecting", "aggregating", "evaluating", "committed"];
@@ -120,21 +121,4 @@ function showSteps(container, state) {
       setText(note, counts ? `${state.doneClients.length} of ${counted(waited, "client")} done` : "");
     },
   );
-}
-
-/** @param {string} label */
-function stat(label) {
-  const value = h("dd", { class: "stat-value" });
-  const note = h("dd", { class: "stat-note" });
-  return {
-    element: h("dl", { class: "stat" }, h("dt", { class: "stat-label" }, label), value, note),
-    /**
-     * @param {string} text
-     * @param {string} remark
-     */
-    show(text, remark) {
-      setText(value, text);
-      setText(note, remark);
-    },
-  };
 }

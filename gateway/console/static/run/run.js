@@ -17,9 +17,11 @@ import { section as events } from "./events.js";
 import { section as head } from "./head.js";
 import { section as losses } from "../charts/losses.js";
 import { section as parts } from "./parts.js";
+import { section as participation } from "../stages/timeline.js";
 import { section as progress } from "./progress.js";
 import { section as prototypeCounts } from "../charts/prototype_counts.js";
 import { section as prototypeMap } from "../map/prototype_map.js";
+import { section as stages } from "../stages/matrix.js";
 import { h } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
 import { RunFeed } from "./feed.js";
@@ -37,7 +39,7 @@ import { section as timings } from "../charts/timings.js";
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
-const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, parts, accuracy, clients, classes, [losses, prototypeCounts], timings, prototypeMap, labels, configuration, about, events]);
+const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, parts, accuracy, stages, clients, participation, classes, [losses, prototypeCounts], timings, prototypeMap, labels, configuration, about, events]);
 
 /** Sections that are drawn at once; those below wait until these are on the screen. */
 const FIRST = 4;

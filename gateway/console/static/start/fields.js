@@ -100,7 +100,7 @@ function makeField(location, schema, options, mayBeUnset) {
       return numberField(location, { ...options, isUnsettable: mayBeUnset, isWhole: schema.type === "integer" });
     case "array":
       if (schema.items?.enum) return choicesField(location, schema.items.enum, options);
-      return listField(location, { ...options, isOfNumbers: Boolean(schema.prefixItems) });
+      return listField(location, { ...options, isUnsettable: mayBeUnset, isOfNumbers: Boolean(schema.prefixItems) });
     case "object":
       return jsonField(location, options);
     default:
@@ -156,13 +156,17 @@ export function checkField(location, options = {}) {
  * Names or numbers with commas between.
  *
  * @param {string} location
- * @param {Options & {isOfNumbers?: boolean}} options
+ * @param {Options & {isOfNumbers?: boolean, isUnsettable?: boolean}} options
  */
 export function listField(location, options = {}) {
   const input = options.isLong
     ? h("textarea", { rows: 2, spellcheck: "false", autocomplete: "off", on: listening(options) })
     : h("input", { type: "text", spellcheck: "false", autocomplete: "off", on: listening(options) });
-  const read = () => namesIn(input.value).map((part) => (options.isOfNumbers ? numberIn(part) : part));
+  const read = () => {
+    const parts = namesIn(input.value);
+    if (options.isUnsettable && !parts.length) return undefined;
+    return parts.map((part) => (options.isOfNumbers ? numberIn(part) : part));
+  };
   return field(location, input, { read, write: (value) => (input.value = Array.isArray(value) ? value.join(", ") : "") }, options);
 }
 

@@ -328,6 +328,54 @@ class ReleaseClientResponse(_message.Message):
     run: _types_pb2.Run
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
+class AdmitClientRequest(_message.Message):
+    __slots__ = ("run_id", "client_id", "request_id")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    client_id: str
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class AdmitClientResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class RetireClientRequest(_message.Message):
+    __slots__ = ("run_id", "client_id", "forgets", "request_id")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    FORGETS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    client_id: str
+    forgets: bool
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., forgets: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class RetireClientResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class AdvanceStageRequest(_message.Message):
+    __slots__ = ("run_id", "request_id")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    request_id: str
+    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class AdvanceStageResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
 class RunTags(_message.Message):
     __slots__ = ("tags",)
     TAGS_FIELD_NUMBER: _ClassVar[int]

@@ -98,6 +98,21 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.FromString,
                 _registered_method=True)
+        self.AdmitClient = channel.unary_unary(
+                '/fedplcc.v1.RunService/AdmitClient',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientResponse.FromString,
+                _registered_method=True)
+        self.RetireClient = channel.unary_unary(
+                '/fedplcc.v1.RunService/RetireClient',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientResponse.FromString,
+                _registered_method=True)
+        self.AdvanceStage = channel.unary_unary(
+                '/fedplcc.v1.RunService/AdvanceStage',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageResponse.FromString,
+                _registered_method=True)
         self.UpdateRun = channel.unary_unary(
                 '/fedplcc.v1.RunService/UpdateRun',
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.UpdateRunRequest.SerializeToString,
@@ -240,6 +255,33 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AdmitClient(self, request, context):
+        """Admits a client to a run: it may be in the cohorts of the rounds that open from now on. Fails with CLIENT_NOT_FOUND,
+        INVALID_TRANSITION (the run has ended, has not found its first clients, or takes no more admissions) or
+        REQUEST_ID_REUSED. Idempotent, see PauseRun: admitting a client that takes part changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetireClient(self, request, context):
+        """Retires a client from a run: its part in the open round ends, and no later round has it. Its committed update stays part
+        of the open round. Fails with CLIENT_NOT_FOUND, INVALID_TRANSITION (the run has ended, or would wait for ever without
+        the client) or REQUEST_ID_REUSED. Idempotent, see PauseRun: retiring a retired client changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdvanceStage(self, request, context):
+        """Ends the present stage of a run whose stages people end: the next round begins the next one. Fails with INVALID_TRANSITION
+        (people do not end the run's stages, it has ended, or its last stage has begun) or REQUEST_ID_REUSED. Idempotent, see
+        PauseRun: asking again before that round has opened changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateRun(self, request, context):
         """Changes what people note about a run: tags, notes, archive. Nothing of its training changes. Fails with RUN_IS_OPEN (only
         a run that has ended can be archived), MALFORMED_REQUEST or REQUEST_ID_REUSED. Idempotent, see PauseRun.
@@ -358,6 +400,21 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.ReleaseClient,
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.SerializeToString,
+            ),
+            'AdmitClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdmitClient,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientResponse.SerializeToString,
+            ),
+            'RetireClient': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetireClient,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientResponse.SerializeToString,
+            ),
+            'AdvanceStage': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdvanceStage,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageResponse.SerializeToString,
             ),
             'UpdateRun': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateRun,
@@ -723,6 +780,87 @@ class RunService(object):
             '/fedplcc.v1.RunService/ReleaseClient',
             fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.SerializeToString,
             fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdmitClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/AdmitClient',
+            fedplcc_dot_v1_dot_run__service__pb2.AdmitClientRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.AdmitClientResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetireClient(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/RetireClient',
+            fedplcc_dot_v1_dot_run__service__pb2.RetireClientRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.RetireClientResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdvanceStage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.RunService/AdvanceStage',
+            fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageResponse.FromString,
             options,
             channel_credentials,
             insecure,

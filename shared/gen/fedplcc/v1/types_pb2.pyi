@@ -256,7 +256,7 @@ class Client(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ..., held_bytes: _Optional[int] = ..., display_name: _Optional[str] = ..., model_kind: _Optional[str] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json", "rejections", "quarantined", "best_round", "tags", "notes", "is_archived", "warnings", "server_state_bytes")
+    __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json", "rejections", "quarantined", "best_round", "tags", "notes", "is_archived", "warnings", "server_state_bytes", "retired")
     class ServerStateBytesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -289,6 +289,7 @@ class Run(_message.Message):
     IS_ARCHIVED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     SERVER_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     name: str
     status: RunStatus
@@ -314,7 +315,8 @@ class Run(_message.Message):
     is_archived: bool
     warnings: _containers.RepeatedCompositeFieldContainer[RunWarning]
     server_state_bytes: _containers.ScalarMap[str, int]
-    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[RunStatus, str]] = ..., method: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., total_rounds: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., roster: _Optional[_Iterable[str]] = ..., cohort: _Optional[_Iterable[str]] = ..., done_clients: _Optional[_Iterable[str]] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest_json: _Optional[str] = ..., rejections: _Optional[_Iterable[_Union[Rejections, _Mapping]]] = ..., quarantined: _Optional[_Iterable[_Union[QuarantinedClient, _Mapping]]] = ..., best_round: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., notes: _Optional[str] = ..., is_archived: bool = ..., warnings: _Optional[_Iterable[_Union[RunWarning, _Mapping]]] = ..., server_state_bytes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    retired: _containers.RepeatedCompositeFieldContainer[RetiredClient]
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[RunStatus, str]] = ..., method: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., total_rounds: _Optional[int] = ..., round: _Optional[int] = ..., phase: _Optional[_Union[RoundPhase, str]] = ..., roster: _Optional[_Iterable[str]] = ..., cohort: _Optional[_Iterable[str]] = ..., done_clients: _Optional[_Iterable[str]] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., manifest_json: _Optional[str] = ..., rejections: _Optional[_Iterable[_Union[Rejections, _Mapping]]] = ..., quarantined: _Optional[_Iterable[_Union[QuarantinedClient, _Mapping]]] = ..., best_round: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., notes: _Optional[str] = ..., is_archived: bool = ..., warnings: _Optional[_Iterable[_Union[RunWarning, _Mapping]]] = ..., server_state_bytes: _Optional[_Mapping[str, int]] = ..., retired: _Optional[_Iterable[_Union[RetiredClient, _Mapping]]] = ...) -> None: ...
 
 class RunWarning(_message.Message):
     __slots__ = ("kind", "round", "sentence", "keys")
@@ -353,6 +355,16 @@ class QuarantinedClient(_message.Message):
     client_id: str
     reason: str
     def __init__(self, client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RetiredClient(_message.Message):
+    __slots__ = ("client_id", "round", "is_forgotten")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    IS_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    round: int
+    is_forgotten: bool
+    def __init__(self, client_id: _Optional[str] = ..., round: _Optional[int] = ..., is_forgotten: bool = ...) -> None: ...
 
 class DroppedClient(_message.Message):
     __slots__ = ("client_id", "reason", "detail")

@@ -259,6 +259,17 @@ def test_a_run_says_what_it_is_and_how_the_prototypes_of_its_last_round_weigh(fe
     assert federation.metric("domain_accuracy_gap_ratio", run=run.run_id) == max(domains) - min(domains)
 
 
+def test_a_run_with_stages_shows_its_stage_and_what_it_knows_of_each(federation: LocalFederation) -> None:
+    stream = {"stages": 3, "rounds_per_stage": 1}
+    run = round_of(federation, federation.create("fedavg", run={"rounds": 3}, stream=stream), 3)
+    line = json.loads(federation.metrics_lines(run.run_id)[1])
+    assert federation.metric("run_stage", run=run.run_id) == 2
+    shown = [federation.metric("stage_accuracy_ratio", run=run.run_id, stage=stage) for stage in "123"]
+    assert shown == [*line["accuracy_by_stage"], None]
+    assert federation.metric("forgetting_ratio", run=run.run_id) == line["forgetting"]
+    assert federation.metric("minority_accuracy_ratio", run=run.run_id) == line["accuracy_minority"]
+
+
 def test_a_round_that_is_paused_at_once_is_interrupted_and_commits_later(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
     federation.coordinator.pause(run.run_id, now=True)

@@ -1,4 +1,4 @@
-"""A process has fewer than 1,150 series, the aggregator twelve more for each client at most: a Prometheus stays small."""
+"""A process has fewer than 1,300 series, the aggregator twelve more for each client at most: a Prometheus stays small."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS
+from aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS, STAGES
 from aggregator.presence.sessions import Sessions
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
 from shared.identity.names import Role
@@ -20,7 +20,7 @@ from shared.types import Client, Heartbeat, PrototypeCounts, RoundPhase, Run
 from tests.support.federation.in_process import Clock
 from tests.support.records.builders import a_round, a_run
 
-SERIES, SERIES_OF_CLIENT = 1150, 12
+SERIES, SERIES_OF_CLIENT = 1300, 12
 KINDS = {
     (False, False): "unary",
     (True, False): "client_stream",
@@ -34,6 +34,7 @@ TOLD_AT_TIMES = (
     "run_updates_refused_total",
     "checkpoint_age_seconds",
     "client_batch_seconds",
+    "forgot_stages",
 )
 """What has a value only where there is something to say: it must be part of the budget."""
 
@@ -62,6 +63,7 @@ def a_busy_aggregator(
         assert run.current_round is not None
         counts = PrototypeCounts(by_class=(1,) * classes, weights=(0.5, 0.5, 0.5))
         metrics.runs.committed(run, replace(run.current_round, prototype_counts=counts))
+        metrics.runs.forgot(run.run_id, range(1, 20))
         later = a_round(2, cohort=tuple(names))
         metrics.rounds.stepped(run, a_run(run_id=run.run_id, current_round=later), now=clock.now)
     metrics.runs.follow([a_run(run_id=run.run_id, current_round=a_round(2)) for run in open_runs], now=clock.now)
@@ -81,6 +83,10 @@ def _a_run(run_id: str, roster: tuple[str, ...], domains: int, terms: int) -> Ru
     line = {
         "accuracy": {**{f"domain-{index}": 0.5 for index in range(domains)}, "mean": 0.5, "worst": 0.5},
         "accuracy_local": {"mean": 0.5, "worst": 0.5},
+        "stage": 20,
+        "accuracy_by_stage": [0.5] * 20,
+        "forgetting": 0.1,
+        "accuracy_minority": 0.5,
         "loss": {f"term-{index}": 1.0 for index in range(terms)},
         "prototypes": {"local": 4, "global": 2},
     }
@@ -104,6 +110,7 @@ def test_nor_where_clients_and_runs_bring_all_that_they_can() -> None:
     all_that_is_shown = {"domains": 1000, "classes": CLASSES, "terms": 100, "runs": 3 * MAX_RUNS}
     lines, crowded = (series_of(a_busy_aggregator(clients=clients, **all_that_is_shown)) for clients in (0, 100))
     assert sum(line.startswith("fedplcc_domain_accuracy_ratio{") for line in lines) == MAX_RUNS * (DOMAINS + 1)
+    assert sum(line.startswith("fedplcc_stage_accuracy_ratio{") for line in lines) == MAX_RUNS * (STAGES + 1)
     assert sum(line.startswith("fedplcc_training_loss{") for line in lines) == MAX_RUNS * (LOSS_TERMS + 1)
     assert len(lines) < SERIES, Counter(line.partition("{")[0] for line in lines).most_common(12)
     assert len(crowded) - len(lines) <= SERIES_OF_CLIENT * 100

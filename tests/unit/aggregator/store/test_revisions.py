@@ -71,6 +71,14 @@ def tables_of(file: Path) -> dict[str, str]:
     return {name: re.sub(r" (?=[,)])", "", sql) for name, sql in plain.items()}
 
 
+COMING = {
+    "admitted_examples": None,
+    "retired": None,
+    "num_admissions": None,
+    "without_data": None,
+    "stage_began": None,
+}
+"""Columns of runs about their clients, null in older rows."""
 STATE = {"start": None, "server_state": None}
 """Columns of server state, in rows that have none."""
 
@@ -86,7 +94,14 @@ def with_what_was_added(rows: Rows) -> Rows:
             {"dropped": None, "prototype_counts": None, "asked_again": None, **STATE} | row for row in rows["rounds"]
         ],
         "runs": [
-            {"quarantined": None, "rejections": None, "reason_record": None, "admitted_examples": None, **STATE} | row
+            {
+                "quarantined": None,
+                "rejections": None,
+                "reason_record": None,
+                **COMING,
+                **STATE,
+            }
+            | row
             for row in rows["runs"]
         ],
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,6 +28,11 @@ from tests.support.records.comparisons import (
     write_cell,
     write_comparison,
 )
+
+
+def pictures_of_cells() -> ModuleType:
+    """The module that the command imports, also where a test before made an import of its package fail."""
+    return importlib.import_module("fedplcc.pictures.cell")
 
 
 @pytest.fixture
@@ -50,7 +57,7 @@ def test_pictures_are_drawn_of_the_rows_and_seeds_that_are_chosen(
     for cell in cells_of(path, out):
         (cell.folder / "model.safetensors").touch()
     folders: list[Path] = []
-    monkeypatch.setattr("fedplcc.pictures.cell.pictures_for_cell", lambda run, *_, **__: folders.append(run))
+    monkeypatch.setattr(pictures_of_cells(), "pictures_for_cell", lambda run, *_, **__: folders.append(run))
     code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures", *choice)
     assert (code, said) == (ExitCode.OK, "")
     assert folders == [out / "digits" / name for name in drawn]
@@ -64,7 +71,7 @@ def test_why_a_cell_has_no_pictures_is_one_sentence(
 
     out = tmp_path / "out"
     fill(path, out, rows=("average",))
-    monkeypatch.setattr("fedplcc.pictures.cell.pictures_for_cell", refuse)
+    monkeypatch.setattr(pictures_of_cells(), "pictures_for_cell", refuse)
     code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures")
     folder = out / "digits/average/seed-0"
     assert code == ExitCode.OK
@@ -87,7 +94,14 @@ def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Pa
     summary = json.loads(printed.splitlines()[-1])
     assert summary["cells"] == {"whole": 3, "missing": 6}
     assert summary["results"]["digits"]["average"]["last"]["mean"]["mean"] == pytest.approx(0.51)
-    assert summary["results"]["digits"]["all"] == {"seeds": [], "last": {}, "best": {}, "last5": {}, "last10": {}}
+    assert summary["results"]["digits"]["all"] == {
+        "seeds": [],
+        "last": {},
+        "best": {},
+        "last5": {},
+        "last10": {},
+        "passes10": {},
+    }
     written = {entry.name for entry in out.iterdir()}
     assert written == {
         "digits",

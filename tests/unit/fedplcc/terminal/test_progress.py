@@ -172,6 +172,51 @@ def test_local_models_have_their_mean_and_worst_beside_the_global_one() -> None:
     assert len({len(line) for line in lines}) == 1
 
 
+def a_stage_line(number: int, stage: int, pass_number: int = 1) -> dict[str, Any]:
+    return {**a_line(number, north=0.5), "pass": pass_number, "stage": stage}
+
+
+def test_each_round_of_a_run_with_stages_names_its_stage_also_where_it_was_not_evaluated() -> None:
+    metrics = [a_stage_line(1, 1), {**a_stage_line(2, 2), "accuracy": None}, a_stage_line(3, 2)]
+    lines = shown(*(an_event("round_committed", line["round"], metrics=line) for line in metrics)).splitlines()
+    assert [line.split()[:3] for line in lines] == [
+        ["round", "stage", "north"],
+        ["1", "1", "50.0%"],
+        ["2", "2", "-"],
+        ["3", "2", "50.0%"],
+    ]
+    assert len({len(line) for line in lines}) == 1
+    assert [line.split()[:2] for line in last_lines(metrics)] == [line.split()[:2] for line in lines]
+
+
+def test_and_its_pass_where_there_are_several() -> None:
+    config = {"stream": {"stages": 2, "rounds_per_stage": 1, "passes": 2}}
+    metrics = [a_stage_line(2, 2), a_stage_line(3, 1, 2)]
+    table = RoundTable.of(metrics[0], config=config)
+    lines = [table.heading(), *map(table.line, metrics)]
+    assert [line.split()[:3] for line in lines] == [["round", "pass", "stage"], ["2", "1", "2"], ["3", "2", "1"]]
+    assert [line.split()[:3] for line in last_lines(metrics, config=config)] == [line.split()[:3] for line in lines]
+
+
+def test_a_second_pass_that_was_not_known_of_makes_a_new_heading() -> None:
+    metrics = [a_stage_line(2, 2), a_stage_line(3, 1, 2)]
+    lines = shown(*(an_event("round_committed", line["round"], metrics=line) for line in metrics)).splitlines()
+    assert [line.split()[:3] for line in lines] == [
+        ["round", "stage", "north"],
+        ["2", "2", "50.0%"],
+        ["round", "pass", "stage"],
+        ["3", "2", "1"],
+    ]
+
+
+@pytest.mark.parametrize("width", [100, 60, 40])
+def test_a_narrow_terminal_keeps_the_stage(width: int) -> None:
+    line = {**a_line(1, mnist=0.5, mnistm=0.25, optdigits=1.0, synth=None), "pass": 2, "stage": 1}
+    heading = RoundTable.of(line, width).heading()
+    assert len(heading) <= width
+    assert {"round", "pass", "stage", "mean", "worst"} <= set(heading.split())
+
+
 def test_accuracies_that_are_of_local_models_are_said_to_be_so_once() -> None:
     metrics = [a_local_line(number, is_alone=True, north=0.5) for number in (1, 2)]
     lines = shown(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -96,6 +97,19 @@ def test_what_matters_is_seen_in_every_size(width: int, height: int) -> None:
     (marked,) = (line for line in text.splitlines() if "◀" in line)
     assert marked.split()[0] == "usps"
     assert "ward-3" in text, "who is in trouble comes first"
+
+
+@pytest.mark.parametrize(
+    ("config", "place"), [({}, ", stage 2"), ({"stream": {"stages": 3, "passes": 5}}, ", pass 1, stage 2")]
+)
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_run_with_stages_shows_where_it_is(config: dict[str, Any], place: str, width: int) -> None:
+    run = a_run_history()
+    run.config = config
+    assert run.place == ""
+    run.rounds[-1] = {**run.rounds[-1], "pass": 1, "stage": 2}
+    (line,) = (line for line in lines_of(run, width) if " 12 of 30" in line)
+    assert line.endswith(f"12 of 30, about 6 min left{place}")
 
 
 def test_a_large_terminal_shows_everything() -> None:

@@ -8,10 +8,29 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from torch.nn.functional import smooth_l1_loss
+from torch.nn.functional import kl_div, smooth_l1_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, on_numpy, values
-from shared.methods.fedmlp import METHOD, SEMANTIC, Config, carry_prototypes, client_loss, minority, server_prototypes
+from shared.methods.base import ClientState, StageBegin
+from shared.methods.fedmlp import (
+    ANCHOR_CLASSES,
+    ANCHORS,
+    FIRST_SEEN,
+    MEMORY,
+    MEMORY_CLASSES,
+    METHOD,
+    PLACE,
+    SEMANTIC,
+    Config,
+    begins_stage,
+    carry_prototypes,
+    client_loss,
+    loss_state,
+    minority,
+    server_prototypes,
+    stage_state,
+    state_with_report,
+)
 from shared.methods.finch import finch
 from shared.types import PrototypeSet
 
@@ -151,3 +170,98 @@ def test_heads_and_what_is_evaluated() -> None:
     assert METHOD.evaluated_models(Config(own_head=False)) == ("global",)
     with pytest.raises(ValidationError, match="only a head of its own can stay with a client"):
         Config(own_head=False, upload_head=False)
+
+
+def at(number: int, stage: int) -> dict[str, float]:
+    return {"pass": float(number), "stage": float(stage)}
+
+
+def remembered(rows: dict[int, tuple[float, ...]], state: ClientState | None, scalars: dict[str, float]) -> ClientState:
+    prototypes = of(rows, *[5] * len(rows))
+    return state_with_report({}, state, prototypes, scalars, Config())
+
+
+def begun(
+    state: ClientState, features: list[tuple[float, ...]], labels: list[int], scalars: dict[str, float]
+) -> ClientState:
+    begin = StageBegin(
+        features_ND=np.array(features, np.float32),
+        labels_N=np.array(labels),
+        num_classes=4,
+        state=state,
+        scalars=scalars,
+    )
+    return stage_state(begin, Config())
+
+
+class TestBetweenTasks:
+    def test_the_value_of_the_page_of_algorithms(self) -> None:
+        kept = {ANCHORS: np.array([[1, 0, 0]], np.float32), ANCHOR_CLASSES: np.array([2])}
+        situation = Situation(labels_B=[2], num_classes=4, prototypes=None, kept=kept)
+        found = dict(values(client_loss, Config(), a_point([(0.2, 1.5, 0)], 4), situation))
+        assert found["inter_task"] == pytest.approx(0.494105, abs=5e-7)
+        beside = Situation(labels_B=[2, 0], num_classes=4, prototypes=None, kept=kept)
+        found = dict(values(client_loss, Config(), a_point([(0.2, 1.5, 0), (3, 1, 2)], 4), beside))
+        assert found["inter_task"] == pytest.approx(0.494105 / 2, abs=5e-7), "a sample without an anchor counts as 0"
+        found = dict(values(client_loss, Config(lambda3=0.0), a_point([(0.2, 1.5, 0)], 4), situation))
+        assert list(found) == ["ce"]
+
+    @pytest.mark.parametrize("temperature", [0.25, 1.0, 4.0])
+    def test_torch_agrees_with_numpy_and_with_its_own_divergence(self, temperature: float) -> None:
+        rng = np.random.default_rng(0)
+        anchors = rng.normal(size=(2, 3))
+        situation = Situation(
+            labels_B=[0, 1, 2, 3],
+            num_classes=4,
+            prototypes=ROWS,
+            kept={ANCHORS: anchors, ANCHOR_CLASSES: np.array([3, 0])},
+        )
+        features = rng.normal(size=(4, 3), scale=2)
+        config = Config(it_temperature=temperature)
+        assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 4), situation)
+        found = dict(values(client_loss, config, a_point(features, 4), situation))
+        z, own = torch.tensor(features[[0, 3]]) / temperature, torch.tensor(anchors[[1, 0]]) / temperature
+        expected = kl_div(z.log_softmax(1), own.log_softmax(1), reduction="sum", log_target=True).item() / 4
+        assert found["inter_task"] == pytest.approx(expected, rel=1e-6)
+        assert found["inter_task"] >= 0
+
+    def test_a_run_without_stages_remembers_nothing(self) -> None:
+        assert state_with_report({"head": np.ones(1)}, None, of({0: (1, 0, 0)}, 5), {}, Config()).keys() == {"head"}
+        assert not begins_stage({}, {}, Config())
+
+    def test_a_class_is_a_running_mean_from_its_first_update_on(self) -> None:
+        state = remembered({0: (1, 0, 0), 2: (0, 4, 0)}, None, at(1, 1))
+        state = remembered({2: (0, 0, 2)}, state, at(1, 1))
+        state = remembered({1: (5, 5, 5)}, state, at(1, 2))
+        assert state[MEMORY_CLASSES].tolist() == [0, 1, 2]
+        assert state[MEMORY].tolist() == [[1, 0, 0], [5, 5, 5], [0, 2, 1]]
+        assert state[FIRST_SEEN].tolist() == [[1, 1], [1, 2], [1, 1]]
+
+    def test_anchors_are_what_is_remembered_of_earlier_stages_and_of_clusters_for_new_classes(self) -> None:
+        rows = {0: (1.0, 0, 0), 1: (0.9, 0.1, 0), 2: (0, 0, 1.0), 3: (0, 0.1, 0.9)}
+        state = remembered({name: rows[name] for name in (0, 1, 2)}, None, at(1, 1))
+        assert not begins_stage(state, at(1, 1), Config())
+        assert loss_state(state, Config())[ANCHOR_CLASSES].tolist() == [], "in the first task nothing is earlier"
+        assert begins_stage(state, at(1, 2), Config())
+        assert not begins_stage(state, at(1, 2), Config(lambda3=0.0))
+        state = begun(state, [(0.1, 0, 0.8), (0.8, 0, 0)], [3, 0], at(1, 2))
+        assert not begins_stage(state, at(1, 2), Config())
+        kept = loss_state(state, Config())
+        assert kept[ANCHOR_CLASSES].tolist() == [0, 1, 2, 3]
+        labels = finch(np.array([rows[name] for name in (0, 1, 2)]))[0]
+        of_cluster = np.array([rows[name] for name in (0, 1, 2)])[labels == labels[2]].mean(0)
+        assert kept[ANCHORS][3] == pytest.approx(of_cluster), "the centre nearest to the new class's mean feature"
+        later = remembered({0: (0, 1, 0), 3: rows[3]}, state, at(1, 2))
+        assert np.array_equal(later[ANCHORS], state[ANCHORS]), "anchors of new classes stay until the stage ends"
+        again = loss_state(later, Config())
+        assert again[ANCHOR_CLASSES].tolist() == [0, 1, 2, 3]
+        assert again[ANCHORS][0] == pytest.approx((0.5, 0.5, 0)), "of an earlier class what is remembered now"
+        third = begun(later, [(0.8, 0, 0)], [0], at(2, 1))
+        assert third[PLACE].tolist() == [2, 1]
+        assert loss_state(third, Config())[ANCHOR_CLASSES].tolist() == [0, 1, 2, 3]
+        assert len(third[ANCHOR_CLASSES]) == 0
+
+    def test_a_memory_without_direction_anchors_no_new_class(self) -> None:
+        state = remembered({0: (0, 0, 0)}, None, at(1, 1))
+        state = begun(state, [(1, 0, 0)], [3], at(1, 2))
+        assert state[ANCHOR_CLASSES].tolist() == []

@@ -2,6 +2,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def spec(tmp_path: Path) -> str:
     return f"npz:{tmp_path / 'data.npz'}"
 
 
-def chosen(spec: str, **kwargs: int) -> list[int]:
+def chosen(spec: str, **kwargs: Any) -> list[int]:
     images = load_dataset(spec, contract=CONTRACT, **kwargs).train.images_NSS3
     return [int(shade) for shade in images[:, 0, 0, 0]]
 

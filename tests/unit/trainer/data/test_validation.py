@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ def contract(**keys: int) -> DataSection:
     return DataSection.model_validate({**a_contract().model_dump(), **keys})
 
 
-def loaded(spec: str, *, every: int | None = None, **kwargs: int) -> ClientData:
+def loaded(spec: str, *, every: int | None = None, **kwargs: Any) -> ClientData:
     return load_dataset(spec, contract=contract() if every is None else contract(validation_every=every), **kwargs)
 
 

@@ -44,9 +44,11 @@ from shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     BlobRef,
+    Client,
     ClientActivity,
     ClientProblem,
     CommittedUpdate,
+    Membership,
     Payload,
     PrototypeSet,
     RunSpec,
@@ -509,6 +511,30 @@ def test_a_client_announces_its_own_classes_and_takes_part_with_the_runs(data: s
     assert present.class_counts == {"a": 6, "b": 0, "c": 5}
     assert announced.num_examples == present.num_examples == 11
     assert announced.environment.device == "cpu"
+
+
+def test_other_sample_counts_than_announced_are_announced_before_the_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        for number in range(5):
+            path = tmp_path / name / f"{number}.png"
+            path.parent.mkdir(exist_ok=True)
+            Image.fromarray(np.zeros((16, 16, 3), np.uint8)).save(path)
+    (tmp_path / "a" / "0.png").write_bytes(b"no image")
+    runner, aggregator = a_runner(f"folder:{tmp_path}"), MemoryAggregator()
+    said = runner.announce()
+    heard: list[Client] = []
+    join = aggregator.announce
+
+    def announce(client: Client) -> Membership:
+        heard.append(client)
+        return join(client)
+
+    monkeypatch.setattr(aggregator, "announce", announce)
+    runner.perform(a_train_task(aggregator, f"folder:{tmp_path}", a_run()), aggregator)
+    assert heard[0].num_examples == said.num_examples - 1
+    assert runner.announced == heard[0]
 
 
 def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
  * Tables of numbers whose cells are the deeper coloured the greater the number: a heat map that everybody can read.
  */
 
-import { h } from "../lib/dom.js";
+import { h } from "./dom.js";
 
 /**
  * @typedef {{text: string, share: number | null, title?: string}} Cell `share` from 0 to 1 is the depth of the colour; null is
