@@ -3,20 +3,21 @@
 Where clients keep their models (FedProto as published) nothing is folded: the global model stays that of round 0. Where
 they keep a part of it (FedRep as published) that part stays.
 
-Prototypes of clients without an update in this round may stay in the pool for some rounds (`method.proto_staleness`;
-docs/algorithms.md, rule 1.9); their models do not.
+Prototypes of clients without an update in this round may stay in the pool for some rounds (`method.proto_staleness`), and
+those of all clients for some rounds (`method.proto_window`; docs/algorithms.md, rule 1.9); their models do not.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from aggregator.computation.averaged_result import averages, with_average
 from aggregator.computation.fold import WeightedModel, fold_models
 from aggregator.computation.server_step import StepInputs, stepped, with_head
 from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
@@ -80,26 +81,56 @@ class Aggregated:
     server_state: Mapping[str, BlobRef] = field(default_factory=dict)
 
 
-def proto_staleness(run: Run) -> int:
+def num_past_rounds(run: Run) -> int:
     """Return the number of past rounds whose prototypes a round may use besides its own."""
     method = config_of(run).method
-    return method.proto_staleness if isinstance(method, PrototypeConfig) else 0
+    return method.num_past_rounds if isinstance(method, PrototypeConfig) else 0
 
 
-def earlier_updates(run: Run, store: Store) -> Mapping[str, Update]:
-    """Return the earlier updates whose prototypes are in the pool of the run's current round, by client id."""
-    current, staleness = run.current_round, proto_staleness(run)
-    if current is None or current.number == 0 or not staleness:
+def earlier_updates(run: Run, store: Store) -> tuple[Update, ...]:
+    """Return the earlier updates whose prototypes are in the pool of the run's current round, by client id and round."""
+    current = run.current_round
+    if current is None or current.number == 0:
+        return ()
+    return pooled_updates(run, store, current.number, current.updates.keys())
+
+
+def pooled_updates(run: Run, store: Store, number: int, present: Set[str]) -> tuple[Update, ...]:
+    """Return the updates of earlier rounds whose prototypes a round's pool has, by client id and round.
+
+    Args:
+        run: The run; its eligible clients alone are in a pool.
+        store: Where its updates are.
+        number: The round, from 1.
+        present: Clients with an update of the round itself.
+    """
+    method, num_past = config_of(run).method, num_past_rounds(run)
+    if not isinstance(method, PrototypeConfig) or not num_past:
+        return ()
+    first, clients = max(1, number - num_past), set(machine.eligible(run))
+    if method.proto_window == 1:
+        newest = store.newest_updates(run.run_id, first=first, end=number)
+        found = [newest[client_id] for client_id in sorted((clients - present) & newest.keys())]
+        return tuple(update for update in found if _is_remembered(run, store, update.client_id, first, number))
+    window = [(of, update) for of, update in store.list_updates(run.run_id, after=(first, "")) if of < number]
+    forgotten = {client_id: retired.round for client_id, retired in run.retired.items() if retired.is_forgotten}
+    window = [(of, up) for of, up in window if up.client_id in clients and of > forgotten.get(up.client_id, 0)]
+    return tuple(update for _, update in sorted(window, key=lambda entry: (entry[1].client_id, entry[0])))
+
+
+def _is_remembered(run: Run, store: Store, client_id: str, first: int, number: int) -> bool:
+    """Whether a client's newest update in the rounds `first` to `number` - 1 is younger than what the run forgot of it."""
+    retired = run.retired.get(client_id)
+    if retired is None or not retired.is_forgotten or retired.round < first:
+        return True
+    return client_id in store.newest_updates(run.run_id, first=retired.round + 1, end=number)
+
+
+def weighed_domains(run: Run, store: Store) -> Mapping[str, str]:
+    """Return the domain of each client with an update where domains weigh alike; else nothing."""
+    if run.current_round is None or config_of(run).method.averaging != "domain":
         return {}
-    found = store.newest_updates(run.run_id, first=max(1, current.number - staleness), end=current.number)
-    absent = set(machine.eligible(run)) - set(current.updates)
-    pool = {client_id: update for client_id, update in found.items() if client_id in absent}
-    for client_id, retired in run.retired.items():
-        if retired.is_forgotten and client_id in pool:
-            first = max(1, current.number - staleness, retired.round + 1)
-            since = store.newest_updates(run.run_id, first=first, end=current.number)
-            pool = {name: update for name, update in pool.items() if name != client_id or name in since}
-    return pool
+    return store.domains(sorted(run.current_round.updates))
 
 
 def aggregate(
@@ -107,9 +138,10 @@ def aggregate(
     table: TensorTable,
     blobs: BlobStore,
     block_elements: int,
-    earlier: Mapping[str, Update] = MappingProxyType({}),
+    earlier: Sequence[Update] = (),
     observer: AggregationObserver | None = None,
     int_lists: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    domains: Mapping[str, str] = MappingProxyType({}),
 ) -> Aggregated:
     """Compute the next global model, server state and prototypes of a run's open round, and store them as blobs.
 
@@ -121,9 +153,10 @@ def aggregate(
         table: Layout of its model.
         blobs: Where the inputs are, and the results go.
         block_elements: Elements of a model that are read at a time.
-        earlier: Earlier updates whose prototypes are in the pool.
+        earlier: Earlier updates whose prototypes are in the pool, by client id and round.
         observer: Is told how it goes on.
         int_lists: Those of round 0: the feature size, and places of tensors by what they are.
+        domains: The domain of each client, for `method.averaging = "domain"`.
 
     Raises:
         PayloadCorrupt: A stored blob is missing or has changed.
@@ -138,7 +171,8 @@ def aggregate(
     assert model is not None
     made: dict[str, BlobRef] = {}
     if method.shares_model(hyper):
-        weights = fold_weights([update.num_examples for update in updates], hyper)
+        of = [domains.get(update.client_id, "") for update in updates]
+        weights = fold_weights([update.num_examples for update in updates], hyper, of)
         models = [_stored(blobs, update.payload.tensor_group(MODEL)) for update in updates]
         weighted = [WeightedModel(path, weight) for path, weight in zip(models, weights, strict=True)]
         slots = method.server_slots(hyper)
@@ -164,12 +198,17 @@ def aggregate(
     if config.stream.epoch_model == "stage_mean" and method.shares_model(hyper):
         number, before = run.current_round.number, run.server_state.get(STAGE_MEAN)
         model, made = with_stage_mean(model, made, before, number, config.stream, table, blobs, block_elements)
+    if averages(hyper) and method.shares_model(hyper):
+        before = run.model if run.current_round.number > 1 else None
+        model, made = with_average(model, made, before, hyper.average_decay, table, blobs, block_elements)
     if observer is not None:
         observer.folded()
     prototypes = PrototypeSet.empty()
     if method.prototype_kind is not None:
-        pool = {**earlier, **run.current_round.updates}
-        pooled = [pool[client_id].payload.prototype_set(method.prototype_kind) for client_id in sorted(pool)]
+        pool = sorted(
+            [*earlier, *updates], key=lambda update: update.client_id
+        )  # stable: of one client, the oldest first
+        pooled = [update.payload.prototype_set(method.prototype_kind) for update in pool]
         paths = [_stored(blobs, blob) for blob in pooled]
         sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
         prototypes = method.global_prototypes(sets, _previous(run, method, blobs), len(config.data.classes), hyper)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aggregator.computation.fold import WeightedModel, fold_models
+from aggregator.computation.model_means import mean_model
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.stream import StreamSection
-from shared.methods import fedavg
 from shared.tensors import TensorTable
 from shared.types import MODEL, START, BlobRef
 
@@ -52,11 +51,7 @@ def with_stage_mean(
     mean = replace(model, role=STAGE_MEAN)
     if before is not None:
         of_stages = [(before, place.stage - 1.0), (model, 1.0)]
-        weighted = [WeightedModel(blobs.verified_path(blob.sha256), weight) for blob, weight in of_stages]
-        mean = blobs.put(
-            STAGE_MEAN,
-            fold_models(table, weighted[-1].path, weighted, fedavg.METHOD, fedavg.Config(), block_elements),
-        )
+        mean = mean_model(STAGE_MEAN, of_stages, table, blobs, block_elements)
     if place.stage < stream.stages:
         return model, {**made, STAGE_MEAN: mean}
     return replace(mean, role=MODEL), {START: model, **made}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
@@ -24,16 +24,16 @@ def damaged_updates(run: Run, blobs: BlobStore) -> dict[str, tuple[str, ...]]:
     }
 
 
-def damaged_blob(run: Run, earlier: Mapping[str, Update], blobs: BlobStore) -> BlobDamaged | None:
+def damaged_blob(run: Run, earlier: Iterable[Update], blobs: BlobStore) -> BlobDamaged | None:
     """Return the first damaged or missing blob that no client can send again; None if all are whole.
 
     Args:
         run: A run with an open round.
-        earlier: Updates of earlier rounds that the round uses, by client id.
+        earlier: Updates of earlier rounds that the round uses.
         blobs: Where they are stored.
     """
     owned = [("", blob) for blob in _own(run)]
-    owned += [(client_id, blob) for client_id, update in sorted(earlier.items()) for blob in update.payload.blobs]
+    owned += [(update.client_id, blob) for update in earlier for blob in update.payload.blobs]
     for client_id, blob in owned:
         if _damaged((blob,), blobs):
             return BlobDamaged(round_number=run.round_number, role=blob.role, sha256=blob.sha256, client_id=client_id)
@@ -43,7 +43,7 @@ def damaged_blob(run: Run, earlier: Mapping[str, Update], blobs: BlobStore) -> B
 def park_if_damaged(ledger: Ledger, run_id: str, blobs: BlobStore) -> None:
     """Pause a run of which a blob that its open round needs is damaged or gone, with the reason."""
     run = ledger.find_open(run_id)
-    reason = None if run is None else damaged_blob(run, {}, blobs)
+    reason = None if run is None else damaged_blob(run, (), blobs)
     if reason is None:
         return
     with ledger.lock:

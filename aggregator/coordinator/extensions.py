@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from aggregator.computation.aggregation import pooled_updates
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
@@ -66,21 +67,17 @@ class Extensions:
                 run_id=run.run_id,
                 status=run.status,
             )
-        self._require_pool(run, config)
+        self._require_pool(run)
         return machine.extend(run, rounds=rounds, config_json=config.canonical_json, config_hash=config.hash)
 
-    def _require_pool(self, run: Run, config: RunConfig) -> None:
+    def _require_pool(self, run: Run) -> None:
         """Refuse a run whose next rounds need earlier prototypes that were collected."""
-        staleness = getattr(config.method, "proto_staleness", 0)
-        if not staleness:
-            return
-        first = max(1, run.round_number + 1 - staleness)
-        for update in self._store.newest_updates(run.run_id, first=first, end=run.round_number + 1).values():
+        for update in pooled_updates(run, self._store, run.round_number + 1, frozenset()):
             for blob in update.payload.prototype_sets:
                 if self._store.find_blob(blob.sha256) is None:
                     raise InvalidTransition(
-                        f"the earlier prototypes that run {run.run_id} reuses (method.proto_staleness) were collected: keep "
-                        "more with the aggregator's keep_updates; start a longer run anew",
+                        f"the earlier prototypes that run {run.run_id} reuses (method.proto_staleness or proto_window) were "
+                        "collected: keep more with the aggregator's keep_updates; start a longer run anew",
                         run_id=run.run_id,
                         status=run.status,
                     )

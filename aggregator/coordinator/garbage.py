@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aggregator.computation.aggregation import proto_staleness
+from aggregator.computation.aggregation import num_past_rounds
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.validation import BEST_ROUND, Best, best_of
@@ -60,7 +60,8 @@ class KeptRounds:
     prototypes_from: int
     """Global and local prototypes for prototype maps, of committed rounds."""
     num_stale: int = 0
-    """Rounds before `updates_from` whose prototypes later rounds may reuse; see `method.proto_staleness`."""
+    """Rounds before `updates_from` whose prototypes later rounds may reuse; see `method.proto_staleness` and
+    `method.proto_window`."""
     every: int | None = None
     """Every so many rounds keep their model and prototypes as well; see `run.keep_every`."""
     best: Best | None = None
@@ -141,7 +142,7 @@ def _keep_every(run: Run) -> int | None:
 def _staleness(run: Run) -> int:
     """Return the number of past rounds whose prototypes a kept round may reuse."""
     try:
-        return proto_staleness(run)
+        return num_past_rounds(run)
     except InvalidConfig:
         return 0  # written by another version; such a run has failed (see ledger.py)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from aggregator.computation.aggregation import TensorListMissing, aggregate, earlier_updates
+from aggregator.computation.aggregation import TensorListMissing, aggregate, earlier_updates, weighed_domains
 from aggregator.coordinator.aggregation_turns import AggregationTurns
 from aggregator.coordinator.damage import damaged_blob, damaged_updates
 from aggregator.coordinator.layouts import Layouts
@@ -111,6 +111,7 @@ class RoundWork:
                 earlier,
                 watch,
                 self._layouts.int_lists(run),
+                weighed_domains(run, self._store),
             )
         except TensorListMissing as error:
             return partial(machine.park, reason=why_parked(run, error))

@@ -116,7 +116,7 @@ def pooled_samples(trained: TrainedModel) -> IntArray | None:
         (line,) = (line for line in lines if line["round"] == trained.round)
         contributors = set(line["cohort"]) - set(line.get("dropped", ()))
         clients = manifest["clients"]
-        is_whole = contributors == set(clients) or not getattr(trained.config.method, "proto_staleness", 0)
+        is_whole = contributors == set(clients) or not getattr(trained.config.method, "num_past_rounds", 0)
         if line["num_excluded"] or not is_whole:
             return None
         classes = trained.config.data.classes

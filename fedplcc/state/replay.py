@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.computation.aggregation import Aggregated, aggregate, earlier_updates
+from aggregator.computation.aggregation import Aggregated, aggregate, earlier_updates, weighed_domains
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.coordinator.layouts import Layouts
 from aggregator.rounds.configuration import config_of
@@ -82,6 +82,7 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
             BLOCK_ELEMENTS,
             earlier,
             int_lists=layouts.int_lists(run),
+            domains=weighed_domains(run, store),
         )
         return Replayed(
             run_id=run_id,
@@ -168,7 +169,7 @@ def _members_in(store: Store, run: Run, number: int) -> tuple[tuple[str, ...], d
     return tuple(name for name in run.roster if name not in later), quarantined, retired
 
 
-def _require_kept(store: Store, run: Run, number: int, earlier: Mapping[str, Update]) -> None:
+def _require_kept(store: Store, run: Run, number: int, earlier: Sequence[Update]) -> None:
     assert run.current_round is not None
     assert run.model is not None
     is_carried = config_of(run).algorithm.carry_prototypes is not None
@@ -183,15 +184,9 @@ def _require_kept(store: Store, run: Run, number: int, earlier: Mapping[str, Upd
                 f"round {number} of run {run.run_id} cannot be computed again: the {what} that it started from was "
                 "collected; an aggregator with a larger --keep-updates keeps what more rounds need"
             )
-    gone = [
-        client_id
-        for client_id, update in sorted(run.current_round.updates.items())
-        if any(store.find_blob(blob.sha256) is None for blob in update.payload.blobs)
-    ] + [
-        client_id
-        for client_id, update in sorted(earlier.items())
-        if any(store.find_blob(blob.sha256) is None for blob in update.payload.prototype_sets)
-    ]
+    needed = [(update.client_id, update.payload.blobs) for _, update in sorted(run.current_round.updates.items())]
+    needed += [(update.client_id, update.payload.prototype_sets) for update in earlier]
+    gone = sorted({name for name, blobs in needed if any(store.find_blob(blob.sha256) is None for blob in blobs)})
     if gone:
         raise Collected(
             f"round {number} of run {run.run_id} cannot be computed again: updates of {len(gone)} clients were collected "

@@ -415,6 +415,31 @@ class RunConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _an_average_that_is_the_result(self) -> Self:
+        if self.method.global_average == "none":
+            return self
+        key = "method.global_average"
+        if not self.algorithm.shares_model(self.method):
+            raise InvalidKey(key, f"{key} averages the global models of rounds, and in this run clients keep theirs")
+        if self.stream.epoch_model == "stage_mean":
+            raise InvalidKey(
+                key,
+                f'{key}: stream.epoch_model = "stage_mean" makes a mean of the same models; leave one of the two out',
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_rule_for_earlier_prototypes(self) -> Self:
+        method = self.method
+        if isinstance(method, PrototypeConfig) and method.proto_window > 1 and method.proto_staleness:
+            raise InvalidKey(
+                "method.proto_window",
+                f"method.proto_window = {method.proto_window} has the earlier prototypes of all clients in the pool, and "
+                "method.proto_staleness those of absent ones; leave one of the two out",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _classes_of_the_initial_model(self) -> Self:
         known = self.run.initial_classes
         fault = None if known is None else class_fault(self.data.classes, known, drops=self.run.drop_classes)
@@ -464,11 +489,16 @@ class RunConfig(BaseModel):
 
     @property
     def num_pooled_clients(self) -> int:
-        """Number of clients whose prototypes a round clusters; clients that enter the run later are not counted."""
+        """Number of clients whose prototypes a round clusters, once for each round of `method.proto_window`.
+
+        Clients that enter the run later are not counted.
+        """
         roster = self.run.min_clients if self.run.clients is None else len(self.run.clients)
         assert roster is not None
-        is_stale = isinstance(self.method, PrototypeConfig) and self.method.proto_staleness > 0
-        return roster if is_stale or self.run.cohort_size is None else self.run.cohort_size
+        if not isinstance(self.method, PrototypeConfig):
+            return roster
+        is_drawn = self.run.cohort_size is not None and not self.method.proto_staleness
+        return (self.run.cohort_size or roster if is_drawn else roster) * self.method.proto_window
 
     @property
     def max_prototypes_per_class(self) -> int:

@@ -11,6 +11,7 @@ Shape legend: B batch, N samples of a client, D feature size, M classes, G proto
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Protocol
@@ -72,20 +73,29 @@ class MethodConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
-    averaging: Literal["weighted", "equal"] = "weighted"
-    """Weight of a client in the fold: its number of samples (weighted), or 1 (equal)."""
+    averaging: Literal["weighted", "equal", "domain"] = "weighted"
+    """Weight of a client in the fold: its number of samples (weighted), 1 (equal), or its share of the samples of its
+    domain, so that every domain weighs 1 (domain)."""
+    global_average: Literal["none", "ema"] = "none"
+    """Result of a round: what the round's updates came to (none), or an exponential average of that over the rounds
+    (ema; Caldarola et al., ECCV 2022, average the models of rounds likewise). Training goes on from the newest one."""
+    average_decay: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Weight of the average so far in the next one, where `global_average` is "ema"; 0 is "none"."""
 
-    younger: ClassVar[frozenset[str]] = frozenset()
-    """Keys added after the method's first release. Keys at their default are not written, so that runs that do not set
-    them keep their hash."""
+    younger: ClassVar[frozenset[str]] = frozenset({"global_average", "average_decay"})
+    """Keys added after the method's first release, besides those of the classes above. Keys at their default are not
+    written, so that runs that do not set them keep their hash."""
+
+    @classmethod
+    def younger_keys(cls) -> frozenset[str]:
+        """Return `younger` of this class and of all above it."""
+        return frozenset().union(*(vars(kind).get("younger", ()) for kind in cls.__mro__))
 
     @model_serializer(mode="wrap")
     def _without_younger_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = plain(self)
-        fields = type(self).model_fields
-        return {
-            name: value for name, value in values.items() if name not in self.younger or value != fields[name].default
-        }
+        fields, younger = type(self).model_fields, self.younger_keys()
+        return {name: value for name, value in values.items() if name not in younger or value != fields[name].default}
 
 
 class Ops(Protocol):
@@ -504,9 +514,28 @@ class Method:
         return self.scores is not None and LOCAL_MODEL in self.evaluated_models(config)
 
 
-def fold_weights(num_examples: Sequence[int], config: MethodConfig) -> list[float]:
-    """Return the weight of each client in the fold; whole numbers, so that float64 products with float32 are exact."""
-    return [1.0 if config.averaging == "equal" else float(count) for count in num_examples]
+def fold_weights(
+    num_examples: Sequence[int], config: MethodConfig, domains: Sequence[str] | None = None
+) -> list[float]:
+    """Return the weight of each client in the fold.
+
+    Whole numbers, whose float64 products with float32 are exact, except where domains weigh alike. There each weight is one
+    rounded quotient of whole numbers, and the same on any machine.
+
+    Args:
+        num_examples: Training samples of each client.
+        config: Says what weighs.
+        domains: The domain of each client; all are of one domain if None.
+    """
+    if config.averaging == "equal":
+        return [1.0] * len(num_examples)
+    if config.averaging == "weighted":
+        return [float(count) for count in num_examples]
+    of = [""] * len(num_examples) if domains is None else domains
+    totals: Counter[str] = Counter()
+    for domain, count in zip(of, num_examples, strict=True):
+        totals[domain] += count
+    return [count / totals[domain] for domain, count in zip(of, num_examples, strict=True)]
 
 
 def per_class_counts(class_ids: IntArray, num_classes: int) -> IntArray:

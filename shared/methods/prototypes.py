@@ -27,6 +27,8 @@ Partition = Annotated[str, AfterValidator(_known_partition)]
 
 MIN_FEATURE_NORM = 1e-8
 """Floor of norms in `Ops.cosine`; the loss treats a feature of this norm or less as zero."""
+MAX_WINDOW = 100
+"""Most rounds whose local prototypes are clustered together."""
 SIMILARITY_FLOOR = 1e-4
 """Floor of cosines before the power alpha; with alpha = 0.5 the slope is at most 50."""
 
@@ -42,8 +44,16 @@ class PrototypeConfig(MethodConfig):
     """Features that a client's prototypes summarise: those of all its samples, from a pass after training with the model in
     evaluation mode; or those that training computed in its last epoch, while the weights still changed, as the code of
     some authors does (docs/algorithms.md, rule 1.4)."""
+    proto_window: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = 1
+    """Rounds whose local prototypes are in the pool: those of this round and of the ones before, of all clients, so that
+    global prototypes move less. Ours. Each set counts as one of a client of its own."""
 
-    younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass"})
+    younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass", "proto_window"})
+
+    @property
+    def num_past_rounds(self) -> int:
+        """Number of past rounds whose prototypes a round may use besides its own."""
+        return max(self.proto_staleness, self.proto_window - 1)
 
 
 class ClusterConfig(PrototypeConfig):

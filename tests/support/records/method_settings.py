@@ -16,6 +16,7 @@ from shared.methods.base import Method
 
 OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedavg", {"averaging": "equal"}),
+    ("fedavg", {"averaging": "domain", "global_average": "ema", "average_decay": 0.5}),
     ("fedprox", {"mu": 1.0}),
     ("moon", {"mu": 5.0, "tau": 0.1}),
     ("fedntd", {"beta": 0.3, "tau": 3.0}),
@@ -46,6 +47,7 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedplcc", {"merge_mean": "weighted"}),
     ("fedplcc", {"unit_weights": True, "topk_rank": "similarity"}),
     ("fedplcc", {"partition": "index:1", "min_cluster_size": 2, "phi": 1.0, "alpha": 1.0}),
+    ("fedplcc", {"proto_window": 2, "global_average": "ema"}),
     ("fedplcc", {"lambda1": 0.0}),
     ("fedplcc", {"lambda2": 0.0}),
     ("fedccl", {"max_pool_per_class": 1}),

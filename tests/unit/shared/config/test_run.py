@@ -477,7 +477,7 @@ UNKNOWN = {
     ),
     "a hyper-parameter of another method": (
         a_document(run={"method": "fedavg"}, method={"lambda1": 3}),
-        "unknown key 'method.lambda1'; known: method.averaging",
+        "unknown key 'method.lambda1'; known: method.average_decay, method.averaging, method.global_average",
     ),
     "a method": (a_document(run={"method": "fedplc"}), "unknown method 'fedplc'; did you mean 'fedplcc'?"),
     "a method like no other": (a_document(run={"method": "zzz"}), "unknown method 'zzz'; known: "),
