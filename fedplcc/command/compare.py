@@ -181,7 +181,7 @@ def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> in
 
     firsts: dict[tuple[str, str], CellResult] = {}
     for result in results:
-        if result.cell.is_chosen:
+        if result.cell.is_chosen and not result.cell.hides_test:
             firsts.setdefault((result.cell.dataset, result.cell.row), result)
     undrawn = [result.cell for result in firsts.values() if not _is_drawn(result)]
     to_draw = [cell for cell in undrawn if (cell.folder / MODEL).exists()]

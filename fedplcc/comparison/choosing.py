@@ -14,7 +14,6 @@ from fedplcc.comparison.outcomes import MEAN, VIEWS, outcome
 from fedplcc.comparison.reading import CellResult
 from fedplcc.comparison.round_values import VALIDATED_MODELS
 from fedplcc.comparison.sweep import Point, SweepSection, name_of
-from shared.config.run import FederationFile
 
 
 def criterion(sweep: SweepSection) -> str:
@@ -75,10 +74,3 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
     """Return the trial with the highest accuracy, the first one of equals; None if none has any."""
     judged = [trial for trial in trials if trial.accuracy is not None]
     return max(judged, key=lambda trial: trial.accuracy or 0.0, default=None)
-
-
-def without_validation(federation: FederationFile) -> str | None:
-    """Return the first client without validation images; None if each has some."""
-    if federation.config.data.validation_every is not None:
-        return None
-    return next((name for name, client in federation.clients.items() if client.validation_per_class is None), None)

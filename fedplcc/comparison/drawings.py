@@ -136,11 +136,11 @@ def drawing_name(dataset: str, group: str, column: str, *, kind: str = "curves")
     return f"{kind}-{'-'.join(name.replace('-', '--') for name in (dataset, group, column))}.svg"
 
 
-def drawing_patterns(datasets: Iterable[str]) -> list[str]:
-    """Return patterns of the names of all drawings of these data sets."""
+def drawing_patterns(datasets: Iterable[str], group: str = "*") -> list[str]:
+    """Return patterns of the names of all drawings of these data sets, or the names of one group's."""
     kinds = {"curves": (*TITLES,), "map": (CLASSES, DOMAINS)}
     return [
-        drawing_name(dataset, "*", column, kind=kind)
+        drawing_name(dataset, group, column, kind=kind)
         for dataset in datasets
         for kind, columns in kinds.items()
         for column in columns

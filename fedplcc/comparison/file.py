@@ -28,15 +28,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import Field
 
+from fedplcc.comparison.groups import DEFAULT_GROUP, GroupSection, Names, Texts, choice_problems, choosing
 from fedplcc.comparison.published import PublishedTable, published_tables
 from fedplcc.comparison.sweep import (
     Point,
     Seed,
     SweepSection,
     as_list,
-    each_once,
     flat,
     name_of,
     sweep_problems,
@@ -50,8 +50,6 @@ from shared.methods import METHODS, add_methods, refusal
 
 TRIALS = "trials"
 """Folder of a sweep's trials, in that of the results."""
-DEFAULT_GROUP = "methods"
-"""Group of a row that names none."""
 KEPT_FOR_THE_TABLES = {
     "run.seed": "seeds are listed in compare.seeds",
     "run.method": "a row's method is its key 'method'",
@@ -59,11 +57,6 @@ KEPT_FOR_THE_TABLES = {
 }
 """Keys that a row or a data set must not set, and why."""
 
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(as_list), Field(strict=False)]
-"""One text, or a list of them."""
-Names = Annotated[tuple[Name, ...], BeforeValidator(as_list), AfterValidator(each_once), Field(strict=False)]
-"""One name, or a list of them without repetitions."""
 Seeds = Annotated[tuple[Seed, ...], Field(strict=False, min_length=1)]
 Settings = Mapping[str, Any]
 
@@ -124,15 +117,6 @@ class RowSection(Section):
     """Likewise on single data sets, by their names; after `set`."""
 
 
-class GroupSection(Section):
-    """`[groups.NAME]`: title and notes of a group of rows."""
-
-    title: str | None = None
-    notes: Texts = ()
-    datasets: Names | None = None
-    """Data sets whose part of the report shows the group; if not set, all on which any of its rows is trained."""
-
-
 class Comparison(Section):
     """A whole file."""
 
@@ -161,6 +145,10 @@ class Comparison(Section):
                 if section is None or section.datasets is None or dataset in section.datasets:
                     groups.setdefault(group, []).append(row)
         return groups
+
+    def chooses_among(self, row: str) -> bool:
+        """Whether a row is in a group that chooses, so that no test number of it is told."""
+        return bool(choosing(self.rows[row].group, self.groups))
 
     def settings_of(self, dataset: str, row: str) -> dict[str, Any]:
         """Return the settings that a row changes in a data set's configuration, by dotted key."""
@@ -289,9 +277,11 @@ def _problems(document: Mapping[str, Any]) -> Iterator[str]:
             if not re.fullmatch(NAME_PATTERN, name):
                 yield f"{section}.{name}: a name is up to 64 letters, digits, '.', '_' or '-'"
             yield from _table_problems(f"{section}.{name}", table, kind)
-    yield from _unknown_references(document.get("compare", {}), **tables)
+    compare = document.get("compare", {})
+    yield from _unknown_references(compare, **tables)
+    yield from choice_problems(tables["groups"], tables["rows"], _baselines(compare))
     if "sweep" in document:
-        yield from _of_the_sweep(document["sweep"], document.get("compare"), tables["rows"], tables["datasets"])
+        yield from _of_the_sweep(document["sweep"], compare, tables["rows"], tables["datasets"])
 
 
 def _of_the_sweep(table: Any, compare: Any, rows: Mapping[str, Any], datasets: Mapping[str, Any]) -> Iterator[str]:
@@ -310,8 +300,7 @@ def _of_the_sweep(table: Any, compare: Any, rows: Mapping[str, Any], datasets: M
         yield from _setting_problems(f"sweep.{key}", table.get(key, {}))
         for row, settings in table.get(f"{key}_for", {}).items():
             yield from _setting_problems(f"sweep.{key}_for.{row}", settings)
-    baselines = _texts(compare.get("baseline", ())) if isinstance(compare, Mapping) else []
-    yield from sweep_problems(section, rows, baselines)
+    yield from sweep_problems(section, rows, _baselines(compare))
     if section.chooses and TRIALS in datasets:
         yield f"datasets.{TRIALS}: trials have their folder there; give the data set another name"
 
@@ -333,7 +322,7 @@ def _unknown_references(
     compare: Any, datasets: Mapping[str, Any], rows: Mapping[str, Any], groups: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield references to rows, data sets, groups, methods and tables that do not exist."""
-    for baseline in _texts(compare.get("baseline", ())) if isinstance(compare, Mapping) else ():
+    for baseline in _baselines(compare):
         if baseline not in rows:
             yield f"compare.baseline: {unknown('row', baseline, rows)}"
     published = published_tables()
@@ -412,6 +401,10 @@ def _setting_problems(where: str, settings: Any) -> Iterator[str]:
                 json.dumps(value, allow_nan=False)
             except (TypeError, ValueError):
                 yield f"{where}: {key} = {value}: a value is text, a number, true, false or a list of them"
+
+
+def _baselines(compare: Any) -> list[str]:
+    return _texts(compare.get("baseline", ())) if isinstance(compare, Mapping) else []
 
 
 def _texts(value: Any) -> list[str]:

@@ -33,7 +33,8 @@ class Cell:
         federation: Its configuration with its clients.
         folder: Folder of its training.
         is_chosen: Whether to train it if it is missing.
-        is_trial: Whether it is a trial of a sweep, of which validation images alone are told.
+        is_trial: Whether it is a trial of a sweep.
+        is_candidate: Whether its row is in a group that chooses.
     """
 
     dataset: str
@@ -43,11 +44,17 @@ class Cell:
     folder: Path
     is_chosen: bool = True
     is_trial: bool = False
+    is_candidate: bool = False
 
     @property
     def name(self) -> str:
         """Its name, which is also its folder below that of the comparison."""
         return f"{self.dataset}/{self.row}/seed-{self.seed}"
+
+    @property
+    def hides_test(self) -> bool:
+        """Whether validation images alone are told of it, because something is chosen by them."""
+        return self.is_trial or self.is_candidate
 
 
 def plan(
@@ -80,6 +87,7 @@ def plan(
             seed=seed,
             federation=_federation(comparison, dataset, row, seed, document),
             folder=out / dataset / row / f"seed-{seed}",
+            is_candidate=comparison.chooses_among(row),
             is_chosen=(not only or row in only or f"{dataset}/{row}" in only) and (not seeds or seed in seeds),
         )
         for dataset, document in _documents(comparison, file).items()
@@ -178,9 +186,22 @@ def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]
             continue
         for row in comparison.rows_of(dataset):
             try:
-                _federation(comparison, dataset, row, seed, document)
+                federation = _federation(comparison, dataset, row, seed, document)
             except InvalidConfig as error:
                 yield f"row {row} on data set {dataset}: {error.detail}"
+                continue
+            if comparison.chooses_among(row) and (client := without_validation(federation)) is not None:
+                yield (
+                    f"row {row} on data set {dataset}: its group chooses on validation images, and client {client} has "
+                    "none; set data.validation_every in its file, or validation_per_class for each client"
+                )
+
+
+def without_validation(federation: FederationFile) -> str | None:
+    """Return the first client without validation images; None if each has some."""
+    if federation.config.data.validation_every is not None:
+        return None
+    return next((name for name, client in federation.clients.items() if client.validation_per_class is None), None)
 
 
 def _with_a_method(comparison: Comparison, dataset: str, document: Mapping[str, Any]) -> Mapping[str, Any]:

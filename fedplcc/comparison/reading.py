@@ -22,6 +22,7 @@ from fedplcc.comparison.round_values import (
     counts_by_round,
     measurements_of,
     round_values,
+    without_test,
 )
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
@@ -58,7 +59,7 @@ class CellPicture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
-    """A cell that has been trained to its end."""
+    """A cell that has been trained to its end; without all that test images say where the cell hides it."""
 
     cell: Cell
     rounds: Sequence[RoundValues]
@@ -340,6 +341,8 @@ def _read(cell: Cell, folder: Files) -> CellResult:
             if (number := line["round"]) is not None
         ]
         hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
+    if cell.hides_test:
+        return CellResult(cell=cell, rounds=[*map(without_test, rounds)], manifest=manifest, hashes=hashes)
     drawn = [
         path
         for path in sorted((cell.folder / PICTURES).glob("*"))

@@ -10,12 +10,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from fedplcc.comparison.accuracy_maps import map_by_class, map_by_domain
+from fedplcc.comparison.candidates import candidate_tables
 from fedplcc.comparison.choice_tables import choice_tables
 from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.drawings import cell_pictures, curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
+from fedplcc.comparison.published_distances import distance_tables
 from fedplcc.comparison.published_signs import sign_tables
 from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
@@ -50,6 +52,7 @@ def report(findings: Findings) -> list[Part]:
     parts += uncertainty_notes(findings)
     for dataset in comparison.datasets:
         parts += _of_dataset(findings, dataset)
+    parts += distance_tables(findings)
     parts += provenance(findings)
     parts += measurements(findings)
     return parts
@@ -80,6 +83,10 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         if group in comparison.groups:
             yield from (Paragraph(note) for note in comparison.groups[group].notes)
         having = [row for row in rows if findings.cells(dataset, row)]
+        if group in comparison.groups and comparison.groups[group].choose is not None:
+            yield from candidate_tables(findings, dataset, group, domains)
+            yield from _absent(findings, dataset, rows)
+            continue
         yield from ranking(findings, dataset, having)
         yield from uncertainty_tables(findings, dataset, having)
         yield from tables_of_views(findings, dataset, having, domains, GLOBAL_MODEL)

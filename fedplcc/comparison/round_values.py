@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from fedplcc.runs.plots import SUMMARIES
@@ -30,6 +30,8 @@ STAGE_MEASURES = {
     "accuracy_majority": "other classes",
 }
 """Measures of a run with stages in a line of metrics.jsonl, with the heads of their columns."""
+OF_STAGES = "stages."
+"""Beginning of their names among a round's computed values."""
 OWN, WHOLE, OWN_OF_WHOLE = "own", BALANCED_SET, own_set(BALANCED_SET)
 """Choice among the client's own classes, a part of the whole test set that is dealt, and the choice on that."""
 STREAM_MODELS = tuple(
@@ -100,7 +102,7 @@ def round_values(
             **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
             **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
             **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
-            **{f"stages.{name}": line[name] for name in STAGE_MEASURES if line.get(name) is not None},
+            **{f"{OF_STAGES}{name}": line[name] for name in STAGE_MEASURES if line.get(name) is not None},
         },
         measured=measured,
     )
@@ -125,6 +127,20 @@ def _accuracy(
     for (domain, model), share in balanced(classes).items():
         accuracy.setdefault(under(model, "balanced"), {})[domain] = share
     return accuracy
+
+
+def without_test(values: RoundValues) -> RoundValues:
+    """Return a round without what test images say of it: accuracies on validation images and training's values stay.
+
+    What stages have taught and made the model forget is measured on test images too.
+    """
+    return replace(
+        values,
+        accuracy={model: found for model, found in values.accuracy.items() if model in VALIDATED_MODELS},
+        counts={key: found for key, found in values.counts.items() if key[1] in VALIDATED_MODELS},
+        classes={},
+        computed={name: found for name, found in values.computed.items() if not name.startswith(OF_STAGES)},
+    )
 
 
 def measurements_of(timing: Mapping[str, Any]) -> dict[str, float]:

@@ -52,10 +52,12 @@ def train_missing(
     found = {cell.name: read_cell(cell) for cell in chosen}
     missing = {name: cell for name, cell in found.items() if isinstance(cell, MissingCell)}
     to_train = [cell for cell in chosen if cell.name in missing and missing[cell.name].can_be_trained]
-    to_tell = [cell for cell in chosen if log and cell.name not in missing and cell.folder.is_dir()]
+    to_tell = [cell for cell in chosen if log and _is_told_of(cell) and cell.name not in missing]
     console.print(f"{len(to_train)} of {len(chosen)} {what} are to be trained; results in {folder}")
     for sentence in training.data_problems(to_train).values():
         on_trouble(sentence)  # now, before a long training; the other data sets are trained all the same
+    if log and any(cell.hides_test for cell in chosen):
+        console.print("trackers are told nothing of rows that are chosen among on validation images")
     failures, was_interrupted = dict[str, str](), False
     outdated = {cell.name for cell in chosen}  # their earlier failures no longer count
     if work := [*to_train, *to_tell]:
@@ -68,6 +70,11 @@ def train_missing(
     before = {name: why for name, why in read_failures(folder).items() if name not in outdated}
     write_failures(folder, before | failures)
     return was_interrupted
+
+
+def _is_told_of(cell: Cell) -> bool:
+    """Whether trackers may be told of a cell that is whole: not of one whose test numbers are hidden."""
+    return cell.folder.is_dir() and not cell.hides_test
 
 
 def write_report(found: Found, file: Path, cells: Sequence[Cell], folder: Path) -> tuple[Findings, list[str]]:

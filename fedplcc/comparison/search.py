@@ -22,10 +22,9 @@ from fedplcc.comparison.choosing import (
     seeds_of,
     trials_of,
     with_choices,
-    without_validation,
 )
 from fedplcc.comparison.file import TRIALS, Comparison
-from fedplcc.comparison.plan import Cell, plan
+from fedplcc.comparison.plan import Cell, plan, without_validation
 from fedplcc.comparison.proposals import load
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
 from fedplcc.comparison.study import Basis, Study

@@ -24,7 +24,7 @@ from fedplcc.comparison.outcomes import (
 from fedplcc.comparison.published import PublishedTable
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.round_values import OWN, OWN_OF_WHOLE, WHOLE
-from shared.types import GLOBAL_MODEL
+from shared.types import GLOBAL_MODEL, VALIDATION_SET
 
 NOTHING = "-"
 """Text of a missing value."""
@@ -137,13 +137,13 @@ def _table_of_view(
             values.append(Value(gain_text(spread([*gains(cells, others, view, column).values()]))))
         values.append(Value(_rounds(cells, view, model) if view in CHOSEN else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
-    which = _in_words(model)
+    which = in_words(model)
     title = _title_of(view, max(len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)))
     caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
 
 
-def _in_words(model: str) -> str:
+def in_words(model: str) -> str:
     """Return what a table of accuracies of a model is of."""
     whose, _, how = model.partition("/")
     which = "global model" if whose == GLOBAL_MODEL else "local models, each on its own domain"
@@ -152,6 +152,7 @@ def _in_words(model: str) -> str:
 
 _ON_SETS = {
     "balanced": ", balanced accuracy",
+    VALIDATION_SET: ", validation images",
     OWN: ", among each client's own classes",
     WHOLE: ", on the whole test set that is dealt",
     OWN_OF_WHOLE: ", on the whole test set that is dealt, among each client's own classes",

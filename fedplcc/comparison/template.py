@@ -23,6 +23,7 @@ EXAMPLES: Mapping[str, Any] = {
     "groups.title": "What each part is worth",
     "groups.notes": ["Each row leaves one part out."],
     "groups.datasets": ["shops"],
+    "groups.choose": "validation",
     "sweep.rows": ["fedavg"],
     "sweep.choose": "validation",
     "sweep.grid": {"training.learning_rate": [0.01, 0.1]},

@@ -58,7 +58,7 @@ def train(
         jobs: How many cells are trained at a time.
         device: Device of their clients.
         should_stop: Asked several times a second; the cells in training are then killed.
-        log: Trackers, as texts. They are told of cells that are whole already, too.
+        log: Trackers, as texts. They are told of cells that are whole already, too, but of none that hides its test numbers.
     """
     by_name, failures = {cell.name: cell for cell in cells}, dict[str, str]()
     orders = [_order(cell, shown, device, tuple(log)) for cell in cells]
@@ -161,7 +161,7 @@ def _order(cell: Cell, shown: CellsShown, device: str, log: Sequence[str]) -> Or
 
     return Order(
         name=cell.name,
-        message=(cell, device, log),
+        message=(cell, device, () if cell.hides_test else log),
         threads=cell.federation.config.training.threads,
         on_begin=partial(shown.begins, cell),
         on_report=report,
@@ -179,7 +179,7 @@ def _reason(name: str, error: BaseException) -> str:
 
 
 def _percent(cell: Cell, mean: float | None) -> str:
-    what = "mean accuracy on validation images" if cell.is_trial else "mean accuracy"
+    what = "mean accuracy on validation images" if cell.hides_test else "mean accuracy"
     return f"{what} -" if mean is None else f"{what} {100 * mean:.1f}%"
 
 
@@ -237,7 +237,7 @@ def run_worker(descriptor: int) -> None:
     with suppress(LinkLost):
         while True:
             cell, device, log_to = link.receive()
-            progress.reported = "accuracy_validation" if cell.is_trial else "accuracy"
+            progress.reported = "accuracy_validation" if cell.hides_test else "accuracy"
             link.send(outcome(partial(train_cell, cell, device, log_to, progress)))
 
 

@@ -194,7 +194,12 @@ def _share(test: Test) -> str:
 def uncertainty_notes(findings: Findings) -> Iterator[Part]:
     """Yield what intervals and tests of so few runs can say, once for all tables; nothing where each row has one run."""
     comparison = findings.comparison
-    cells = [findings.cells(dataset, row) for dataset in comparison.datasets for row in comparison.rows_of(dataset)]
+    cells = [
+        findings.cells(dataset, row)
+        for dataset in comparison.datasets
+        for row in comparison.rows_of(dataset)
+        if not comparison.chooses_among(row)
+    ]
     num_seeds = max(map(len, cells), default=0)
     if num_seeds < 2:
         return

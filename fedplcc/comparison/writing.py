@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.comparison.accuracy_maps import class_lines
+from fedplcc.comparison.candidates import candidates
 from fedplcc.comparison.choice_tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.comparison.document import Drawing, markdown, page
 from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.file import assignments
+from fedplcc.comparison.groups import choosing
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spread
 from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
 from fedplcc.comparison.report import report
@@ -60,12 +62,18 @@ def write_findings(out: Path, findings: Findings) -> list[str]:
     }
     for name, text in files.items():
         write_text(out / name, text)
-    _remove_others(out, drawing_patterns(findings.comparison.datasets), drawings)
+    comparison = findings.comparison
+    hidden = [
+        name
+        for group in choosing(comparison.groups, comparison.groups)
+        for name in drawing_patterns(comparison.datasets, group)
+    ]
+    _remove_others(out, drawing_patterns(comparison.datasets), drawings, hidden)
     return list(files)
 
 
-def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, str]) -> None:
-    """Remove the drawings of former groups.
+def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, str], hidden: Iterable[str]) -> None:
+    """Remove the drawings of former groups, and those of groups that choose now.
 
     Raises:
         StoreUnavailable: The folder cannot be written.
@@ -75,8 +83,14 @@ def _remove_others(out: Path, patterns: Iterable[str], drawings: Mapping[str, st
         # Without matplotlib there are no curves, and earlier ones stay.
         for path in out.glob(pattern) if pattern.partition("-")[0] in kinds else ():
             if path.name not in drawings:
-                with disk_errors(path):
-                    path.unlink(missing_ok=True)
+                _remove(path)
+    for name in hidden:
+        _remove(out / name)
+
+
+def _remove(path: Path) -> None:
+    with disk_errors(path):
+        path.unlink(missing_ok=True)
 
 
 def read_failures(out: Path) -> dict[str, str]:
@@ -101,9 +115,13 @@ def summary(out: Path, findings: Findings) -> dict[str, Any]:
     """Return the last line of `compare --json`."""
     comparison = findings.comparison
     results: dict[str, Any] = {}
+    ranked = _ranked(findings)
     for dataset in comparison.datasets:
         for row in comparison.rows_of(dataset):
             cells = findings.cells(dataset, row)
+            if comparison.chooses_among(row):
+                results.setdefault(dataset, {})[row] = ranked.get((dataset, row), {"seeds": [], "validation": {}})
+                continue
             views = {view: over_seeds(cells, view) for view in VIEWS}
             views = {view: found for view, found in views.items() if found or view != "validated"}
             row_summary: dict[str, Any] = {"seeds": [cell.cell.seed for cell in cells]}
@@ -123,6 +141,18 @@ def summary(out: Path, findings: Findings) -> dict[str, Any]:
         "results": results,
         **({"chosen": _chosen(findings)} if findings.choices else {}),
     }
+
+
+def _ranked(findings: Findings) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return what the summary says of rows that a group chooses among, by data set and row."""
+    comparison, found = findings.comparison, dict[tuple[str, str], dict[str, Any]]()
+    for dataset in comparison.datasets:
+        for group in choosing(comparison.groups_of(dataset), comparison.groups):
+            for each in candidates(findings, dataset, group):
+                score = spread([*each.scores.values()])
+                measured = {} if score is None else {"rank": each.rank, "mean": score.mean, "std": score.std}
+                found[dataset, each.row] = {"seeds": sorted(each.scores), "validation": measured}
+    return found
 
 
 def _chosen(findings: Findings) -> dict[str, Any]:

@@ -43,7 +43,8 @@ class CellRow:
         row: Its row.
         method: The row's method.
         seed: Its seed.
-        mean_accuracy: Mean over domains in the last evaluated round, a fraction.
+        mean_accuracy: Mean over domains in the last evaluated round, a fraction; on validation images where the row is in a
+            group that chooses.
         worst_accuracy: That of the worst domain.
         best_mean_accuracy: Highest mean of all rounds.
     """

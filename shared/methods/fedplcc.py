@@ -21,6 +21,9 @@ Differs from the paper, or settles what it leaves open:
 - `ramp_rounds` is an addition: both coefficients grow in equal steps. As published, the prototype terms act from round 2
   on, with coefficients of 100 and 1000, on a nearly untrained extractor whose prototypes mean little: accuracy falls to
   chance, and recovers in a different round of every run.
+- `corr_margin` is an addition: a chosen prototype adds nothing to eq. 8 where the similarity of eq. 7 has reached it.
+- `weights_by`, `weights_over` and `weights_in` are other readings of the weights in eq. 6, 8 and 11. The paper's Table V
+  does not come out under the one that its equations print, and its code is not public.
 - Zero features, and clusters below `min_cluster_size` (1, as published), are not uploaded and are reported as excluded.
 """
 
@@ -36,6 +39,7 @@ from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Metho
 from shared.methods.prototypes import (
     SIMILARITY_FLOOR,
     ClusterConfig,
+    WeightsOver,
     batch_mean,
     contrast,
     global_clusters,
@@ -69,8 +73,22 @@ class Config(ClusterConfig):
     ramp_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Rounds over which both coefficients grow in equal steps: round t uses min(1, (t - 1) / ramp_rounds) of each. With 0
     both have their full value from round 2 on, as published."""
+    corr_margin: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Similarity (eq. 7) from which on a chosen prototype of eq. 8 adds nothing and has no gradient: features that are near
+    enough are not pulled any more. With 1 all are pulled, as published."""
+    weights_by: Literal["samples", "prototypes"] = "samples"
+    """Weights that eq. 11 normalises: the samples behind each prototype, as published, or 1 for each prototype, so that the
+    C prototypes of a class weigh 1/C."""
+    weights_over: WeightsOver = "class"
+    """Prototypes whose weights eq. 11 makes sum to 1: those of a class, as published, or all. Where classes have equally
+    many samples, all makes the correlation smaller by the number of classes and leaves the contrast as it is."""
+    weights_in: Literal["sum", "exponent"] = "sum"
+    """Place of a weight in the contrast (eq. 6): a factor of the exponential in both sums, as published, or a factor of the
+    similarity within the exponential."""
 
-    younger: ClassVar[frozenset[str]] = ClusterConfig.younger | {"unit_weights", "ramp_rounds"}
+    younger: ClassVar[frozenset[str]] = ClusterConfig.younger | {
+        *("unit_weights", "ramp_rounds", "corr_margin", "weights_by", "weights_over", "weights_in"),
+    }
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
@@ -86,7 +104,10 @@ def client_loss(step: ClientStep, config: Config) -> LossTerms:
     is_positive_BG = same_class(step.labels_B, prototypes)
     applies_B = has_positives(step, is_positive_BG)
     if config.lambda1:
-        logits_BG = similarity_BG / config.tau + ops.log(weights_G)
+        if config.weights_in == "exponent":
+            logits_BG = similarity_BG * weights_G / config.tau
+        else:
+            logits_BG = similarity_BG / config.tau + ops.log(weights_G)
         contra_B = contrast(ops, logits_BG, is_positive_BG)
         terms["contra"] = Term(batch_mean(ops, contra_B, applies_B), strength * config.lambda1)
     if config.lambda2:
@@ -109,6 +130,8 @@ def _correlation(
     # -(-x // 1) is the ceiling of x in operators.
     count_M = ops.clamp_min(-((1e-9 - config.phi * prototypes.class_sizes_M) // 1), 1.0)
     is_chosen_BG = ops.largest(rank_BG, is_positive_BG, count_M[step.labels_B])
+    if config.corr_margin < 1:  # a similarity of 1 can be rounded up, and is pulled as published
+        is_chosen_BG = is_chosen_BG & (similarity_BG < config.corr_margin)
     return -ops.where(is_chosen_BG, pull_BG, 0.0).sum(-1)
 
 
@@ -119,7 +142,14 @@ def client_report(features_ND: FloatArray, labels_N: IntArray, num_classes: int,
 
 def server_prototypes(sets: Sequence[PrototypeSet], num_classes: int, config: Config) -> PrototypeSet:
     """Return (G^m, W^m) = FINCH* of the pooled local prototypes (eq. 10), W normalised per class (eq. 11)."""
-    return global_clusters(sets, num_classes, partition=config.partition, merge_mean=config.merge_mean)
+    return global_clusters(
+        sets,
+        num_classes,
+        partition=config.partition,
+        merge_mean=config.merge_mean,
+        is_equal=config.weights_by == "prototypes",
+        over=config.weights_over,
+    )
 
 
 METHOD = Method(

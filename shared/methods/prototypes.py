@@ -25,6 +25,8 @@ Partition = Annotated[str, AfterValidator(_known_partition)]
 """Partition of FINCH whose centres are the prototypes: `last`, `first` or `index:<l>`."""
 
 
+WeightsOver = Literal["class", "all"]
+"""Prototypes whose weights sum to 1: those of each class, or all."""
 MIN_FEATURE_NORM = 1e-8
 """Floor of norms in `Ops.cosine`; the loss treats a feature of this norm or less as zero."""
 MAX_WINDOW = 100
@@ -151,7 +153,13 @@ def mean_per_class(sets: Sequence[PrototypeSet], num_classes: int, *, by_counts:
 
 
 def global_clusters(
-    sets: Sequence[PrototypeSet], num_classes: int, *, partition: str = "last", merge_mean: MergeMean = "plain"
+    sets: Sequence[PrototypeSet],
+    num_classes: int,
+    *,
+    partition: str = "last",
+    merge_mean: MergeMean = "plain",
+    is_equal: bool = False,
+    over: WeightsOver = "class",
 ) -> PrototypeSet:
     """Return FINCH*'s centres of each class's pooled prototypes, their weights normalised to sum to 1 per class.
 
@@ -160,6 +168,8 @@ def global_clusters(
         num_classes: M.
         partition: FINCH's partition.
         merge_mean: Whether a centre is the plain mean of its prototypes or their weighted mean.
+        is_equal: Whether all centres weigh the same before weights are normalised, whatever the samples behind them.
+        over: Prototypes whose weights sum to 1.
     """
     pool = pooled(sets)
     if not len(pool):
@@ -168,8 +178,14 @@ def global_clusters(
     for class_id in range(num_classes):
         is_class_P = pool.class_ids == class_id
         clusters = finch_star(pool.vectors[is_class_P], pool.weights[is_class_P], partition, merge_mean)
-        merged.append((class_id, clusters.centres_CD, clusters.weights_C / clusters.weights_C.sum()))
-    return _stack(merged, pool.vectors.shape[1])
+        weights_C = np.ones_like(clusters.weights_C) if is_equal else clusters.weights_C
+        merged.append((class_id, clusters.centres_CD, weights_C))
+    total = sum(float(weights_C.sum()) for _, _, weights_C in merged)
+    normalised = [
+        (class_id, centres_CD, weights_C / (weights_C.sum() if over == "class" else total))
+        for class_id, centres_CD, weights_C in merged
+    ]
+    return _stack(normalised, pool.vectors.shape[1])
 
 
 def _stack(

@@ -39,7 +39,11 @@ def test_a_file_is_taken_for_the_kind_that_most_of_its_tables_are_of(text: str, 
 
 
 def test_every_comparison_of_the_repository_is_right() -> None:
-    names = ("experiments/compare", "experiments/intra", "examples/pacs/compare", "examples/dermatoscopy/compare")
+    names = (
+        *("experiments/compare", "experiments/intra", "experiments/table5"),
+        *("experiments/choice-digit5", "experiments/choice-office10"),
+        *("examples/pacs/compare", "examples/dermatoscopy/compare"),
+    )
     files = [ROOT / f"{name}.toml" for name in names]
     for file in files:
         document = tomllib.loads(file.read_text())

@@ -233,11 +233,73 @@ class TestVariants:
         assert values["contra"] == pytest.approx(-np.log(masses[:2].sum() / masses.sum()), rel=1e-6)
         assert values["corr"] == pytest.approx(-similarities[:2].sum(), rel=1e-6)  # weights of 1 are not bounded by 1
 
-    @pytest.mark.parametrize("config", [Config(unit_weights=True), Config(ramp_rounds=4)])
+    @pytest.mark.parametrize(
+        "config",
+        [
+            Config(unit_weights=True),
+            Config(ramp_rounds=4),
+            Config(corr_margin=0.9, phi=1.0),
+            Config(weights_in="exponent"),
+        ],
+    )
     def test_gradients_agree_with_finite_differences(self, config: Config) -> None:
         features, labels, prototypes = random_batch(2)
         situation = Situation(labels_B=labels, num_classes=4, prototypes=prototypes)
         assert_torch_agrees_with_numpy(client_loss, config, a_point(features, 4), situation)
+
+
+class TestCorrelationMargin:
+    """A margin of the correlation, which is ours."""
+
+    BOTH = Config(lambda1=0.0, lambda2=1.0, phi=1.0)
+
+    def test_a_chosen_prototype_adds_nothing_once_its_similarity_has_reached_the_margin(self) -> None:
+        # Similarities of the class's two prototypes: 1 and sqrt(0.6) = 0.775, weights 0.75 and 0.25.
+        step = a_step([(1, 0)], [0], PUBLISHED)
+        pulls = {
+            margin: values_of(step, self.BOTH.model_copy(update={"corr_margin": margin}))["corr"]
+            for margin in (1.0, 0.9, 0.6**0.5, 0.5)
+        }
+        assert pulls[1.0] == pytest.approx(-0.75 - 0.25 * 0.6**0.5)
+        assert pulls[0.9] == pytest.approx(-0.25 * 0.6**0.5)
+        assert pulls[0.6**0.5] == pulls[0.5] == 0, "at the margin too"
+
+    def test_what_the_margin_leaves_out_is_not_replaced_by_the_next_prototype(self) -> None:
+        step = a_step([(1, 0)], [0], PUBLISHED)
+        assert values_of(step, self.BOTH.model_copy(update={"corr_margin": 0.9, "phi": 0.5}))["corr"] == 0
+
+    def test_a_feature_within_the_margin_of_all_its_prototypes_has_no_gradient(self) -> None:
+        config = self.BOTH.model_copy(update={"corr_margin": 0.7})
+        _, gradient_BD = torch_loss([(1, 0.5), (0.02, 1)], [0, 1], PUBLISHED, 2, config)
+        assert np.abs(gradient_BD).max() == 0
+        _, gradient_BD = torch_loss([(1, 0.5), (0.02, 1)], [0, 1], PUBLISHED, 2, self.BOTH)
+        assert np.abs(gradient_BD).min(axis=1).min() > 0
+
+    def test_a_margin_of_one_pulls_a_similarity_that_rounding_has_put_at_one(self) -> None:
+        total, _ = torch_loss([(1, 0)], [0], PrototypeSet.of([(3, 0)], [0], [1]), 1, self.BOTH)
+        assert total == -1
+
+
+class TestOtherReadingsOfTheWeights:
+    """Of eq. 6 and 11, for the search of what Table V was computed by."""
+
+    def test_weights_in_the_exponent_by_hand(self) -> None:
+        values = values_of(a_step([(1, 0)], [0], PUBLISHED), Config(weights_in="exponent"))
+        masses = np.exp(np.sqrt([1, 0.6, 0.28]) * [0.75, 0.25, 1] / 0.07)
+        assert values["contra"] == pytest.approx(-np.log(masses[:2].sum() / masses.sum()), rel=1e-6)
+        assert values["corr"] == values_of(a_step([(1, 0)], [0], PUBLISHED), Config())["corr"]
+
+    @pytest.mark.parametrize("scale", [1.0, 0.1])
+    def test_weights_that_are_smaller_by_one_factor_leave_the_contrast_and_shrink_the_correlation(
+        self, scale: float
+    ) -> None:
+        features, labels, prototypes = random_batch(3)
+        smaller = PrototypeSet.of(prototypes.vectors, prototypes.class_ids, scale * prototypes.weights)
+        one, other = (
+            values_of(a_step(features, labels, each, num_classes=4), Config()) for each in (prototypes, smaller)
+        )
+        assert other["contra"] == pytest.approx(one["contra"], rel=1e-6)
+        assert other["corr"] == pytest.approx(scale * one["corr"], rel=1e-6)
 
 
 class TestBesideFpl:
@@ -291,6 +353,11 @@ class TestConfig:
             ("merge_mean", "median", "'plain' or 'weighted'"),
             ("partition", "index:x", "'last', 'first' or 'index:<l>'"),
             ("min_cluster_size", 0, "greater than or equal to 1"),
+            ("corr_margin", 0, "greater than 0"),
+            ("corr_margin", 1.01, "less than or equal to 1"),
+            ("weights_by", "clients", "'samples' or 'prototypes'"),
+            ("weights_over", "clients", "'class' or 'all'"),
+            ("weights_in", "denominator", "'sum' or 'exponent'"),
         ],
     )
     def test_a_value_out_of_range_is_refused_with_the_range(self, key: str, value: float | str, message: str) -> None:
@@ -396,6 +463,20 @@ class TestServer:
         np.testing.assert_allclose(merged.weights, [1, 7 / 26, 12 / 26, 7 / 26, 1], rtol=1e-6)
         np.testing.assert_allclose(merged.vectors[1], first_centre, atol=1e-6)
         assert merged.group_ids.tolist() == [-1] * 5
+
+    @pytest.mark.parametrize(
+        ("config", "weights"),
+        [
+            # Classes 0, 1 and 2 have 12, 26 and 12 samples, and 1, 3 and 1 prototypes.
+            (Config(weights_by="prototypes"), [1, 1 / 3, 1 / 3, 1 / 3, 1]),
+            (Config(weights_over="all"), [12 / 50, 7 / 50, 12 / 50, 7 / 50, 12 / 50]),
+            (Config(weights_by="prototypes", weights_over="all"), [1 / 5] * 5),
+        ],
+    )
+    def test_other_readings_of_the_normalisation_keep_the_centres(self, config: Config, weights: list[float]) -> None:
+        merged, published = (server_prototypes(self.clients(), 4, each) for each in (config, Config()))
+        np.testing.assert_allclose(merged.weights, weights, rtol=1e-6)
+        assert merged.vectors.tobytes() == published.vectors.tobytes()
 
     def test_a_client_that_is_missing_takes_only_its_own_rows_away(self) -> None:
         two = server_prototypes(self.clients()[:2], 4, Config())
