@@ -15,10 +15,10 @@ from fedplcc.comparison.file import (
     CompareSection,
     Comparison,
     DatasetSection,
-    GroupSection,
     RowSection,
     read_comparison,
 )
+from fedplcc.comparison.groups import GroupSection
 from fedplcc.runs.configuration import demo_file
 from shared.config.key_descriptions import key_descriptions
 from shared.config.run import load_federation
