@@ -87,7 +87,7 @@ def read_trained_model(
     manifest = {} if config_file is not None else _manifest(file)
     known = None if config_file is None else load_federation(config_file).config
     config = known or _config(manifest, file, trusted_factory)
-    if GLOBAL_MODEL not in config.algorithm.evaluated_models(config.method):
+    if GLOBAL_MODEL not in config.evaluated_models:
         is_part = config.algorithm.shares_model(config.method)
         raise InvalidModel(
             f"{file} is {'in part ' if is_part else ''}what the run began with: its method, {config.run.method}, shares "
