@@ -467,8 +467,8 @@ class RunConfig(BaseModel):
         if isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch":  # nosec B105
             raise InvalidKey(
                 key,
-                f'method.proto_pass = "last_epoch" makes prototypes of the features of training, without the pass that {key} '
-                "is about; leave one of the two out",
+                f'method.proto_pass = "last_epoch" makes prototypes of the features of training, without the pass that '
+                f"{key} is about; leave one of the two out",
             )
         return self
 
@@ -481,9 +481,9 @@ class RunConfig(BaseModel):
 
     @property
     def evaluated_models(self) -> tuple[str, ...]:
-        """The models that a client's report covers: those of the method, and with statistics of its site its own in any case.
+        """The models that a client's report covers; the accuracy of the first is the round's accuracy.
 
-        The accuracy of the first is the round's accuracy.
+        They are those of the method, and with statistics of the site the client's own in any case.
         """
         found = self.algorithm.evaluated_models(self.method)
         is_own = LOCAL_MODEL in found or self.evaluation.batch_norm == "shared"

@@ -1,9 +1,9 @@
 """BatchNorm's running mean and variance as a function of a model's weights and a site's training images.
 
 One pass over the images gives them: BatchNorm layers in training mode, all else in evaluation mode, so that nothing is
-random; images as they are, in the data's order; mini-batches of `BATCH_SIZE`. A layer's mean and variance are the plain means
-over the mini-batches of the batch's mean and of its unbiased variance (`momentum = None` of torch). Nothing is kept from one
-pass to the next: the same weights and images give the same bits. See docs/algorithms.md, rule 12.3.
+random; images as they are, in the data's order; mini-batches of `BATCH_SIZE`. A layer's mean and variance are the plain
+means over the mini-batches of the batch's mean and of its unbiased variance (`momentum = None` of torch). Nothing is kept
+from one pass to the next: the same weights and images give the same bits. See docs/algorithms.md, rule 12.3.
 
 Source: Andreux et al., DART 2020, https://arxiv.org/abs/2008.07424 (SiloBN), keep running statistics at their sites; Li et
 al., ICLR 2021, https://arxiv.org/abs/2102.07623 (FedBN), the whole layers. There they are what training left.
@@ -45,8 +45,8 @@ def check_layers(model: nn.Module, name: str, key: str | None) -> None:
     """
     if key is not None and not counting_layers(model):
         raise InvalidModel(
-            f"{key} computes BatchNorm statistics of a site's own images, and model {name!r} has no BatchNorm layer with "
-            "running statistics; leave it out, or choose another model"
+            f"{key} takes BatchNorm statistics of a site's own images, and model {name!r} has no BatchNorm layer with "
+            "running statistics; leave the key out, or choose another model"
         )
 
 
