@@ -51,7 +51,8 @@ def a_normed(seed: int = 0) -> Normed:
             for tensor in (layer.weight, layer.bias, layer.running_mean, layer.running_var):
                 assert tensor is not None
                 tensor.copy_(torch.rand(len(tensor)) + 0.5)
-            layer.num_batches_tracked.fill_(41)  # type: ignore[operator]
+            assert layer.num_batches_tracked is not None
+            layer.num_batches_tracked.fill_(41)
     return model
 
 
