@@ -414,7 +414,7 @@ def _check_confusion(counts: EvaluationCounts, config: RunConfig) -> None:
 
 def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
     """Check counts of a client's own model: the run has such models, and the totals are those of the global model."""
-    expected = config.algorithm.evaluated_models(config.method)
+    expected = config.evaluated_models
     totals = {counts.set_name: counts.total for counts in evaluation.counts if counts.model == GLOBAL_MODEL}
     for counts in evaluation.counts:
         if counts.model != LOCAL_MODEL:

@@ -545,7 +545,7 @@ class Ledger:
         domains = self._domains_of(current.cohort)
         domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
         config = self._config_of(run)
-        evaluated = config.algorithm.evaluated_models(config.method)
+        evaluated = config.evaluated_models
         num_global = current.prototype_counts.total
         line = results.metrics_line(
             current,

@@ -148,6 +148,86 @@ def evaluate(
 
 
 @app.command(
+    epilog=examples(
+        "fedplcc model calibrate results --data folder:scans",
+        "fedplcc model calibrate results --data folder:scans --out here.safetensors",
+        "fedplcc model calibrate results --data npz:a.npz --client-id a --samples-per-class 30",
+    )
+)
+@explains_errors
+def calibrate(
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Data specification, whose training images are used and labels are not; a folder: without class folders "
+            "is used whole.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write; model-at-DATA.safetensors beside the model if not given.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(help="The client of the run whose data they are, for a subset of them.", show_default=False),
+    ] = None,
+    samples_per_class: Annotated[
+        int | None, typer.Option(help="As the client's trainer had it.", min=1, show_default=False)
+    ] = None,
+    validation_per_class: Annotated[
+        int | None, typer.Option(help="As the client's trainer had it.", min=1, show_default=False)
+    ] = None,
+    config: Config = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> int:
+    """Fit a model to a site without training: BatchNorm's mean and variance become those of the site's images.
+
+    The weights stay. predict, evaluate, export and load_model take the file that is written, together with its description
+    beside it. The training images of one of the run's clients give, on the same type of machine, exactly the
+    accuracy_local that evaluation.batch_norm = "site" reports.
+    """
+    from fedplcc.models.calibration import Subset, calibrate, check_place, usual_place, write_calibrated
+    from fedplcc.models.trained_model import read_trained_model
+    from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+    from shared.errors import InvalidConfig
+
+    if client_id is None and (samples_per_class or validation_per_class):
+        raise InvalidConfig("a client's subset is drawn by its name: name the client with --client-id")
+    subset = None
+    if client_id is not None:
+        subset = Subset(
+            client_id=client_id, samples_per_class=samples_per_class, validation_per_class=validation_per_class
+        )
+    trained = read_trained_model(model, config_file=config, device=device)
+    place = out or usual_place(trained, data)
+    check_place(place)
+    make_folder(place.parent)
+    calibrated = calibrate(trained, data, subset)
+    write_calibrated(place, calibrated)
+    if calibrated.unreadable:
+        count, first = len(calibrated.unreadable), calibrated.unreadable[0]
+        say(f"files that could not be read are left out: {count}, the first is {first}")
+    console = console_for(json=as_json)
+    console.print(f"{trained.title}: statistics of {calibrated.description.num_images} images of {data}")
+    console.print(f"written to {place}: fedplcc model evaluate {place} --data ...")
+    if as_json:
+        facts = {**calibrated.description.facts, "model_sha256": calibrated.description.model_sha256}
+        print(canonical_json({**facts, "num_unreadable": len(calibrated.unreadable), "file": str(place.resolve())}))
+    return ExitCode.OK
+
+
+@app.command(
     epilog=examples("fedplcc model export fedplcc-runs/digits --onnx digits.onnx"),
 )
 @explains_errors

@@ -143,12 +143,18 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
 def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:
     """The usual folder of an evaluation: below the model's folder, one per data set and part.
 
-    A specification that is no valid folder name gets a part of its SHA-256.
+    Evaluations of a calibrated model have a folder of its file's name around them.
     """
+    name, folder = name_of(data), trained.file.parent / EVALUATIONS
+    if trained.calibration is not None:
+        folder /= trained.file.stem
+    return folder / (name if split == "test" else f"{name}-{split}")
+
+
+def name_of(data: str) -> str:
+    """Return a name for files about a data specification; one that is no name itself gets a part of its SHA-256."""
     name = re.sub(r"[^A-Za-z0-9._]+", "-", data).strip("-.")[-80:]
-    if name != data:
-        name = f"{name}-{sha256_hex(data.encode(errors='surrogateescape'))[:6]}"
-    return trained.file.parent / EVALUATIONS / (name if split == "test" else f"{name}-{split}")
+    return name if name == data else f"{name}-{sha256_hex(data.encode(errors='surrogateescape'))[:6]}"
 
 
 def write_evaluation(folder: Path, evaluation: ModelEvaluation) -> Sequence[str]:

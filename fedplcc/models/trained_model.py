@@ -2,7 +2,8 @@
 
 The configuration in run.json says which model it is; model.safetensors holds its weights, prototypes.safetensors the global
 prototypes. A model file away from its run.json is read with the run's configuration file. So is a model of a user's own
-code: a run's folder comes from anywhere, and must not choose what code runs here.
+code: a run's folder comes from anywhere, and must not choose what code runs here. The description beside a calibrated model
+(description.py) takes the place of its run.json.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedplcc.models.description import Description, description_file, read_description
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MANIFEST, METRICS, MODEL, PROTOTYPES
 from fedplcc.runs.run_folder import FEDERATION, RUNS
 from shared.config.run import RunConfig, load_federation, parse_run_config
@@ -42,6 +44,7 @@ class TrainedModel:
         sha256: Of the file.
         run_id: The run; None where no run.json is beside the file.
         round: The round that the model is of; None where no metrics.jsonl beside the file says so.
+        calibration: The description of a calibrated model; None for a run's own.
     """
 
     model: nn.Module
@@ -52,17 +55,20 @@ class TrainedModel:
     sha256: str
     run_id: str | None
     round: int | None
+    calibration: Description | None = None
 
     @property
     def title(self) -> str:
         """The model's run and round as text."""
         name = f"run {self.run_id}" if self.run_id else str(self.file)
-        return name if self.round is None else f"{name}, round {self.round}"
+        name = name if self.round is None else f"{name}, round {self.round}"
+        return name if self.calibration is None else f"{name}, {self.calibration.sentence}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The model's run, round and SHA-256."""
-        return {"run_id": self.run_id, "round": self.round, "model_sha256": self.sha256}
+        """The model's run, round and SHA-256, and what a calibrated one's statistics are of."""
+        found = {"run_id": self.run_id, "round": self.round, "model_sha256": self.sha256}
+        return found if self.calibration is None else {**found, **self.calibration.facts}
 
 
 def read_trained_model(
@@ -78,16 +84,22 @@ def read_trained_model(
 
     Raises:
         InvalidModel: There is no model, it is none, it is of another configuration, clients of its run keep theirs, or
-            run.json alone names the code that it is made by.
+            run.json alone names the code that it is made by; or its description is another model's.
         InvalidConfig: The configuration is missing or wrong, or there is no such device.
         StoreUnavailable: A file cannot be read.
     """
     target = resolve_device(device)
     file = _model_file(path)
-    manifest = {} if config_file is not None else _manifest(file)
+    calibration = read_description(file)
+    manifest: Mapping[str, Any]
+    if calibration is not None:
+        source, manifest = description_file(file), calibration.model_dump()
+    else:
+        source = file.with_name(MANIFEST)
+        manifest = {} if config_file is not None else _manifest(file)
     known = None if config_file is None else load_federation(config_file).config
-    config = known or _config(manifest, file, trusted_factory)
-    if GLOBAL_MODEL not in config.algorithm.evaluated_models(config.method):
+    config = known or _config(manifest, source, trusted_factory)
+    if GLOBAL_MODEL not in config.evaluated_models:
         is_part = config.algorithm.shares_model(config.method)
         raise InvalidModel(
             f"{file} is {'in part ' if is_part else ''}what the run began with: its method, {config.run.method}, shares "
@@ -110,16 +122,18 @@ def read_trained_model(
     except InvalidModel as error:
         raise InvalidModel(f"{file} is no model of this run: {error.detail}") from error
     digest = sha256_hex(data)
-    prototypes = BEST_PROTOTYPES if file.name == BEST_MODEL else PROTOTYPES
+    if calibration is not None and calibration.model_sha256 != digest:
+        raise InvalidModel(f"{source} describes another model than the one beside it; calibrate the run's model again")
     return TrainedModel(
         model=model.to(target).eval(),
         config=config,
-        prototypes=_prototypes(file.with_name(prototypes), cast(FeatureModel, model).feature_dim, config),
+        prototypes=_prototypes(_prototypes_file(file, calibration), cast(FeatureModel, model).feature_dim, config),
         device=target,
         file=file,
         sha256=digest,
         run_id=manifest.get("run_id"),
-        round=_round_of(digest, file.with_name(METRICS)),
+        round=_round_of(digest, file.with_name(METRICS)) if calibration is None else calibration.round,
+        calibration=calibration,
     )
 
 
@@ -158,8 +172,17 @@ def _manifest(file: Path) -> Mapping[str, Any]:
     return manifest
 
 
-def _config(manifest: Mapping[str, Any], file: Path, trusted_factory: str | None) -> RunConfig:
-    path = file.with_name(MANIFEST)
+def _prototypes_file(file: Path, calibration: Description | None) -> Path | None:
+    """The file of the prototypes that belong to a model; None where a calibrated model's are not beside it."""
+    if calibration is None:
+        return file.with_name(BEST_PROTOTYPES if file.name == BEST_MODEL else PROTOTYPES)
+    beside = (file.with_name(name) for name in (PROTOTYPES, BEST_PROTOTYPES))
+    return next(
+        (path for path in beside if path.is_file() and sha256_hex(_read(path)) == calibration.prototypes_sha256), None
+    )
+
+
+def _config(manifest: Mapping[str, Any], path: Path, trusted_factory: str | None) -> RunConfig:
     method = manifest.get("method")
     if refusal(method) is not None:
         raise InvalidModel(
@@ -187,8 +210,8 @@ def _finite(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
     return arrays
 
 
-def _prototypes(path: Path, feature_dim: int, config: RunConfig) -> PrototypeSet:
-    if not path.exists():
+def _prototypes(path: Path | None, feature_dim: int, config: RunConfig) -> PrototypeSet:
+    if path is None or not path.exists():
         return PrototypeSet.empty(feature_dim)
     try:
         prototypes = prototypes_from_bytes(_read(path))

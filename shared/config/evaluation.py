@@ -1,4 +1,4 @@
-"""`[evaluation]`: the rounds in which clients evaluate, and the attacks under which they do. Pure."""
+"""`[evaluation]`: the rounds in which clients evaluate, and in what ways they do. Pure."""
 
 from __future__ import annotations
 
@@ -33,12 +33,18 @@ class EvaluationSection(Section):
     """Clients also report how the models do when they choose only among the classes of the client's own training images, in
     sets named test/own and all/own: by the nearest global prototype where the method names one for this, else by the
     logits."""
+    batch_norm: Literal["shared", "site"] = "shared"
+    """Statistics of BatchNorm layers: those that the model came with (shared); or, with site, each client also evaluates its
+    own model, the global one where the method gives it no other, with the mean and variance of its own training images under
+    the model's weights."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # The keys were added later; runs without them keep their hashes.
         values: dict[str, Any] = plain(self)
-        return {key: value for key, value in values.items() if value or key not in ("confusion", "own_classes")}
+        younger = ("confusion", "own_classes", "batch_norm")
+        fields = type(self).model_fields
+        return {key: value for key, value in values.items() if key not in younger or value != fields[key].default}
 
     @field_validator("attacks")
     @classmethod

@@ -41,6 +41,7 @@ from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
 from shared.methods.base import MAX_PAIRS, MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
+from shared.types import LOCAL_MODEL
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -478,6 +479,40 @@ class RunConfig(BaseModel):
                 "training.adversarial are of attacked images; leave one of the two out",
             )
         return self
+
+    @model_validator(mode="after")
+    def _a_pass_that_makes_prototypes(self) -> Self:
+        if self.training.prototype_statistics == "trained":
+            return self
+        key = "training.prototype_statistics"
+        if not self.algorithm.has_prototypes:
+            raise InvalidKey(
+                key, f"{key} is about the pass that makes prototypes, and {self.run.method} has none; leave it out"
+            )
+        if isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch":  # nosec B105
+            raise InvalidKey(
+                key,
+                f'method.proto_pass = "last_epoch" makes prototypes of the features of training, without the pass that '
+                f"{key} is about; leave one of the two out",
+            )
+        return self
+
+    @property
+    def site_statistics_key(self) -> str | None:
+        """The key, with its value, by which clients compute BatchNorm statistics of their own images; None without any."""
+        if self.evaluation.batch_norm == "site":
+            return 'evaluation.batch_norm = "site"'
+        return 'training.prototype_statistics = "site"' if self.training.prototype_statistics == "site" else None
+
+    @property
+    def evaluated_models(self) -> tuple[str, ...]:
+        """The models that a client's report covers; the accuracy of the first is the round's accuracy.
+
+        They are those of the method, and with statistics of the site the client's own in any case.
+        """
+        found = self.algorithm.evaluated_models(self.method)
+        is_own = LOCAL_MODEL in found or self.evaluation.batch_norm == "shared"
+        return found if is_own else (*found, LOCAL_MODEL)
 
     @property
     def attack_epsilon(self) -> float:

@@ -22,7 +22,7 @@ AUGMENTATIONS = ("crop", "flip")
 """Augmentations of this package."""
 YOUNGER_KEYS = (
     *("optimizer", "schedule", "warmup_rounds", "schedule_rounds", "step_rounds", "step_factor"),
-    *("precision", "adversarial"),
+    *("precision", "adversarial", "prototype_statistics"),
 )
 """Keys added after the first release; stored configurations leave them out while they have their defaults."""
 
@@ -84,6 +84,10 @@ class TrainingSection(Section):
     adversarial: Mapping[str, JsonValue] | None = None
     """Train on images that an attack has changed: a table of epsilon, step_size and steps. On the images as they are if not
     set. What leaves a client for prototypes stays that of unchanged images."""
+    prototype_statistics: Literal["trained", "site"] = "trained"
+    """Statistics of BatchNorm layers in the pass that makes a client's prototypes: those that training left, a moving mean
+    that lags behind the weights (trained); or those of its training images under the trained weights (site). The model that
+    is sent is the same."""
 
     @property
     def augmentation_code(self) -> tuple[str, ...]:

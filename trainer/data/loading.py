@@ -17,7 +17,7 @@ from shared.config.run import DataSection
 from shared.errors import InvalidData
 from shared.types import IntArray
 from trainer.data.source import Samples, Source, fit_image
-from trainer.data.specs import open_balanced_test, open_source
+from trainer.data.specs import open_balanced_test, open_source, unlabelled_images
 from trainer.data.subset import class_order, subset_size
 from trainer.data.validation import held_out
 
@@ -94,13 +94,7 @@ def load_dataset(
     """
     source = open_source(spec, contract.test_every)
     class_ids = _class_ids(source, contract, spec)
-    aside = held_out(
-        source.train.labels_N,
-        source.class_names,
-        every=contract.validation_every,
-        per_class=validation_per_class,
-        seed=seed,
-    )
+    aside = _aside(source, contract, validation_per_class, seed)
     size = contract.image_size
     chosen = _selections(source, source.train, samples_per_class, seed, aside)
     train, bad_train = _read(source.train, class_ids, size, chosen)
@@ -108,8 +102,7 @@ def load_dataset(
     test, bad_test = _read(source.test, class_ids, size, _selections(source, source.test, None, seed))
     unreadable = (*bad_train, *bad_validation, *bad_test)
     if not len(train) and not may_be_empty:
-        skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
-        raise InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
+        raise _nothing_to_train_on(spec, unreadable)
     return ClientData(
         classes=contract.classes,
         train=train,
@@ -118,6 +111,46 @@ def load_dataset(
         unreadable=unreadable,
         note=source.note,
     )
+
+
+def load_training_images(
+    spec: str,
+    *,
+    contract: DataSection,
+    samples_per_class: int | None = None,
+    validation_per_class: int | None = None,
+    seed: int = 0,
+) -> tuple[ImageSet, tuple[str, ...]]:
+    """Read the images that a client of these data trains on, without looking at their labels: those of the result are 0.
+
+    They are the training images of `load_dataset`, in its order. Classes may have any names; a `folder:` without class
+    folders has all its images for training.
+
+    Args:
+        spec: See `specs.open_source`.
+        contract: Image size and split rule of the run.
+        samples_per_class: See `load_dataset`.
+        validation_per_class: See `load_dataset`.
+        seed: See `load_dataset`.
+
+    Returns:
+        The images, at least one, and the names of those that could not be read.
+
+    Raises:
+        InvalidData: The data set cannot be opened, or gives no training image.
+    """
+    samples = unlabelled_images(spec)
+    if samples is not None:
+        num_classes, chosen = 1, [(np.arange(len(samples)), len(samples))]
+    else:
+        source = open_source(spec, contract.test_every)
+        samples, num_classes = source.train, len(source.class_names)
+        aside = _aside(source, contract, validation_per_class, seed)
+        chosen = _selections(source, samples, samples_per_class, seed, aside)
+    images, unreadable = _read(samples, np.zeros(num_classes, np.int64), contract.image_size, chosen)
+    if not len(images):
+        raise _nothing_to_train_on(spec, unreadable)
+    return images, tuple(unreadable)
 
 
 def load_balanced_test(spec: str, *, contract: DataSection) -> ImageSet:
@@ -199,6 +232,18 @@ def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
             f"{', '.join(contract.classes)}{hint}"
         )
     return np.array([known[name] for name in source.class_names], dtype=np.int64)
+
+
+def _aside(source: Source, contract: DataSection, per_class: int | None, seed: int) -> IntArray:
+    """Return the numbers of the training images that are set aside for validation."""
+    return held_out(
+        source.train.labels_N, source.class_names, every=contract.validation_every, per_class=per_class, seed=seed
+    )
+
+
+def _nothing_to_train_on(spec: str, unreadable: Sequence[str]) -> InvalidData:
+    skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
+    return InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
 
 
 Selection = tuple[IntArray, int]

@@ -20,9 +20,9 @@ from trainer.data.parts import PART, Part, balanced_test, long_tailed, part_of, 
 from trainer.data.sets import digit5, domainnet, office10
 from trainer.data.sets.arrays import open_factory, open_npz
 from trainer.data.sets.digits import open_digits
-from trainer.data.sets.folder import open_folder
+from trainer.data.sets.folder import open_folder, open_unlabelled
 from trainer.data.sets.torchvision_sets import SETS, open_torchvision
-from trainer.data.source import Source, union
+from trainer.data.source import Samples, Source, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,16 @@ def open_source(spec: str, test_every: int) -> Source:
         meant = f"npz:{spec}"
     hint = f"did you mean {meant!r}?" if meant else f"write {FORMS}"
     raise InvalidData(f"unknown data {spec!r}; {hint}")
+
+
+def unlabelled_images(spec: str) -> Samples | None:
+    """Return the images of `folder:PATH` where the folder has no class folders; None for all other data.
+
+    Raises:
+        InvalidData: The folder cannot be read.
+    """
+    kind, _, path = spec.partition(":")
+    return open_unlabelled(_path(path)) if kind == "folder" and path else None
 
 
 def _path(text: str) -> Path:

@@ -4,7 +4,7 @@ Every pass over the client's set is a fresh seeded permutation, divided into bat
 be smaller: 300 samples at batch size 32 are exactly 10 steps. A last batch of one sample is joined to the batch before it,
 because batch normalisation has no variance over one value. A client with a single sample has it twice in every batch.
 
-Shape legend: B batch.
+Shape legend: N samples, B batch.
 """
 
 from __future__ import annotations
@@ -45,8 +45,12 @@ def batches(num_examples: int, batch_size: int, *, seed: int, client_id: str, ro
     """
     for number in count():
         generator = torch.Generator().manual_seed(derive_seed("batches", seed, client_id, round, number))
-        order = torch.randperm(num_examples, generator=generator)
-        if num_examples == 1:
-            order = order.repeat(2)
-        cuts = [batch_size * i for i in range(1, batches_per_pass(num_examples, batch_size))]
-        yield from order.tensor_split(cuts)
+        yield from divided(torch.randperm(num_examples, generator=generator), batch_size)
+
+
+def divided(order_N: Tensor, batch_size: int) -> Iterator[Tensor]:
+    """Yield the sample numbers of each mini-batch of one pass over at least one sample, in the order that is given."""
+    if len(order_N) == 1:
+        order_N = order_N.repeat(2)
+    cuts = [batch_size * i for i in range(1, batches_per_pass(len(order_N), batch_size))]
+    yield from order_N.tensor_split(cuts)

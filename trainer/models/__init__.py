@@ -16,7 +16,15 @@ from shared.errors import InvalidModel
 from trainer.consent import NO_CONSENT, Consent
 from trainer.factories import import_factory
 from trainer.models.cnn import CNN
-from trainer.models.contract import FeatureModel, checked, head_modules, head_names, personal_names, tensor_lists
+from trainer.models.contract import (
+    FeatureModel,
+    checked,
+    counting_layers,
+    head_modules,
+    head_names,
+    personal_names,
+    tensor_lists,
+)
 from trainer.models.projected import projected
 from trainer.models.resnet import ResNet
 from trainer.models.sequential import wrapped
@@ -29,6 +37,7 @@ __all__ = [
     "Arrays",
     "FeatureModel",
     "build_model",
+    "counting_layers",
     "head_modules",
     "head_names",
     "load_arrays",

@@ -140,6 +140,16 @@ def personal_names(model: nn.Module, personal: Personal, name: str) -> tuple[str
     return names
 
 
+def counting_layers(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Return the BatchNorm layers that count running statistics, in the order of the model's parts."""
+    return [
+        part
+        for part in model.modules()
+        if isinstance(part, nn.modules.batchnorm._BatchNorm)
+        and None not in (part.running_mean, part.running_var, part.num_batches_tracked)
+    ]
+
+
 def _batch_norm_names(model: nn.Module) -> tuple[str, ...]:
     norms = [prefix for prefix, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     return tuple(name for name in model.state_dict() if name.rpartition(".")[0] in norms)

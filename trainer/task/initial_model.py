@@ -13,6 +13,7 @@ from shared.errors import Code, FedplccError, InvalidModel
 from shared.tensors import blob_ref, read_header, to_bytes
 from shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
 from trainer.learning.phases import planned_phases
+from trainer.learning.site_statistics import check_layers
 from trainer.models import FeatureModel, head_names, load_arrays, personal_names, state_arrays, tensor_lists
 from trainer.reproducibility.determinism import seeded
 from trainer.reproducibility.randomness import derive_seed
@@ -45,6 +46,7 @@ def initial_update(job: Job, inputs: TaskInputs, identity: str) -> Finished:
     method, hyper = job.config.algorithm, job.config.method
     personal_names(model, method.personal_part(hyper), job.config.model.name)
     planned_phases(model, job.config, num_examples=1)
+    check_layers(model, job.config.model.name, job.config.site_statistics_key)
     data = to_bytes(state_arrays(model))
     group = blob_ref(MODEL, data)
     dim = cast(FeatureModel, model).feature_dim

@@ -36,6 +36,7 @@ from trainer.learning.device_images import ImageChange
 from trainer.learning.divergence import check_features, diverged
 from trainer.learning.evaluation import collect_features
 from trainer.learning.public_images import PublicImages, learn_from_public, public_outputs
+from trainer.learning.site_statistics import check_layers, with_site_statistics
 from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from trainer.models import FeatureModel, head_names, personal_names, state_arrays
 from trainer.task.client_state import CLIENT_STATE
@@ -82,11 +83,13 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     Raises:
         TooManyPrototypes: The prototypes do not fit into an update.
         TrainingDiverged: A loss, a gradient or a feature is not finite.
+        InvalidModel: The run computes statistics of the site, and the model has no BatchNorm layer.
         Cancelled: `job.should_stop()` held.
         FedplccError: The model cannot be made or fetched.
     """
     method, loaded = job.config.algorithm, job.loaded
     model, received = _model_to_train(job, inputs, client_state)
+    check_layers(model, (job.site.model or job.config.model).name, job.config.site_statistics_key)
     client_state = _state_for_stage(job, lambda: model if received is None else model_with(job, received), client_state)
     uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
     public = inputs.public_images(job.config)
@@ -199,14 +202,34 @@ def _uploads(job: Job, received: Callable[[], nn.Module]) -> dict[BlobRef, bytes
     return _blobs_of(groups)
 
 
-def _features(job: Job, model: nn.Module) -> tuple[FloatArray, IntArray]:
-    """Return the features `[N, D]` and labels `[N]` of the client's training samples; leaves the model in eval mode."""
+def _features_for_prototypes(job: Job, model: nn.Module) -> tuple[FloatArray, IntArray]:
+    """Return the features and labels that prototypes are made of; the model keeps its bytes."""
+    if job.config.training.prototype_statistics == "trained":
+        return _features(job, model)
+    with with_site_statistics(
+        model,
+        job.loaded.train,
+        job.config,
+        should_stop=job.should_stop,
+        on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share / 2),
+    ):
+        return _features(job, model, begin=0.5)
+
+
+def _features(job: Job, model: nn.Module, *, begin: float = 0.0) -> tuple[FloatArray, IntArray]:
+    """Return the features `[N, D]` and labels `[N]` of the client's training samples; leaves the model in eval mode.
+
+    Args:
+        job: The task.
+        model: The model.
+        begin: Fraction of the activity that is done already.
+    """
     features_ND, labels_N = collect_features(
         model,
         job.loaded.train,
         job.config,
         should_stop=job.should_stop,
-        on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share),
+        on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, begin + (1 - begin) * share),
     )
     check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
     return features_ND, labels_N
@@ -332,7 +355,7 @@ def _summary(job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
     job.begin(ClientActivity.SUMMARISING)
     with job.timed("summarise_seconds"):
         if trained.seen is None:
-            features_ND, labels_N = _features(job, model)
+            features_ND, labels_N = _features_for_prototypes(job, model)
         else:
             features_ND, labels_N = trained.seen
             check_features(features_ND, client_id=job.site.client_id, round=job.task.round)

@@ -31,6 +31,7 @@ from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import Score, counted, predicted_classes
 from trainer.learning.losses import prototype_constants
 from trainer.learning.ops import TorchOps
+from trainer.learning.site_statistics import check_layers, take_site_statistics
 from trainer.task.inputs import TaskInputs, model_with, received_prototypes
 from trainer.task.job import Job
 
@@ -38,11 +39,14 @@ from trainer.task.job import Job
 def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> Evaluation:
     """Return the counts of the client's test set, and of its validation images where it has any.
 
+    With `evaluation.batch_norm = "site"` the client's own model, or the global one where the method gives it no other, is
+    evaluated with the BatchNorm statistics of its training images, as the model `local`.
+
     In a run with stages they are the test images of the stages seen so far, and those of each of these stages have counts
     of their own.
 
     The client's own model is that of its last committed update, even if another process trained it. A client that has none
-    yet reports on the global model alone.
+    yet, or has no image to take statistics of, reports on the global model alone.
 
     Args:
         job: The task.
@@ -67,16 +71,35 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
 
 def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> dict[str, ModelArrays]:
     """Return the models to evaluate, by name."""
-    method, hyper = job.config.algorithm, job.config.method
-    names = method.evaluated_models(hyper)
-    received = inputs.received_model(job)
-    local = method.own_model(inputs.first_model(job), client_state(), hyper) if LOCAL_MODEL in names else None
+    names, received = job.config.evaluated_models, inputs.received_model(job)
+    local = None
+    if LOCAL_MODEL in names and (len(job.loaded.train) or not _has_site_statistics(job, LOCAL_MODEL)):
+        local = _local_model(job, inputs, client_state, received)
     models: dict[str, ModelArrays] = {}
     if GLOBAL_MODEL in names or local is None:
         models[GLOBAL_MODEL] = received
     if local is not None:
         models[LOCAL_MODEL] = local
     return models
+
+
+def _local_model(
+    job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None], received: ModelArrays
+) -> ModelArrays | None:
+    """Return the model that the client evaluates as its own, whatever its statistics; None where it has none yet."""
+    if not _is_methods(job, LOCAL_MODEL):
+        return received
+    return job.config.algorithm.own_model(inputs.first_model(job), client_state(), job.config.method)
+
+
+def _is_methods(job: Job, name: str) -> bool:
+    """Whether it is the method that has a model evaluated, not statistics of the site alone."""
+    return name in job.config.algorithm.evaluated_models(job.config.method)
+
+
+def _has_site_statistics(job: Job, name: str) -> bool:
+    """Whether a model is evaluated with the BatchNorm statistics of the client's training images."""
+    return name == LOCAL_MODEL and job.config.evaluation.batch_norm == "site"
 
 
 def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: float) -> Iterator[EvaluationCounts]:
@@ -87,7 +110,9 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
     whole are followed by what the model makes of them with the client's own classes to choose from.
     """
     model, test, config = model_with(job, arrays, is_own=name == LOCAL_MODEL), job.loaded.test, job.config
-    score = _score(job, model) if name == LOCAL_MODEL else None
+    if _has_site_statistics(job, name):
+        begin, share = _calibrated(job, model, begin=begin, share=share / 2)
+    score = _score(job, model) if name == LOCAL_MODEL and _is_methods(job, name) else None
     own_score = _own_score(job, model) if config.evaluation.own_classes else None
     attacks = {attack: ImageAttack.named(attack, config.attack_epsilon, test) for attack in config.evaluation.attacks}
     sets: list[tuple[str, DeviceImages, ImageAttack | None]] = [(TEST_SET, test, None)]
@@ -120,6 +145,20 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
             yield counted(labels_N[piece], predicted_CN[0][piece], config, set_name=part, model_name=name)
         if has_own:
             yield counted(labels_N, predicted_CN[1], config, set_name=own_set(set_name), model_name=name)
+
+
+def _calibrated(job: Job, model: nn.Module, *, begin: float, share: float) -> tuple[float, float]:
+    """Give a model the statistics of the client's training images; returns where the rest of it begins, and its share."""
+    check_layers(model, (job.site.model or job.config.model).name, job.config.site_statistics_key)
+    with job.timed("evaluate_seconds"):
+        take_site_statistics(
+            model,
+            job.loaded.train,
+            job.config,
+            should_stop=job.should_stop,
+            on_share=lambda done: job.on_activity(ClientActivity.EVALUATING, begin + share * done),
+        )
+    return begin + share, share
 
 
 def _parts(job: Job, set_name: str) -> dict[str, slice]:

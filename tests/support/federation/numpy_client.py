@@ -205,7 +205,7 @@ class NumpyClient:
         """Counts that only the model's bytes and the client decide, and for its own model only the round and the client."""
         config = _config_of(task)
         total, counts = tuple(10 for _ in CLASSES), []
-        for name in config.algorithm.evaluated_models(config.method):
+        for name in config.evaluated_models:
             judged = model if name == GLOBAL_MODEL else b"%d" % task.round
             digest = hashlib.sha256(judged + self.client_id.encode()).digest()
             correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))

@@ -51,6 +51,22 @@ def open_folder(root: Path, test_every: int, splits: tuple[str, str] = SPLITS) -
     return folder_source(root, tuple(sorted({*train, *test})), train, test)
 
 
+def open_unlabelled(root: Path) -> Samples | None:
+    """Return the images of a folder without folders in it, sorted by name, as samples of one class.
+
+    Names that begin with a dot are ignored. None where there are folders, or no files.
+
+    Raises:
+        InvalidData: `root` cannot be read.
+    """
+    with reading(root), os.scandir(root) as entries:
+        seen = [entry for entry in entries if not entry.name.startswith(".")]
+        if not seen or any(entry.is_dir() for entry in seen):
+            return None
+        names = sorted(entry.name for entry in seen)
+    return file_samples(root, names, np.zeros(len(names), np.int64))
+
+
 @contextmanager
 def reading(root: Path) -> Iterator[None]:
     """Turn errors of the file system into one message.

@@ -1,0 +1,125 @@
+"""Calibration of a run's model for a site: BatchNorm's statistics are taken of the site's images, without their labels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedplcc.models.description import Description, description_file, write_description
+from fedplcc.models.evaluation import name_of
+from fedplcc.models.trained_model import TrainedModel
+from fedplcc.runs.atomic_file import atomic_file
+from shared.errors import InvalidConfig, InvalidModel
+from shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
+from trainer.data import load_training_images
+from trainer.learning.device_images import DeviceImages
+from trainer.learning.site_statistics import take_site_statistics
+from trainer.models import counting_layers, state_arrays
+from trainer.reproducibility.randomness import derive_seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subset:
+    """The part of a data set that a client of the run trained on.
+
+    Attributes:
+        client_id: The client, whose name is part of the draw.
+        samples_per_class: Size of its class-balanced subset; all training images if None.
+        validation_per_class: Images of a class that it sets aside; those of the run's rule if None.
+    """
+
+    client_id: str
+    samples_per_class: int | None
+    validation_per_class: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedModel:
+    """A calibrated model.
+
+    Attributes:
+        data: The bytes of its file.
+        description: Of which run it is, and what its statistics are of.
+        unreadable: Images that could not be read and were left out.
+    """
+
+    data: bytes
+    description: Description
+    unreadable: tuple[str, ...]
+
+
+def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) -> CalibratedModel:
+    """Return a model with the statistics of a site's training images, as `evaluation.batch_norm = "site"` has them.
+
+    Args:
+        trained: A run's model, or one that was calibrated before; its statistics are replaced in place.
+        data: Data specification; a `folder:` without class folders is taken whole.
+        subset: The part of the data that counts; all training images if None.
+
+    Raises:
+        InvalidModel: The model has no BatchNorm layer, or its statistics are not finite.
+        InvalidData: The data set cannot be opened, or has no training image.
+    """
+    config, before = trained.config, trained.calibration
+    if not counting_layers(trained.model):
+        raise InvalidModel(
+            f"the model of {trained.title}, {config.model.name!r}, has no BatchNorm layer with running statistics, so "
+            "there is nothing to calibrate; use it as it is"
+        )
+    images, unreadable = load_training_images(
+        data,
+        contract=config.data,
+        samples_per_class=None if subset is None else subset.samples_per_class,
+        validation_per_class=None if subset is None else subset.validation_per_class,
+        seed=0 if subset is None else derive_seed("subset", config.run.seed, subset.client_id),
+    )
+    take_site_statistics(trained.model, DeviceImages.put(images, config.data, trained.device), config)
+    arrays = state_arrays(trained.model)
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise InvalidModel(f"the statistics of {data} under the model of {trained.title} are not finite")
+    content = to_bytes(arrays)
+    has_prototypes = len(trained.prototypes) > 0
+    description = Description(
+        run_id=trained.run_id,
+        round=trained.round,
+        method=config.run.method,
+        config=json.loads(config.canonical_json),
+        model_sha256=sha256_hex(content),
+        run_model_sha256=trained.sha256 if before is None else before.run_model_sha256,
+        prototypes_sha256=sha256_hex(prototypes_to_bytes(trained.prototypes)) if has_prototypes else None,
+        calibrated_on=data,
+        num_images=len(images),
+    )
+    return CalibratedModel(data=content, description=description, unreadable=unreadable)
+
+
+def usual_place(trained: TrainedModel, data: str) -> Path:
+    """Return the file of a calibrated model where no other is named: beside the model, one per data set."""
+    return trained.file.with_name(f"{trained.file.stem}-at-{name_of(data)}.safetensors")
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where another file than a calibrated model lies.
+
+    Raises:
+        InvalidConfig: It is so.
+    """
+    if path.exists() and not description_file(path).exists():
+        raise InvalidConfig(
+            f"{path} is there already and is no calibrated model, so it is kept; name another with --out"
+        )
+
+
+def write_calibrated(path: Path, calibrated: CalibratedModel) -> None:
+    """Write a calibrated model and its description.
+
+    Raises:
+        StoreUnavailable: They cannot be written.
+    """
+    # First, so that a model without its description never lies there.
+    write_description(path, calibrated.description)
+    with atomic_file(path) as file:
+        file.write(calibrated.data)

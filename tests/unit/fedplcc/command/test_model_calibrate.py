@@ -1,0 +1,213 @@
+"""`fedplcc model calibrate`, what other commands make of its file, and the mistakes that one can make with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedplcc
+from fedplcc.models.trained_model import read_trained_model
+from shared.tensors import from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
+from shared.types import PrototypeSet
+from tests.support.federation import tiny_federation
+from tests.unit.fedplcc.command.model_calls import called, refused
+from trainer.models import build_model, state_arrays
+
+DIM = 512
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `run fetch` leaves of a run whose model has BatchNorm layers, and data of two sites beside it."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    tiny_federation.write_data(folder)
+    values = tiny_federation.document(folder, "fedplcc", model={"name": "resnet10", "stem": "cifar3x3"})
+    config = tiny_federation.federation(values).config
+    model = to_bytes(state_arrays(build_model(config.model, 3, 32, 0)))
+    prototypes = prototypes_to_bytes(PrototypeSet.of(np.eye(3, DIM), [0, 1, 2], [1.0] * 3))
+    run = folder / "run"
+    run.mkdir()
+    (run / "model.safetensors").write_bytes(model)
+    (run / "prototypes.safetensors").write_bytes(prototypes)
+    line = {"round": 3, "model_sha256": sha256_hex(model)}
+    (run / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    manifest = {"run_id": "r1", "method": "fedplcc", "config": json.loads(config.canonical_json)}
+    (run / "run.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.fixture
+def run(fetched: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(fetched / "run", tmp_path / "run"))
+
+
+def calibrated(run: Path, data: str, *arguments: object) -> tuple[Path, dict[str, Any]]:
+    """The file that a call writes, and what it says."""
+    code, out, error = called("calibrate", run, "--data", data, "--device", "cpu", "--json", *arguments)
+    assert code == 0, error
+    said = json.loads(out)
+    return Path(said["file"]), said
+
+
+def test_statistics_alone_change_and_the_file_is_used_like_a_runs(fetched: Path, run: Path) -> None:
+    data = f"npz:{fetched / 'left.npz'}"
+    before = (run / "model.safetensors").read_bytes()
+    file, said = calibrated(run, data)
+    assert file.parent == run.resolve()
+    assert (run / "model.safetensors").read_bytes() == before
+    old, new = from_bytes(before), from_bytes(file.read_bytes())
+    changed = {name for name in old if not np.array_equal(old[name], new[name])}
+    assert changed == {name for name in old if name.endswith(("running_mean", "running_var"))}
+    assert said == {
+        "file": str(file),
+        "calibrated_on": data,
+        "calibration_images": 24,
+        "run_model_sha256": sha256_hex(before),
+        "model_sha256": sha256_hex(file.read_bytes()),
+        "num_unreadable": 0,
+    }
+    trained = read_trained_model(file, device="cpu")
+    assert (trained.run_id, trained.round) == ("r1", 3)
+    assert trained.title == f"run r1, round 3, statistics of {data}"
+    assert len(trained.prototypes) == 3
+    loaded = state_arrays(fedplcc.load_model(file))
+    assert all(np.array_equal(loaded[name], new[name]) for name in new)
+
+
+def test_an_evaluation_tells_the_calibration_and_lies_beside_that_of_the_runs_model(fetched: Path, run: Path) -> None:
+    data = f"npz:{fetched / 'left.npz'}"
+    file, _ = calibrated(run, data)
+    reports = []
+    for model in (run, file):
+        code, out, _ = called("evaluate", model, "--data", data, "--device", "cpu", "--json")
+        assert code == 0
+        reports.append(json.loads(out))
+    assert "calibrated_on" not in reports[0]
+    assert reports[1]["calibrated_on"] == data
+    assert reports[1]["run_model_sha256"] == reports[0]["model_sha256"]
+    folders = [Path(report["directory"]) for report in reports]
+    assert folders[1] == folders[0].parent / file.stem / folders[0].name
+
+
+def test_a_folder_without_class_folders_gives_the_statistics_of_its_images(
+    fetched: Path, run: Path, tmp_path: Path
+) -> None:
+    """Labels are not looked at: neither their names, nor whether there are any."""
+    with np.load(fetched / "left.npz") as arrays:
+        images, labels = arrays["x_train"], arrays["y_train"]
+    (tmp_path / "scans").mkdir()
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / "scans" / f"{number:02}.png")
+    (tmp_path / "scans" / "broken.png").write_bytes(b"x")
+    (tmp_path / "scans" / ".hidden").write_text("")
+    np.savez(
+        tmp_path / "other.npz", x_train=images, y_train=labels, x_test=images, y_test=labels, classes=["x", "y", "z"]
+    )
+    file, said = calibrated(run, f"folder:{tmp_path / 'scans'}", "--out", tmp_path / "a.safetensors")
+    assert (said["calibration_images"], said["num_unreadable"]) == (24, 1)
+    other, _ = calibrated(run, f"npz:{tmp_path / 'other.npz'}", "-o", tmp_path / "b.safetensors")
+    labelled, _ = calibrated(run, f"npz:{fetched / 'left.npz'}")
+    assert file.read_bytes() == other.read_bytes() == labelled.read_bytes()
+
+
+def test_a_clients_subset_is_that_of_its_trainer(fetched: Path, run: Path, tmp_path: Path) -> None:
+    data = f"npz:{fetched / 'left.npz'}"
+    whole, _ = calibrated(run, data)
+    models = [whole.read_bytes()]
+    for client in ("left", "right"):
+        subset = ("--client-id", client, "--samples-per-class", 3, "--validation-per-class", 2)
+        file, said = calibrated(run, data, *subset, "--out", tmp_path / f"{client}.safetensors")
+        assert said["calibration_images"] == 9
+        models.append(file.read_bytes())
+    assert len(set(models)) == 3
+    code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3)
+    assert code == 2
+    assert error == "fedplcc: a client's subset is drawn by its name: name the client with --client-id\n"
+
+
+def test_what_is_calibrated_again_is_as_if_it_never_had_been(fetched: Path, run: Path, tmp_path: Path) -> None:
+    left, right = (f"npz:{fetched / name}.npz" for name in tiny_federation.CLIENTS)
+    first, _ = calibrated(run, left)
+    second, said = calibrated(first, right)
+    direct, _ = calibrated(run, right, "--out", tmp_path / "direct.safetensors")
+    assert second.read_bytes() == direct.read_bytes() != first.read_bytes()
+    assert said["run_model_sha256"] == sha256_hex((run / "model.safetensors").read_bytes())
+    again, _ = calibrated(run, left)
+    assert again == first, "a calibrated model may be written anew"
+
+
+def test_a_calibrated_model_is_read_wherever_it_lies_with_its_description(
+    fetched: Path, run: Path, tmp_path: Path
+) -> None:
+    """Prototypes come with it only where they are those of its run."""
+    file, _ = calibrated(run, f"npz:{fetched / 'left.npz'}", "--out", tmp_path / "site" / "here.safetensors")
+    assert [path.name for path in sorted(file.parent.iterdir())] == ["here.safetensors", "here.safetensors.json"]
+    image = tmp_path / "image.png"
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(image)
+    code, out, _ = called("predict", file, image, "--json")
+    assert code == 0
+    assert json.loads(out)["prototype"] is None
+    (file.parent / "prototypes.safetensors").write_bytes(
+        prototypes_to_bytes(PrototypeSet.of(np.ones((1, DIM)), [0], [1.0]))
+    )
+    assert not len(read_trained_model(file).prototypes)
+    shutil.copy(run / "prototypes.safetensors", file.parent)
+    assert len(read_trained_model(file).prototypes) == 3
+
+
+def test_a_description_that_is_wrong_is_refused_by_its_name(fetched: Path, run: Path) -> None:
+    file, _ = calibrated(run, f"npz:{fetched / 'left.npz'}")
+    description = file.with_name(f"{file.name}.json")
+    whole = json.loads(description.read_bytes())
+    for text, sentence in [
+        ("{", "does not describe a calibrated model: it is not JSON"),
+        ("3", "does not describe a calibrated model"),
+        (json.dumps({**whole, "num_images": 0}), "num_images = 0"),
+        (json.dumps({**whole, "model_sha256": "f" * 64}), "describes another model than the one beside it"),
+        (json.dumps({**whole, "colour": "blue"}), "unknown key 'colour'"),
+        (json.dumps({**whole, "config": {}}), "is missing"),
+        (json.dumps({**whole, "config": {**whole["config"], "model": {"name": "a.b:c"}}}), "would import 'a.b'"),
+    ]:
+        description.write_text(text)
+        code, error = refused("predict", file, "image.png")
+        assert code == 2
+        assert str(description) in error
+        assert sentence in error
+
+
+def test_a_file_that_is_no_calibrated_model_is_never_replaced(fetched: Path, run: Path) -> None:
+    model = run / "model.safetensors"
+    before = model.read_bytes()
+    code, error = refused("calibrate", run, "--data", f"npz:{fetched / 'left.npz'}", "--out", model)
+    assert code == 2
+    assert "is there already and is no calibrated model, so it is kept; name another with --out" in error
+    assert model.read_bytes() == before
+
+
+def test_a_model_without_batch_norm_is_told_so(ended_runs: Path, tmp_path: Path) -> None:
+    place = tmp_path / "site.safetensors"
+    code, error = refused("calibrate", ended_runs / "fedavg", "--data", f"npz:{ended_runs / 'left.npz'}", "-o", place)
+    assert code == 2
+    assert "'cnn4', has no BatchNorm layer with running statistics, so there is nothing to calibrate" in error
+    assert not place.exists()
+
+
+def test_data_without_a_training_image_are_one_sentence(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.png").write_bytes(b"x")
+    for name, sentence in [
+        ("none", "cannot read the folder"),
+        ("empty", "holds no class folders"),
+        ("broken", "has no training image, and 1 files could not be read"),
+    ]:
+        code, error = refused("calibrate", run, "--data", f"folder:{tmp_path / name}")
+        assert code == 2
+        assert sentence in error
+    assert not list(run.glob("*at*"))
