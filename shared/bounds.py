@@ -14,6 +14,7 @@ MODEL_KIND = re.compile(r"(?=.{1,160}\Z)[A-Za-z_][\w.:-]*( [a-z0-9]+)?", re.ASCI
 MODEL_KIND_RULE = (
     "a kind of model is a name of letters, digits, '.', '_', ':' or '-', and a stem; at most 160 characters"
 )
+SUBSET_RULE = "set at most one of 'samples_per_class' and 'fraction': both are the size of the training subset"
 TAG_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/=-]{0,39}$"
 """Tags of runs."""
 MAX_DISPLAY_NAME = 64

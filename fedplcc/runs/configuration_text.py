@@ -55,6 +55,7 @@ EXAMPLES: Mapping[str, Any] = {
     "quorum.deadline_s": 600.0,
     "quorum.min_clients": 2,
     "clients.samples_per_class": 50,
+    "clients.fraction": 0.3,
     "clients.validation_per_class": 20,
     "data.validation_every": 5,
     "public.data": "cifar10:public-images",

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from shared.bounds import MAX_CONFUSED_CLASSES, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN
+from shared.bounds import MAX_CONFUSED_CLASSES, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
 from shared.config.adversarial import EPSILON
 from shared.config.class_map import ClassMap, class_fault, class_map
 from shared.config.evaluation import EvaluationSection
@@ -552,6 +552,9 @@ class ClientSection(Section):
     one for each stage of [stream]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
+    fraction: float | None = Field(None, gt=0, le=1)
+    """Share of the training samples, drawn by the seed from each class alike, so that the classes keep their balance; at
+    least one of each. In place of `samples_per_class`; all samples if neither is set."""
     validation_per_class: int | None = Field(None, ge=1)
     """Training samples of a class that are set aside for validation, drawn by the seed, at most half of them; those of
     data.validation_every if not set."""
@@ -575,10 +578,16 @@ class ClientSection(Section):
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # The keys were added later; folders of earlier runs keep their federation.json.
         values: dict[str, Any] = plain(self)
-        for key in ("validation_per_class", "model"):
+        for key in ("fraction", "validation_per_class", "model"):
             if values.get(key, 0) is None:
                 del values[key]
         return values
+
+    @model_validator(mode="after")
+    def _one_size_of_subset(self) -> Self:
+        if self.samples_per_class is not None and self.fraction is not None:
+            raise InvalidKey("fraction", SUBSET_RULE)
+        return self
 
 
 class FederationFile(BaseModel):

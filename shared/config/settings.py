@@ -30,7 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE
+from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
 from shared.config.model import ModelSection
 from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
 from shared.config.site_identity import with_identity
@@ -356,6 +356,9 @@ class TrainerSettings(Settings):
     """Options of `model`, if it is timm:NAME or your own code: a JSON object with the keys of [model.options]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
+    fraction: float | None = Field(None, gt=0, le=1)
+    """Share of the training samples, drawn by the run's seed from each class alike, so that the classes keep their balance;
+    at least one of each. In place of `samples_per_class`; all samples if neither is set."""
     validation_per_class: int | None = Field(None, ge=1)
     """Training samples of a class that are set aside for validation, drawn by the run's seed, at most half of them; those of
     the run's data.validation_every if not set."""
@@ -420,6 +423,12 @@ class TrainerSettings(Settings):
         if not MODEL_KIND.fullmatch(section.kind):
             raise InvalidConfig(f"model: {MODEL_KIND_RULE}")
         return section
+
+    @model_validator(mode="after")
+    def _one_size_of_subset(self) -> Self:
+        if self.samples_per_class is not None and self.fraction is not None:
+            raise InvalidConfig(SUBSET_RULE)
+        return self
 
     @model_validator(mode="after")
     def _a_model_that_there_is(self) -> Self:

@@ -624,6 +624,12 @@ def test_the_clients_tables_are_the_roster_where_the_run_names_none() -> None:
     assert waiting.config.run.clients is None
 
 
+def test_a_clients_table_says_only_the_size_that_it_has() -> None:
+    found = federation(clients={"ann": {"data": "x"}, "bob": {"data": "x", "fraction": 0.3}}).clients
+    assert found["ann"].model_dump(mode="json") == {"domain": None, "data": "x", "samples_per_class": None}
+    assert found["bob"].fraction == 0.3
+
+
 def test_a_run_document_does_not_take_clients_tables() -> None:
     assert "unknown key 'clients'" in problem(a_document(clients={"ann": {"data": "digits:mnist"}}))
 
@@ -634,6 +640,12 @@ BAD_CLIENTS = {
     "no samples": (
         {"ann": {"data": "x", "samples_per_class": 0}},
         "clients.ann.samples_per_class = 0: input should be",
+    ),
+    "no share": ({"ann": {"data": "x", "fraction": 0.0}}, "clients.ann.fraction = 0.0: input should be greater than 0"),
+    "too much": ({"ann": {"data": "x", "fraction": 1.5}}, "clients.ann.fraction = 1.5: input should be less than or"),
+    "two sizes": (
+        {"ann": {"data": "x", "fraction": 0.3, "samples_per_class": 3}},
+        "clients.ann: set at most one of 'samples_per_class' and 'fraction'",
     ),
     "a bad name": ({"a b": {"data": "x"}}, "clients.a b: a client's name is up to 64 letters, digits"),
     "a bad domain": ({"ann": {"data": "x", "domain": "a b"}}, 'clients.ann.domain = "a b": a name is up to 64'),
