@@ -311,6 +311,7 @@ def _model_flags(client: ClientSection) -> list[str]:
         return []
     flags = ["--model", model.name]
     flags += [] if model.stem is None else ["--stem", model.stem]
+    flags += [] if model.norm == "batch" else ["--norm", model.norm]
     return flags + (["--model-options", canonical_json(dict(model.options))] if model.options else [])
 
 

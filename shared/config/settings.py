@@ -352,6 +352,8 @@ class TrainerSettings(Settings):
     package.module:factory, which needs no --allow-code. The run's if not set."""
     stem: str | None = None
     """Stem of `model`, for a ResNet; its first stem if not set."""
+    norm: Literal["batch", "group"] | None = None
+    """Normalisation of `model`, for a ResNet; batch if not set."""
     model_options: str | None = None
     """Options of `model`, if it is timm:NAME or your own code: a JSON object with the keys of [model.options]."""
     samples_per_class: int | None = Field(None, ge=1)
@@ -411,12 +413,14 @@ class TrainerSettings(Settings):
             InvalidConfig: There is no such model.
         """
         if self.model is None:
-            if self.stem is not None or self.model_options is not None:
-                raise InvalidConfig("stem and model_options are those of a client's own model: give --model too")
+            if (self.stem, self.norm, self.model_options) != (None, None, None):
+                raise InvalidConfig("stem, norm and model_options are those of a client's own model: give --model too")
             return None
         table: dict[str, Any] = {"name": self.model}
         if self.stem is not None:
             table["stem"] = self.stem
+        if self.norm is not None:
+            table["norm"] = self.norm
         if self.model_options is not None:
             table["options"] = _json_object("model_options", self.model_options)
         section = validate(ModelSection, table, "model.")

@@ -139,12 +139,12 @@ class ClientSite:
         return "" if self.model is None else canonical_json(self.model.model_dump(mode="json"))
 
     def check_kind(self, config: RunConfig) -> None:
-        """Refuse a run that averages models, where the client has its own kind.
+        """Refuse a run that averages models or mixes features that the client's own kind has not.
 
         Raises:
             ModelKindRefused: It is so.
         """
-        refused = None if self.model is None else own_kind_refusal(config)
+        refused = None if self.model is None else own_kind_refusal(config, self.model)
         if self.model is not None and refused is not None:
             raise ModelKindRefused(f"client {self.client_id} has its own kind of model, {self.model.kind}: {refused}")
 
