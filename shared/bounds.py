@@ -10,10 +10,11 @@ METHOD_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCI
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Client ids, domains, run names and names in certificates."""
 MODEL_KIND = re.compile(r"(?=.{1,160}\Z)[A-Za-z_][\w.:-]*( [a-z0-9]+)?", re.ASCII)
-"""Form of a client's own kind of model: the model's name, and its stem if it has stems."""
+"""Form of a client's own kind of model: the model's name, with its normalisation, and its stem if it has stems."""
 MODEL_KIND_RULE = (
     "a kind of model is a name of letters, digits, '.', '_', ':' or '-', and a stem; at most 160 characters"
 )
+SUBSET_RULE = "set at most one of 'samples_per_class' and 'fraction': both are the size of the training subset"
 TAG_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/=-]{0,39}$"
 """Tags of runs."""
 MAX_DISPLAY_NAME = 64

@@ -89,6 +89,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         display_name=settings.display_name,
         device=settings.device,
         samples_per_class=settings.samples_per_class,
+        fraction=settings.fraction,
         validation_per_class=settings.validation_per_class,
         model=settings.own_model,
         consent=Consent.of_owner(settings),

@@ -171,8 +171,8 @@ class RunCreation:
         blob, path = self._artifact(run_id, -1 if number is None else number, "model")
         assert number is not None, "without a committed round there is no model"
         theirs = document_of(run)
-        made = (theirs["model"]["name"], theirs["model"].get("stem"))
-        wanted = (config.model.name, config.model.stem)
+        made = (theirs["model"]["name"], theirs["model"].get("stem"), theirs["model"].get("norm", "batch"))
+        wanted = (config.model.name, config.model.stem, config.model.norm)
         if made != wanted:
             raise InvalidConfig(
                 f"run.initial_model: run {run_id} trains {_in_words(*made)}, this one {_in_words(*wanted)}; use the same "
@@ -188,5 +188,6 @@ class RunCreation:
         return CommittedModel(run=run, number=number, blob=blob, path=path, classes=classes)
 
 
-def _in_words(model: str, stem: str | None) -> str:
-    return f"a {model}{f' with stem {stem}' if stem else ''}"
+def _in_words(model: str, stem: str | None, norm: str) -> str:
+    parts = [*([f"stem {stem}"] if stem else []), *([f"norm {norm}"] if norm != "batch" else [])]
+    return f"a {model}{' with ' + ' and '.join(parts) if parts else ''}"

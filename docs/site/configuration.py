@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from fedplcc.runs.configuration_text import SECTIONS, range_of
 from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
+from shared.config.mix_style import MixStyleSettings
 from shared.config.model import TimmOptions
 from shared.config.partition import RULES, Pool
 from shared.config.run import ClientSection, RunConfig
@@ -162,6 +163,8 @@ def _run_sections() -> Iterator[str]:
         if name == "training":
             about = "Local training on images that an attack has changed; an empty table takes the defaults."
             yield _section("### `[training.adversarial]`", about, _keys(AdversarialSettings))
+            about = "Mixing of channel statistics between images in local training; an empty table takes the defaults."
+            yield _section("### `[training.mix_style]`", about, _keys(MixStyleSettings))
     about = "The clients that `demo` and `simulate` make. A deployed trainer has the same as settings."
     yield _section("### `[clients.NAME]`", about, _keys(ClientSection))
     about = (

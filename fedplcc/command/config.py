@@ -154,6 +154,7 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
                     client.data,
                     contract=federation.config.data,
                     samples_per_class=client.samples_per_class,
+                    fraction=client.fraction,
                     validation_per_class=client.validation_per_class,
                     seed=federation.config.run.seed,
                 )

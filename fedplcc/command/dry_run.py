@@ -110,6 +110,7 @@ def foresee_run(
     )
     for name, client in clients.items():
         few = f", {client.samples_per_class} samples of a class" if client.samples_per_class else ""
+        few += f", {client.fraction:g} of its training samples" if client.fraction else ""
         console.print(f"  {name}: {client.data}{few}")
     console.print(f"folder: {folder}, {_STATES[state]}")
     console.print(f"minutes: {minutes}")

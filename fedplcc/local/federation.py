@@ -234,8 +234,12 @@ class LocalFederation:
         return [Member(Role.GATEWAY, GATEWAY, self._state / "gateway"), *clients]
 
     def _trainer(self, name: str, client: ClientSection, address: str) -> LocalProcess:
-        numbers = {"samples": client.samples_per_class, "validation": client.validation_per_class}
-        samples = [text for name, n in numbers.items() if n is not None for text in (f"--{name}-per-class", str(n))]
+        numbers = {
+            "--samples-per-class": client.samples_per_class,
+            "--fraction": client.fraction,
+            "--validation-per-class": client.validation_per_class,
+        }
+        samples = [text for flag, n in numbers.items() if n is not None for text in (flag, str(n))]
         return self._process(
             _trainer(name),
             *("--aggregator", address, "--client", name, "--domain", domain_of(name, client), "--data", client.data),
@@ -307,6 +311,7 @@ def _model_flags(client: ClientSection) -> list[str]:
         return []
     flags = ["--model", model.name]
     flags += [] if model.stem is None else ["--stem", model.stem]
+    flags += [] if model.norm == "batch" else ["--norm", model.norm]
     return flags + (["--model-options", canonical_json(dict(model.options))] if model.options else [])
 
 

@@ -164,7 +164,12 @@ def _training_images(client: ShownClient, config: RunConfig) -> ImageSet:
     seed = derive_seed("subset", config.run.seed, client.name)
     with reading(client):
         images, _ = load_split(
-            client.data, contract=config.data, split="train", samples_per_class=client.samples_per_class, seed=seed
+            client.data,
+            contract=config.data,
+            split="train",
+            samples_per_class=client.samples_per_class,
+            fraction=client.fraction,
+            seed=seed,
         )
         if not len(images):
             raise InvalidData(f"data {client.data!r} has no training image")

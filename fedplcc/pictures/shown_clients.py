@@ -29,12 +29,14 @@ class ShownClient:
         domain: Label of its domain.
         data: Data specification.
         samples_per_class: Size of its training subset; all training images if None.
+        fraction: Share of each class's training images, in place of it.
     """
 
     name: str
     domain: str
     data: str
     samples_per_class: int | None = None
+    fraction: float | None = None
 
 
 def shown_clients(
@@ -97,6 +99,7 @@ def _shown(clients: Mapping[str, ClientSection]) -> dict[str, ShownClient]:
             domain=domain_of(name, client),
             data=client.data,
             samples_per_class=client.samples_per_class,
+            fraction=client.fraction,
         )
         for name, client in sorted(clients.items())
     }

@@ -60,6 +60,7 @@ class Client:
         classes: Names of the labels 0, 1, ...; those of the data set, else of the run's configuration.
         domain: Label of the domain; the client's name if not given.
         samples_per_class: Size of a seeded, class-balanced training subset; all images if not given.
+        fraction: Share of the training images, drawn by the seed from each class alike, in place of `samples_per_class`.
         validation_per_class: Training images of a class that are set aside for validation; those of the run's
             data.validation_every if not given.
         model: The client's own kind of model, with the keys of `[model]`, where models are not shared; the run's if not
@@ -72,6 +73,7 @@ class Client:
     classes: Sequence[str] | None = None
     domain: str | None = None
     samples_per_class: int | None = None
+    fraction: float | None = None
     validation_per_class: int | None = None
     model: Mapping[str, Any] | None = None
     _known: dict[Path, str] = field(default_factory=dict, init=False, repr=False)
@@ -97,7 +99,7 @@ class Client:
             StoreUnavailable: The folder cannot be written.
         """
         table: dict[str, Any] = {"data": self._specification(run_classes, folder)}
-        for name in ("domain", "samples_per_class", "validation_per_class", "model"):
+        for name in ("domain", "samples_per_class", "fraction", "validation_per_class", "model"):
             if (value := getattr(self, name)) is not None:
                 table[name] = value
         return table

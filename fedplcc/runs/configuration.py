@@ -100,12 +100,17 @@ def override(document: Mapping[str, Any], overrides: Overrides) -> dict[str, Any
         changed["partition"] = {**_table(changed, "partition"), "samples_per_class": overrides.samples_per_class}
     elif overrides.samples_per_class is not None:
         changed["clients"] = {
-            name: {**table, "samples_per_class": overrides.samples_per_class} if isinstance(table, Mapping) else table
+            name: _with_samples(table, overrides.samples_per_class) if isinstance(table, Mapping) else table
             for name, table in _table(changed, "clients").items()
         }
     for assignment in overrides.assignments:
         changed = _assigned(changed, assignment)
     return changed
+
+
+def _with_samples(table: Mapping[str, Any], samples_per_class: int) -> dict[str, Any]:
+    """Return a client's table with this size of its subset, in place of what it says of it."""
+    return {**{key: value for key, value in table.items() if key != "fraction"}, "samples_per_class": samples_per_class}
 
 
 def local_clients(federation: FederationFile) -> dict[str, ClientSection]:

@@ -15,9 +15,11 @@ from pydantic.fields import FieldInfo
 
 from shared.config.adversarial import AdversarialSettings
 from shared.config.key_descriptions import key_descriptions
+from shared.config.mix_style import MixStyleSettings
 from shared.config.model import TimmOptions
 from shared.config.partition import RULES
 from shared.config.run import ClientSection, FederationFile
+from shared.config.sections import Section
 from shared.config.toml_text import WIDTH, toml_assignment, toml_key
 
 SECTIONS = {
@@ -46,6 +48,7 @@ EXAMPLES: Mapping[str, Any] = {
     "training.step_rounds": 30,
     "training.step_factor": 0.1,
     "training.adversarial": {"epsilon": 0.3, "step_size": 0.075, "steps": 7},
+    "training.mix_style": {"probability": 0.5, "alpha": 0.1},
     "evaluation.epsilon": 0.3,
     "admission.max_update_norm": 100.0,
     "admission.max_prototype_norm": 1000.0,
@@ -55,6 +58,7 @@ EXAMPLES: Mapping[str, Any] = {
     "quorum.deadline_s": 600.0,
     "quorum.min_clients": 2,
     "clients.samples_per_class": 50,
+    "clients.fraction": 0.3,
     "clients.validation_per_class": 20,
     "data.validation_every": 5,
     "public.data": "cifar10:public-images",
@@ -107,10 +111,10 @@ def template(federation: FederationFile) -> str:
             for key, field in TimmOptions.model_fields.items():
                 lines += explained(f"model.options.{key}", TimmOptions, key, field.default, is_used=False)
         if name == "training":
-            lines += ["", "# For images that an attack has changed:", "# [training.adversarial]"]
-            for key, field in AdversarialSettings.model_fields.items():
-                place = f"training.adversarial.{key}"
-                lines += explained(place, AdversarialSettings, key, field.default, is_used=False)
+            lines += ["", "# For images that an attack has changed:"]
+            lines += _unused_table("training.adversarial", AdversarialSettings)
+            lines += ["", "# For features whose channel statistics are mixed between images:"]
+            lines += _unused_table("training.mix_style", MixStyleSettings)
     lines += [
         "",
         "# The clients, for demo and simulate; a deployed trainer says the same on its command line.",
@@ -123,6 +127,14 @@ def template(federation: FederationFile) -> str:
             lines += about if number == 0 else [line for line in about if value is not None and line[0] != "#"]
     lines += ["", *_partition_lines()]
     return "\n".join(lines) + "\n"
+
+
+def _unused_table(name: str, kind: type[Section]) -> list[str]:
+    """Return the lines of a table that the file does not use."""
+    lines = [f"# [{name}]"]
+    for key, field in kind.model_fields.items():
+        lines += explained(f"{name}.{key}", kind, key, field.default, is_used=False)
+    return lines
 
 
 def range_of(field: FieldInfo) -> str:

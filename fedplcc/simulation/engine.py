@@ -51,6 +51,7 @@ class Site:
         domain: Label of the domain of its data.
         data: Data specification.
         samples_per_class: Size of a class-balanced training subset; None for all samples.
+        fraction: Share of each class's training samples, in place of it; None for all samples.
         validation_per_class: Training samples of a class to set aside for validation; None for the run's rule.
         model: Its own kind of model; None for the run's.
         device: auto, cpu, cuda or cuda:N.
@@ -62,6 +63,7 @@ class Site:
     domain: str
     data: str
     samples_per_class: int | None
+    fraction: float | None
     validation_per_class: int | None
     model: ModelSection | None
     device: str

@@ -91,6 +91,7 @@ class Simulation:
                 domain=domain_of(name, client),
                 data=client.data,
                 samples_per_class=client.samples_per_class,
+                fraction=client.fraction,
                 validation_per_class=client.validation_per_class,
                 model=client.model,
                 device=device,

@@ -31,6 +31,7 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
         site.data,
         device=site.device,
         samples_per_class=site.samples_per_class,
+        fraction=site.fraction,
         validation_per_class=site.validation_per_class,
         model=site.model,
         consent=site.consent,

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from shared.config.sections import FACTORY, Section, check_keys, unknown, validate
 
@@ -19,6 +27,8 @@ STEMS: Mapping[str, tuple[str, ...]] = {
 """Built-in models with their possible stems, the default first."""
 OLD_DEFAULT_STEM = "imagenet5x5"
 """Stem in older stored configurations of models without a stem; these keep their meaning and hash."""
+RESNETS = ("resnet10", "resnet18")
+"""Built-in models that have normalisation layers, and stages."""
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, with a name of timm's."""
 MODEL_FORMS = "write timm:NAME or package.module:factory"
@@ -52,13 +62,17 @@ class ModelSection(Section):
     stem: str | None = Field(None, validate_default=True)
     """Stem of a ResNet: imagenet5x5 (5x5 convolution of stride 2 with max-pooling, as in FedPLVM and FedPLCC), imagenet7x7
     (7x7, as in the ResNet paper) or cifar3x3 (3x3 of stride 1 without pooling, as in FPL). The first stem if not set."""
+    norm: Literal["batch", "group"] = "batch"
+    """Normalisation layers of a ResNet: batch normalisation, or group normalisation with 32 groups of channels (Wu and He,
+    ECCV 2018), which has no running statistics to average."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
     """For timm:NAME see `TimmOptions`; for package.module:factory its keyword arguments."""
 
     @property
     def kind(self) -> str:
-        """The kind of model in words: its name, and its stem if it has stems."""
-        return self.name if self.stem is None else f"{self.name} {self.stem}"
+        """The kind of model in words: its name, with a suffix for another normalisation, and its stem if any."""
+        name = self.name if self.norm == "batch" else f"{self.name}-{self.norm}norm"
+        return name if self.stem is None else f"{name} {self.stem}"
 
     @property
     def is_factory(self) -> bool:
@@ -92,6 +106,22 @@ class ModelSection(Section):
         if stem not in stems:
             raise ValueError(f"model {name!r} has the stems {', '.join(stems)}")
         return stem
+
+    @field_validator("norm")
+    @classmethod
+    def _norm_of_the_model(cls, norm: str, info: ValidationInfo) -> str:
+        name = info.data.get("name")
+        if name is not None and norm != "batch" and name not in RESNETS:
+            raise ValueError(f"model {name!r} has no normalisation to choose; {' and '.join(RESNETS)} have")
+        return norm
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # The key was added later; runs without it keep their hashes.
+        values: dict[str, Any] = plain(self)
+        if values.get("norm") == "batch":
+            del values["norm"]
+        return values
 
     @field_validator("options")
     @classmethod

@@ -23,13 +23,13 @@ from pydantic import (
     model_validator,
 )
 
-from shared.bounds import MAX_CONFUSED_CLASSES, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN
+from shared.bounds import MAX_CONFUSED_CLASSES, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
 from shared.config.adversarial import EPSILON
 from shared.config.class_map import ClassMap, class_fault, class_map
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.membership import NO_PLAN, MembershipSection
-from shared.config.model import ModelSection
+from shared.config.model import RESNETS, ModelSection
 from shared.config.partition import expand
 from shared.config.public import PublicSection
 from shared.config.sections import FACTORY as FACTORY
@@ -41,7 +41,7 @@ from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
 from shared.methods.base import MAX_PAIRS, MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
-from shared.types import LOCAL_MODEL
+from shared.types import BATCH_NORM, LOCAL_MODEL
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -472,11 +472,29 @@ class RunConfig(BaseModel):
     @model_validator(mode="after")
     def _prototypes_of_clean_images(self) -> Self:
         of_training = isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch"  # nosec B105
-        if of_training and self.training.adversarial is not None:
+        for key, kind in (("adversarial", "of attacked images"), ("mix_style", "mixed")):
+            if of_training and getattr(self.training, key) is not None:
+                raise InvalidKey(
+                    f"training.{key}",
+                    'method.proto_pass = "last_epoch" makes prototypes of the features of training, and those of '
+                    f"training.{key} are {kind}; leave one of the two out",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _a_model_with_early_features(self) -> Self:
+        refused = None if self.training.mix_style is None else mixing_refusal(self.model)
+        if refused is not None:
+            raise InvalidKey("training.mix_style", f"{refused}; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _layers_to_keep(self) -> Self:
+        if self.model.norm != "batch" and self.algorithm.personal_part(self.method) == BATCH_NORM:
             raise InvalidKey(
-                "training.adversarial",
-                'method.proto_pass = "last_epoch" makes prototypes of the features of training, and those of '
-                "training.adversarial are of attacked images; leave one of the two out",
+                "model.norm",
+                f'model.norm = "{self.model.norm}": clients of this run keep their BatchNorm layers '
+                '(method.personal = "batch_norm"), and the model would have none; leave one of the two out',
             )
         return self
 
@@ -617,6 +635,9 @@ class ClientSection(Section):
     one for each stage of [stream]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
+    fraction: float | None = Field(None, gt=0, le=1)
+    """Share of the training samples, drawn by the seed from each class alike, so that the classes keep their balance; at
+    least one of each. In place of `samples_per_class`; all samples if neither is set."""
     validation_per_class: int | None = Field(None, ge=1)
     """Training samples of a class that are set aside for validation, drawn by the seed, at most half of them; those of
     data.validation_every if not set."""
@@ -640,10 +661,16 @@ class ClientSection(Section):
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # The keys were added later; folders of earlier runs keep their federation.json.
         values: dict[str, Any] = plain(self)
-        for key in ("validation_per_class", "model"):
+        for key in ("fraction", "validation_per_class", "model"):
             if values.get(key, 0) is None:
                 del values[key]
         return values
+
+    @model_validator(mode="after")
+    def _one_size_of_subset(self) -> Self:
+        if self.samples_per_class is not None and self.fraction is not None:
+            raise InvalidKey("fraction", SUBSET_RULE)
+        return self
 
 
 class FederationFile(BaseModel):
@@ -737,17 +764,27 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
             raise InvalidConfig(
                 f"clients.{name}.data lists {len(listed)} specifications and stream.stages is {config.stream.stages}"
             )
-        refused = None if client.model is None else own_kind_refusal(config)
+        refused = None if client.model is None else own_kind_refusal(config, client.model)
         if refused is not None:
             raise InvalidConfig(f"clients.{name}.model: {refused}")
     return FederationFile(config=config, clients=clients)
 
 
-def own_kind_refusal(config: RunConfig) -> str | None:
-    """Return why no client of a run can have its own kind of model; None where it can, because models are not shared."""
-    if not config.algorithm.shares_model(config.method):
+def own_kind_refusal(config: RunConfig, model: ModelSection | None = None) -> str | None:
+    """Return why a client of a run cannot have its own kind of model, this one if it is known.
+
+    It can, and the result is None, where models are not shared and the kind has what the run's training needs.
+    """
+    if config.algorithm.shares_model(config.method):
+        return f"method {config.run.method} averages models, so every client has the run's"
+    return None if model is None or config.training.mix_style is None else mixing_refusal(model)
+
+
+def mixing_refusal(model: ModelSection) -> str | None:
+    """Return why early features of a model cannot be mixed; None where they can."""
+    if model.name in RESNETS:
         return None
-    return f"method {config.run.method} averages models, so every client has the run's"
+    return f"training.mix_style mixes features of {' and '.join(RESNETS)}, and the model is {model.name!r}"
 
 
 def load_federation(path: Path) -> FederationFile:

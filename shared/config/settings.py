@@ -30,7 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE
+from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
 from shared.config.model import ModelSection
 from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
 from shared.config.site_identity import with_identity
@@ -352,10 +352,15 @@ class TrainerSettings(Settings):
     package.module:factory, which needs no --allow-code. The run's if not set."""
     stem: str | None = None
     """Stem of `model`, for a ResNet; its first stem if not set."""
+    norm: Literal["batch", "group"] | None = None
+    """Normalisation of `model`, for a ResNet; batch if not set."""
     model_options: str | None = None
     """Options of `model`, if it is timm:NAME or your own code: a JSON object with the keys of [model.options]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
+    fraction: float | None = Field(None, gt=0, le=1)
+    """Share of the training samples, drawn by the run's seed from each class alike, so that the classes keep their balance;
+    at least one of each. In place of `samples_per_class`; all samples if neither is set."""
     validation_per_class: int | None = Field(None, ge=1)
     """Training samples of a class that are set aside for validation, drawn by the run's seed, at most half of them; those of
     the run's data.validation_every if not set."""
@@ -408,18 +413,26 @@ class TrainerSettings(Settings):
             InvalidConfig: There is no such model.
         """
         if self.model is None:
-            if self.stem is not None or self.model_options is not None:
-                raise InvalidConfig("stem and model_options are those of a client's own model: give --model too")
+            if (self.stem, self.norm, self.model_options) != (None, None, None):
+                raise InvalidConfig("stem, norm and model_options are those of a client's own model: give --model too")
             return None
         table: dict[str, Any] = {"name": self.model}
         if self.stem is not None:
             table["stem"] = self.stem
+        if self.norm is not None:
+            table["norm"] = self.norm
         if self.model_options is not None:
             table["options"] = _json_object("model_options", self.model_options)
         section = validate(ModelSection, table, "model.")
         if not MODEL_KIND.fullmatch(section.kind):
             raise InvalidConfig(f"model: {MODEL_KIND_RULE}")
         return section
+
+    @model_validator(mode="after")
+    def _one_size_of_subset(self) -> Self:
+        if self.samples_per_class is not None and self.fraction is not None:
+            raise InvalidConfig(SUBSET_RULE)
+        return self
 
     @model_validator(mode="after")
     def _a_model_that_there_is(self) -> Self:

@@ -16,25 +16,26 @@ from pydantic import (
 )
 
 from shared.config.adversarial import AdversarialSettings
+from shared.config.mix_style import MixStyleSettings
 from shared.config.sections import FACTORY, InvalidKey, Section, check_keys, validate
 
-AUGMENTATIONS = ("crop", "flip")
+AUGMENTATIONS = ("crop", "resized_crop", "flip", "color", "gray")
 """Augmentations of this package."""
 YOUNGER_KEYS = (
     *("optimizer", "schedule", "warmup_rounds", "schedule_rounds", "step_rounds", "step_factor"),
-    *("precision", "adversarial", "prototype_statistics"),
+    *("precision", "adversarial", "prototype_statistics", "mix_style"),
 )
 """Keys added after the first release; stored configurations leave them out while they have their defaults."""
 
 
 def _augmentation(name: str) -> str:
     if name not in AUGMENTATIONS and not FACTORY.fullmatch(name):
-        raise ValueError("input should be 'crop' or 'flip', or package.module:factory")
+        raise ValueError(f"input should be one of {', '.join(AUGMENTATIONS)}, or package.module:factory")
     return name
 
 
 AugmentationName = Annotated[str, AfterValidator(_augmentation)]
-"""crop, flip or package.module:factory."""
+"""One of `AUGMENTATIONS`, or package.module:factory."""
 
 
 class TrainingSection(Section):
@@ -75,8 +76,10 @@ class TrainingSection(Section):
     clip_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of the whole gradient; no clipping if not set."""
     augment: Annotated[tuple[AugmentationName, ...], Field(max_length=16)] = Field((), strict=False, fail_fast=True)
-    """Augmentations: crop, a random crop with a margin of 1/8; flip, a random horizontal flip; package.module:factory, code
-    of your own, which every trainer's owner allows."""
+    """Augmentations: crop, a random crop with a margin of 1/8; resized_crop, a random window of 0.7 to 1 of the area,
+    brought back to the size; flip, a random horizontal flip; color, other brightness, contrast, saturation and hue, each by
+    at most 0.4; gray, a gray image with probability 0.1; package.module:factory, code of your own, which every trainer's
+    owner allows. They are made in this order."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads of local training; another number changes the last bits of results."""
     evaluation_batch_size: int = Field(256, ge=1, le=65_536)
@@ -89,6 +92,10 @@ class TrainingSection(Section):
     that lags behind the weights (trained); or those of its training images under the trained weights (site). The model that
     is sent is the same."""
 
+    mix_style: Mapping[str, JsonValue] | None = None
+    """Mix channel statistics of early features between images (Zhou et al., ICLR 2021): a table of probability and alpha.
+    Only for resnet10 and resnet18. Nothing is mixed if not set, nor in what leaves a client for prototypes."""
+
     @property
     def augmentation_code(self) -> tuple[str, ...]:
         """Augmentations that are code of other packages, as package.module:factory."""
@@ -98,6 +105,19 @@ class TrainingSection(Section):
     def attack(self) -> AdversarialSettings | None:
         """The attack on training images; None where they stay as they are."""
         return None if self.adversarial is None else AdversarialSettings.model_validate(self.adversarial)
+
+    @property
+    def mixing(self) -> MixStyleSettings | None:
+        """The mixing of features; None where they stay as they are."""
+        return None if self.mix_style is None else MixStyleSettings.model_validate(self.mix_style)
+
+    @field_validator("mix_style")
+    @classmethod
+    def _a_mixing(cls, values: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
+        if values is None:
+            return None
+        check_keys(values, MixStyleSettings, "training.mix_style.")
+        return validate(MixStyleSettings, values, "training.mix_style.").model_dump()
 
     @field_validator("adversarial")
     @classmethod

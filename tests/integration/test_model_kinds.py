@@ -23,10 +23,10 @@ from trainer.task.client_state import ClientStates
 
 pytestmark = pytest.mark.slow
 
-KINDS = {"left": {"name": "resnet10", "stem": "cifar3x3"}, "right": {"name": "cnn5"}}
+KINDS = {"left": {"name": "resnet10", "stem": "cifar3x3", "norm": "group"}, "right": {"name": "cnn5"}}
 """Other feature sizes than the run's cnn4, and the same one."""
-FLAGS = {"left": ("--model", "resnet10", "--stem", "cifar3x3"), "right": ("--model", "cnn5")}
-SAID = {"left": "resnet10 cifar3x3", "right": "cnn5"}
+FLAGS = {"left": ("--model", "resnet10", "--stem", "cifar3x3", "--norm", "group"), "right": ("--model", "cnn5")}
+SAID = {"left": "resnet10-groupnorm cifar3x3", "right": "cnn5"}
 ASKS_BETWEEN_INTERRUPTIONS = 17
 MOST_INTERRUPTIONS = 60
 RUN_S = 120.0

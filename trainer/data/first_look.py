@@ -33,12 +33,19 @@ class FirstLook:
     unreadable: tuple[str, ...]
 
 
-def first_look(spec: str, *, samples_per_class: int | None = None, test_every: int = DEFAULT_TEST_EVERY) -> FirstLook:
+def first_look(
+    spec: str,
+    *,
+    samples_per_class: int | None = None,
+    fraction: float | None = None,
+    test_every: int = DEFAULT_TEST_EVERY,
+) -> FirstLook:
     """Count a data set's training images and open a few, spread over it.
 
     Args:
         spec: See `specs.open_source`.
         samples_per_class: Size of a class-balanced training subset; all training images if None.
+        fraction: Share of each class's training images, in place of it.
         test_every: For folders without a split of their own.
 
     Raises:
@@ -57,7 +64,8 @@ def first_look(spec: str, *, samples_per_class: int | None = None, test_every: i
     counts = np.bincount(source.train.labels_N, minlength=len(source.class_names)).tolist()
     return FirstLook(
         class_counts={
-            name: subset_size(n, samples_per_class) for name, n in zip(source.class_names, counts, strict=True)
+            name: subset_size(n, samples_per_class, fraction)
+            for name, n in zip(source.class_names, counts, strict=True)
         },
         num_looked_at=len(numbers),
         unreadable=tuple(unreadable),

@@ -74,6 +74,7 @@ def load_dataset(
     *,
     contract: DataSection,
     samples_per_class: int | None = None,
+    fraction: float | None = None,
     validation_per_class: int | None = None,
     seed: int = 0,
     may_be_empty: bool = False,
@@ -85,6 +86,8 @@ def load_dataset(
         contract: Class names, image size and split rule of the run.
         samples_per_class: Size of a class-balanced training subset; all training images if None. The test set is always
             whole. An unreadable image is replaced by the next in the shuffled order.
+        fraction: Share of each class's training images, in place of `samples_per_class`. It is of all images, those for
+            validation included, so that a client trains on as many with and without validation while there are enough.
         validation_per_class: Training images of a class to set aside for validation; the contract's rule if None.
         seed: Decides the images of a subset. Clients that share a data set need different seeds.
         may_be_empty: Whether there may be no training image, as in a stage that a client has nothing of.
@@ -96,7 +99,7 @@ def load_dataset(
     class_ids = _class_ids(source, contract, spec)
     aside = _aside(source, contract, validation_per_class, seed)
     size = contract.image_size
-    chosen = _selections(source, source.train, samples_per_class, seed, aside)
+    chosen = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
     train, bad_train = _read(source.train, class_ids, size, chosen)
     validation, bad_validation = _read(source.train, class_ids, size, [(aside, len(aside))])
     test, bad_test = _read(source.test, class_ids, size, _selections(source, source.test, None, seed))
@@ -171,7 +174,13 @@ def load_balanced_test(spec: str, *, contract: DataSection) -> ImageSet:
 
 
 def load_split(
-    spec: str, *, contract: DataSection, split: Split, samples_per_class: int | None = None, seed: int = 0
+    spec: str,
+    *,
+    contract: DataSection,
+    split: Split,
+    samples_per_class: int | None = None,
+    fraction: float | None = None,
+    seed: int = 0,
 ) -> tuple[ImageSet, tuple[str, ...]]:
     """Read one part of a data set, fitted to a run's data contract.
 
@@ -180,6 +189,7 @@ def load_split(
         contract: Class names, image size and split rule of the run.
         split: `test`, `train`, or `all` for both, the training images first.
         samples_per_class: Size of a class-balanced subset of each part, as `load_dataset` takes it; whole if None.
+        fraction: Share of each class of each part, in place of it.
         seed: Decides the images of a subset.
 
     Returns:
@@ -192,7 +202,9 @@ def load_split(
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
     read = [
-        _read(part, class_ids, contract.image_size, _selections(source, part, samples_per_class, seed))
+        _read(
+            part, class_ids, contract.image_size, _selections(source, part, samples_per_class, seed, fraction=fraction)
+        )
         for part in parts
     ]
     if len(read) == 1:  # without a second copy of what may be large
@@ -282,16 +294,19 @@ def _selections(
     samples_per_class: int | None,
     seed: int,
     without: IntArray = NOTHING,
+    *,
+    fraction: float | None = None,
 ) -> list[Selection]:
     """Return what to read of the samples, but of those numbers that are left out."""
-    if samples_per_class is None:
+    if samples_per_class is None and fraction is None:
         candidates = np.setdiff1d(np.arange(len(samples)), without, assume_unique=True)
         return [(candidates, len(candidates))]
     selections = []
     for label, class_name in enumerate(source.class_names):
-        candidates = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed)
-        candidates = candidates[~np.isin(candidates, without)]
-        selections.append((candidates, subset_size(len(candidates), samples_per_class)))
+        of_class = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed)
+        candidates = of_class[~np.isin(of_class, without)]
+        wanted = subset_size(len(of_class), samples_per_class, fraction)
+        selections.append((candidates, min(wanted, len(candidates))))
     return selections
 
 
@@ -302,5 +317,5 @@ def _allocated(num_images: int, image_size: int) -> npt.NDArray[np.uint8]:
     except MemoryError as error:
         raise InvalidData(
             f"{num_images} images of {image_size} x {image_size} need {np.prod(shape, dtype=float) / 2**30:.0f} GiB of "
-            "memory, more than there is; take fewer with samples_per_class, or a smaller data.image_size"
+            "memory, more than there is; take fewer with samples_per_class or fraction, or a smaller data.image_size"
         ) from error

@@ -115,6 +115,7 @@ def read_stream(
     stream: StreamSection,
     contract: DataSection,
     samples_per_class: int | None = None,
+    fraction: float | None = None,
     validation_per_class: int | None = None,
     client_id: str,
     seed: int,
@@ -125,8 +126,9 @@ def read_stream(
         spec: Its data specification; see `specs.by_stage`.
         stages: Which ones, from 1.
         stream: The run's stages.
-        contract: See `loading.load_dataset`, as the three that follow.
+        contract: See `loading.load_dataset`, as the four that follow.
         samples_per_class: Of each stage.
+        fraction: Of each stage.
         validation_per_class: Of each stage.
         client_id: The client, whose subsets differ from those of others.
         seed: The run's seed.
@@ -145,6 +147,7 @@ def read_stream(
                     of_stage,
                     contract=contract,
                     samples_per_class=samples_per_class,
+                    fraction=fraction,
                     validation_per_class=validation_per_class,
                     seed=derive_seed("subset", seed, client_id),
                     may_be_empty=True,

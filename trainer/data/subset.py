@@ -1,9 +1,12 @@
-"""Class-balanced subsets: of each class the first n images after a shuffle that depends on (seed, class name) alone.
+"""Subsets by class: of each class the first n images after a shuffle that depends on (seed, class name) alone.
 
-So a larger subset contains every smaller one, and a class's subset does not change when another class does.
+So a larger subset contains every smaller one, and a class's subset does not change when another class does. A class-balanced
+subset has the same n for every class; a share has the same part of every class, so that the classes keep their balance.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -16,6 +19,17 @@ def class_order(indices_N: IntArray, class_name: str, seed: int) -> IntArray:
     return np.random.default_rng(derive_seed("subset", seed, class_name)).permutation(indices_N)
 
 
-def subset_size(available: int, samples_per_class: int | None) -> int:
-    """Return the number of images used of a class; a class with fewer than asked for keeps all of them."""
-    return available if samples_per_class is None else min(available, samples_per_class)
+def subset_size(available: int, samples_per_class: int | None, fraction: float | None = None) -> int:
+    """Return the number of images used of a class; a class with fewer than asked for keeps all of them.
+
+    Args:
+        available: Images of the class.
+        samples_per_class: The same number for every class.
+        fraction: Share of the class's images, rounded to the nearest number but at least one. At most one of the two is
+            given; without both all images are used.
+    """
+    if samples_per_class is not None:
+        return min(available, samples_per_class)
+    if fraction is None:
+        return available
+    return min(available, max(1, math.floor(fraction * available + 0.5)))

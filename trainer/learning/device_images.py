@@ -7,18 +7,17 @@ Shape legend: N samples, B batch, S image size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from shared.config.run import DataSection
-from shared.errors import InvalidConfig
 from trainer.data import ImageSet
+from trainer.learning.augmentation import Augmentation
 
 SHARE_OF_FREE_MEMORY = 0.5
 """Largest share of the device's free memory that an image set may take. The rest is for the model, its gradients and
@@ -116,61 +115,3 @@ class DeviceImages:
     def _normalised(self, images_BSS3: Tensor) -> Tensor:
         x_B3SS = images_BSS3.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
         return x_B3SS.div_(255).sub_(self.mean_3[:, None, None]).div_(self.std_3[:, None, None])
-
-
-ImageChange = Callable[[Tensor, torch.Generator], Tensor]
-"""An augmentation of another package: from uint8 images `[B, S, S, 3]` in host memory, and the generator of all its draws,
-to changed ones."""
-
-
-class Augmentation:
-    """Random changes to training images.
-
-    They are drawn in host memory, so that they are the same on every device.
-    """
-
-    def __init__(self, names: Sequence[str], seed: int, others: Sequence[ImageChange] = ()) -> None:
-        """Prepare.
-
-        Args:
-            names: `crop` adds a black margin of 1/8 of the image size and takes a window of the old size anywhere in it;
-                `flip` mirrors an image left to right with probability 1/2.
-            seed: Decides every draw.
-            others: Changes of other packages, made after these in their order.
-        """
-        self._names = frozenset(names)
-        self._others = tuple(others)
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def apply(self, images_BSS3: Tensor) -> Tensor:
-        """Return the changed images, uint8 `[B, S, S, 3]`."""
-        if "crop" in self._names:
-            images_BSS3 = self._cropped(images_BSS3)
-        if "flip" in self._names:
-            is_flipped_B = torch.rand(len(images_BSS3), generator=self._generator) < 0.5
-            is_flipped_B = is_flipped_B.to(images_BSS3.device)[:, None, None, None]
-            images_BSS3 = torch.where(is_flipped_B, images_BSS3.flip(2), images_BSS3)
-        for change in self._others:
-            images_BSS3 = self._changed(images_BSS3, change)
-        return images_BSS3
-
-    def _changed(self, images_BSS3: Tensor, change: ImageChange) -> Tensor:
-        """Return what another package's augmentation makes of images, in host memory and back."""
-        found = change(images_BSS3.cpu(), self._generator)
-        if not isinstance(found, Tensor) or found.dtype != torch.uint8 or found.shape != images_BSS3.shape:
-            what = f"{found.dtype} {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise InvalidConfig(
-                f"an augmentation of training.augment returned {what}; it must return uint8 images of the shape that it "
-                f"gets, {list(images_BSS3.shape)}"
-            )
-        return found.to(images_BSS3.device)
-
-    def _cropped(self, images_BSS3: Tensor) -> Tensor:
-        batch_size, side, device = len(images_BSS3), images_BSS3.shape[1], images_BSS3.device
-        margin = side // 8
-        padded = pad(images_BSS3, (0, 0, margin, margin, margin, margin))
-        corners_2B = torch.randint(2 * margin + 1, (2, batch_size), generator=self._generator).to(device)
-        rows_BS, columns_BS = corners_2B[:, :, None] + torch.arange(side, device=device)
-        return padded[
-            torch.arange(batch_size, device=device)[:, None, None], rows_BS[:, :, None], columns_BS[:, None, :]
-        ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -23,8 +24,9 @@ from shared.methods.base import ClientEnd, ClientState, Method, ModelArrays
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.cancellation import ShouldStop, check, never
 from trainer.learning.attacks import ImageAttack
+from trainer.learning.augmentation import Augmentation, ImageChange
 from trainer.learning.batches import batches, batches_per_pass
-from trainer.learning.device_images import Augmentation, DeviceImages, ImageChange
+from trainer.learning.device_images import DeviceImages
 from trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
 from trainer.learning.losses import (
     LossContext,
@@ -35,6 +37,7 @@ from trainer.learning.losses import (
     reference_models,
     total_loss,
 )
+from trainer.learning.mix_style import MixStyle
 from trainer.learning.optimiser import Optimiser
 from trainer.learning.phases import planned_phases, training_of
 from trainer.models import personal_names, state_arrays
@@ -139,7 +142,8 @@ def local_train(
         Cancelled: `observer.should_stop()` held; the model is somewhere in between.
         TrainingDiverged: A loss or a gradient was not finite.
         InvalidModel: The prototypes have another feature size than the model, a phase has no parameter to train, the model
-            no tensor that a client is to keep, or one of its operations has no deterministic form on the device.
+            no tensor that a client is to keep or no early features to mix, or one of its operations has no deterministic
+            form on the device.
     """
     config, training = inputs.config, inputs.config.training
     prepare_torch(training.threads, data.device)
@@ -151,11 +155,13 @@ def local_train(
     augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
     plan = batches(len(data), training.batch_size, seed=config.run.seed, client_id=inputs.client_id, round=inputs.round)
     attack = None if training.attack is None else ImageAttack.of(training.attack, data)
+    mix_style = None if training.mixing is None else MixStyle(training.mixing, inputs.seed("mix_style"))
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
     totals = _Totals(first_seen)
     num_done = num_skipped = 0
     observer.on_progress(0, steps)
-    with seeded(inputs.seed("training"), data.device), nondeterminism_explained(config.model.name):
+    mixing = nullcontext() if mix_style is None else mix_style.of(model, config.model.name)
+    with seeded(inputs.seed("training"), data.device), nondeterminism_explained(config.model.name), mixing:
         for phase in phases:
             optimiser = Optimiser(phase.params.values(), training, learning_rate=rate, device=data.device)
             with training_of(model, phase):

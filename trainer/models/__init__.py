@@ -26,7 +26,7 @@ from trainer.models.contract import (
     tensor_lists,
 )
 from trainer.models.projected import projected
-from trainer.models.resnet import ResNet
+from trainer.models.resnet import Norm, ResNet
 from trainer.models.sequential import wrapped
 from trainer.models.state import Arrays, check_state, load_arrays, state_arrays
 from trainer.models.timm_backbone import timm_model
@@ -38,6 +38,7 @@ __all__ = [
     "FeatureModel",
     "build_model",
     "counting_layers",
+    "early_parts",
     "head_modules",
     "head_names",
     "load_arrays",
@@ -48,8 +49,8 @@ __all__ = [
 
 BUILTIN: Mapping[str, Callable[[ModelSection, int, int], nn.Module]] = MappingProxyType(
     {
-        "resnet10": lambda section, num_classes, image_size: ResNet(num_classes, _stem(section), blocks_per_stage=1),
-        "resnet18": lambda section, num_classes, image_size: ResNet(num_classes, _stem(section), blocks_per_stage=2),
+        "resnet10": lambda section, num_classes, image_size: _resnet(section, num_classes, 1),
+        "resnet18": lambda section, num_classes, image_size: _resnet(section, num_classes, 2),
         "cnn4": lambda section, num_classes, image_size: CNN(num_classes, image_size, maps=(32, 64)),
         "cnn5": lambda section, num_classes, image_size: CNN(num_classes, image_size, maps=(64, 64), hidden=(256,)),
     }
@@ -89,7 +90,8 @@ def build_model(
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
-        model = copy.deepcopy(_blank(section.name, section.stem, num_classes, image_size)).to_empty(device="cpu")
+        blank = _blank(section.name, section.stem, section.norm, num_classes, image_size)
+        model = copy.deepcopy(blank).to_empty(device="cpu")
     else:
         with seeded(derive_seed("model", seed)):
             made = _make(section, num_classes, image_size, with_weights=with_weights, consent=consent)
@@ -102,13 +104,18 @@ def build_model(
 
 
 @lru_cache(maxsize=8)
-def _blank(name: str, stem: str | None, num_classes: int, image_size: int) -> nn.Module:
+def _blank(name: str, stem: str | None, norm: Norm, num_classes: int, image_size: int) -> nn.Module:
     """Return a built-in model without memory for its state.
 
     A copy of it takes a tenth of the time that drawing five million values takes, which every task would overwrite.
     """
     with torch.device("meta"):
-        return BUILTIN[name](ModelSection(name=name, stem=stem), num_classes, image_size)
+        return BUILTIN[name](ModelSection(name=name, stem=stem, norm=norm), num_classes, image_size)
+
+
+def early_parts(model: nn.Module) -> tuple[nn.Module, ...]:
+    """Return the stem and the ends of the first two stages of one of this package's ResNets; nothing of another model."""
+    return model.early_parts if isinstance(model, ResNet) else ()
 
 
 def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weights: bool, consent: Consent) -> object:
@@ -132,6 +139,6 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
         raise InvalidModel(f"model {section.name!r} cannot be made: {type(cause).__name__}: {cause}") from cause
 
 
-def _stem(section: ModelSection) -> str:
+def _resnet(section: ModelSection, num_classes: int, blocks_per_stage: int) -> ResNet:
     assert section.stem is not None, "a configuration gives every model that has stems one of them"
-    return section.stem
+    return ResNet(num_classes, section.stem, blocks_per_stage=blocks_per_stage, norm=section.norm)

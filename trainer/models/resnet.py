@@ -8,6 +8,10 @@ has one block a stage, as federated prototype papers use it, ResNet18 two. Stems
   4,906,314 parameters at ten classes).
 - `cifar3x3`: 3x3 convolution of stride 1, no pooling (FPL: ResNet10 of 4,903,242 parameters).
 
+With `norm = "group"` every BatchNorm layer is GroupNorm of 32 groups: Wu, He, "Group Normalization", ECCV 2018,
+https://arxiv.org/abs/1803.08494, whose default that is. The widths are 64 and more, so a group has two channels or more.
+Both have as many parameters, and GroupNorm begins as BatchNorm does, at 1 and 0; tensors keep their names.
+
 ResNet18 with `imagenet7x7` is torchvision's, under other names. Features are averages of rectified maps, so they and their
 cosines are never negative.
 
@@ -16,14 +20,19 @@ Shape legend: B batch, C channels, H, W height and width of a map, D = 512, M cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+Norm = Literal["batch", "group"]
+
 WIDTHS = (64, 128, 256, 512)
 STRIDES = (1, 2, 2, 2)
+NUM_GROUPS = 32
+"""Groups of channels of a GroupNorm layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +53,26 @@ STEMS: Mapping[str, Stem] = {
 """Stems by their names in `shared.config.run.STEMS`."""
 
 
+NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {
+    "batch": nn.BatchNorm2d,
+    "group": lambda channels: nn.GroupNorm(NUM_GROUPS, channels),
+}
+"""Normalisation layers by name, as functions of the number of channels."""
+
+
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
 
-    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+    def __init__(self, in_channels: int, channels: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, channels, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
+        self.bn1 = NORMS[norm](channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
+        self.bn2 = NORMS[norm](channels)
         self.shortcut = nn.Sequential()
         if stride != 1 or in_channels != channels:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(in_channels, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+                nn.Conv2d(in_channels, channels, 1, stride, bias=False), NORMS[norm](channels)
             )
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
@@ -71,23 +87,29 @@ class ResNet(nn.Module):
     feature_dim = WIDTHS[-1]
     head_prefixes = ("classifier.",)
 
-    def __init__(self, num_classes: int, stem: str, *, blocks_per_stage: int) -> None:
+    def __init__(self, num_classes: int, stem: str, *, blocks_per_stage: int, norm: Norm = "batch") -> None:
         super().__init__()
         shape = STEMS[stem]
         convolution = nn.Conv2d(3, WIDTHS[0], shape.kernel_size, shape.stride, shape.padding, bias=False)
         pooling = [nn.MaxPool2d(3, 2, padding=1)] if shape.has_pooling else []
-        self.stem = nn.Sequential(convolution, nn.BatchNorm2d(WIDTHS[0]), nn.ReLU(inplace=True), *pooling)
+        self.stem = nn.Sequential(convolution, NORMS[norm](WIDTHS[0]), nn.ReLU(inplace=True), *pooling)
         blocks = []
         before = WIDTHS[0]
         for width, stride in zip(WIDTHS, STRIDES, strict=True):
             for number in range(blocks_per_stage):
-                blocks.append(BasicBlock(before, width, stride if number == 0 else 1))
+                blocks.append(BasicBlock(before, width, stride if number == 0 else 1, norm))
                 before = width
         self.stages = nn.Sequential(*blocks)
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    @property
+    def early_parts(self) -> tuple[nn.Module, ...]:
+        """The stem and the last blocks of the first two stages, whose maps still have an image's style."""
+        per_stage = len(self.stages) // len(WIDTHS)
+        return self.stem, self.stages[per_stage - 1], self.stages[2 * per_stage - 1]
 
     def features(self, x_BCHW: Tensor) -> Tensor:
         """Return feature vectors `[B, D]`, not negative."""

@@ -16,7 +16,7 @@ HINTS: Mapping[str, str] = {
     "PUBLIC_DATA_DIFFERS": "check this trainer's --public-data against the other clients' and the run's image_size and "
     "public.num_images; or quarantine the client whose images they are",
     "MODEL_KIND_REFUSED": "start this trainer without --model, or keep the client out of runs that average models",
-    "CLIENT_MODEL_CHANGED": "start this trainer with the --model, --stem and options that it had",
+    "CLIENT_MODEL_CHANGED": "start this trainer with the --model, --stem, --norm and options that it had",
     "INVALID_CONFIG": "aggregator and trainer may be of different versions",
     "UPDATE_LOST": "quarantine this client in the run, whose round then goes on without it; or restore a backup of the "
     "aggregator",

@@ -158,6 +158,7 @@ class TaskInputs:
             stream=section,
             contract=config.data,
             samples_per_class=site.samples_per_class,
+            fraction=site.fraction,
             validation_per_class=site.validation_per_class,
             client_id=site.client_id,
             seed=config.run.seed,
@@ -294,6 +295,7 @@ def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
         site.data,
         contract=config.data,
         samples_per_class=site.samples_per_class,
+        fraction=site.fraction,
         validation_per_class=site.validation_per_class,
         seed=derive_seed("subset", config.run.seed, site.client_id),
     )

@@ -32,7 +32,7 @@ from shared.types import (
     Update,
 )
 from trainer.factories import import_factory
-from trainer.learning.device_images import ImageChange
+from trainer.learning.augmentation import ImageChange
 from trainer.learning.divergence import check_features, diverged
 from trainer.learning.evaluation import collect_features
 from trainer.learning.public_images import PublicImages, learn_from_public, public_outputs

@@ -32,6 +32,7 @@ class ClientSite:
         display_name: Name for people; empty if it has none.
         data: Data specification, see data/README.md.
         samples_per_class: Size of a class-balanced training subset; all samples if None.
+        fraction: Share of each class's training samples, in place of it; all samples if None.
         validation_per_class: Training samples of a class to set aside for validation; those of the run's rule if None.
         model: Its own kind of model, for runs that share no models; None where it trains the run's.
         device: Where models are trained and evaluated.
@@ -45,6 +46,7 @@ class ClientSite:
     display_name: str
     data: str
     samples_per_class: int | None
+    fraction: float | None
     validation_per_class: int | None
     model: ModelSection | None
     device: torch.device
@@ -61,6 +63,7 @@ class ClientSite:
         display_name: str = "",
         device: str = "auto",
         samples_per_class: int | None = None,
+        fraction: float | None = None,
         validation_per_class: int | None = None,
         model: ModelSection | None = None,
         consent: Consent = NO_CONSENT,
@@ -77,6 +80,7 @@ class ClientSite:
             display_name=display_name,
             data=data,
             samples_per_class=samples_per_class,
+            fraction=fraction,
             validation_per_class=validation_per_class,
             model=model,
             device=found,
@@ -90,7 +94,7 @@ class ClientSite:
         Raises:
             InvalidData: The data set cannot be opened, or none of the images looked at can be read.
         """
-        looked = first_look(self.data, samples_per_class=self.samples_per_class)
+        looked = first_look(self.data, samples_per_class=self.samples_per_class, fraction=self.fraction)
         if looked.unreadable:
             log.warning(
                 "unreadable_files",
@@ -135,12 +139,12 @@ class ClientSite:
         return "" if self.model is None else canonical_json(self.model.model_dump(mode="json"))
 
     def check_kind(self, config: RunConfig) -> None:
-        """Refuse a run that averages models, where the client has its own kind.
+        """Refuse a run that averages models or mixes features that the client's own kind has not.
 
         Raises:
             ModelKindRefused: It is so.
         """
-        refused = None if self.model is None else own_kind_refusal(config)
+        refused = None if self.model is None else own_kind_refusal(config, self.model)
         if self.model is not None and refused is not None:
             raise ModelKindRefused(f"client {self.client_id} has its own kind of model, {self.model.kind}: {refused}")
 

@@ -121,7 +121,10 @@ NO_KINDS = [
 """Too long, other characters than names and stems have, or more than one stem."""
 
 
-@pytest.mark.parametrize("text", ["", "cnn5", "resnet10 cifar3x3", "timm:vit_tiny.augreg", "a.b:Net", "x" * 160])
+@pytest.mark.parametrize(
+    "text",
+    ["", "cnn5", "resnet10 cifar3x3", "resnet10-groupnorm cifar3x3", "timm:vit_tiny.augreg", "a.b:Net", "x" * 160],
+)
 def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
     assert client_from_join(a_join(model_kind=text)).model_kind == text
     assert client_to_proto(client_from_join(a_join(model_kind=text))).model_kind == text

@@ -55,12 +55,13 @@ export class ModelChoice {
       hint: sections.model.properties.stem.description,
       onChange: () => onChange("model.stem"),
     });
+    this._norm = schemaField("model.norm", sections.model.properties.norm, { withKey: true, onChange: () => onChange("model.norm") });
     /** The name. */
     this.elements = [this._choice.element, this._other.element];
     /** Options of other models; absent for built-in models. */
     this.optionElement = h("div", { class: "fields option-fields", hidden: true });
-    /** The stem; not there for models without a choice of it. */
-    this.stemElement = h("section", { class: "settings" }, h("h3", null, "The model"), h("div", { class: "fields" }, this._stem.element));
+    /** Stem and normalisation; not there for models without a choice of them. */
+    this.stemElement = h("section", { class: "settings" }, h("h3", null, "The model"), h("div", { class: "fields" }, this._stem.element, this._norm.element));
   }
 
   /** The keys that are chosen here. @returns {Field[]} */
@@ -80,7 +81,7 @@ export class ModelChoice {
       focus: () => shown().focus(),
       setProblem: (text) => shown().setProblem(text),
     };
-    return [name, this._stem];
+    return [name, this._stem, this._norm];
   }
 
   /** Fields of the options, which are others for other models. */
@@ -122,6 +123,7 @@ export class ModelChoice {
       option.hidden = option.value !== "" && !stems.includes(option.value);
     }
     if (!stems.includes(this._stem.read())) this._stem.write("");
+    if (this.stemElement.hidden) this._norm.write("batch");
     const options = builtIn ? NO_OPTIONS : name.startsWith("timm:") ? this.#ofTimm : this.#ofFactory;
     if (options === this.#options) return;
     this.#options = options;

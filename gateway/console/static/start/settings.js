@@ -21,7 +21,7 @@ const ALWAYS = new Set([
   ...["model.name", "data.classes", "data.image_size", "training.local_steps", "training.local_epochs"],
 ]);
 /** Fields of the first cards; all others are under "More settings". */
-const FIRST = new Set([...ALWAYS, "model.stem", "model.options"]);
+const FIRST = new Set([...ALWAYS, "model.stem", "model.norm", "model.options"]);
 /** Keys that are chosen with the clients. */
 const ROSTER = new Set(["run.clients", "run.min_clients"]);
 /** @type {Record<string, {title: string, note: string}>} */

@@ -198,8 +198,9 @@ def test_a_run_of_another_model_is_refused_by_both(federation: LocalFederation) 
     others = [
         a_document(clients=("ann", "bob"), model={"name": "cnn4"}),
         a_document(clients=("ann", "bob"), model={"stem": "cifar3x3"}),
+        a_document(clients=("ann", "bob"), model={"norm": "group"}),
     ]
-    says = ["trains a cnn4,", "with stem cifar3x3,"]
+    says = ["trains a cnn4,", "with stem cifar3x3,", "with stem imagenet5x5 and norm group,"]
     for number, (other, words) in enumerate(zip(others, says, strict=True)):
         source = federation.coordinator.create_run(f"source {number}", other)
         ann = federation.clients["ann"]

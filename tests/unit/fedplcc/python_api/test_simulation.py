@@ -84,8 +84,8 @@ def test_clients_from_python_give_the_bytes_of_the_command(
     assert hashed(tmp_path / "out") == hashed(reference)
 
 
-def test_a_client_may_have_validation_images_and_its_own_kind_of_model(data: Path, tmp_path: Path) -> None:
-    own: dict[str, Any] = {"validation_per_class": 1, "model": {"name": "cnn5"}}
+def test_a_client_may_have_a_share_validation_images_and_its_own_kind_of_model(data: Path, tmp_path: Path) -> None:
+    own: dict[str, Any] = {"fraction": 0.5, "validation_per_class": 1, "model": {"name": "cnn5"}}
     document = tiny_federation.document(data, "fedproto", run={"rounds": 1}) | {"method": {"share_model": False}}
     clients = {name: fedplcc.Client(data=f"npz:{data / name}.npz", **own) for name in document["clients"]}
     fedplcc.simulate(document, clients=clients, out=tmp_path / "python", device="cpu")

@@ -42,6 +42,14 @@ def test_overrides_replace_what_the_file_says_and_leave_the_given_document_alone
     assert before == a_document()
 
 
+def test_a_number_of_samples_stands_for_a_share_of_the_file() -> None:
+    document = a_document()
+    document["clients"]["ann"]["fraction"] = 0.3
+    assert override(document, Overrides())["clients"]["ann"]["fraction"] == 0.3
+    changed = override(document, Overrides(samples_per_class=2))
+    assert changed["clients"]["ann"] == {"data": "digits:mnist", "samples_per_class": 2}
+
+
 def test_another_method_takes_no_hyper_parameters_from_the_file() -> None:
     assert "method" not in override(a_document(), Overrides(method="fedavg"))
     assert override(a_document(), Overrides(method="fedplcc"))["method"] == {"lambda1": 7.0}

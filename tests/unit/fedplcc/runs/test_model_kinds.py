@@ -35,6 +35,9 @@ def test_a_client_has_the_runs_kind_unless_its_table_names_another() -> None:
     assert found["north"].model is not None
     assert found["north"].model.kind == "resnet10 cifar3x3"
     assert found["south"].model is None
+    grouped = federation(north={"model": {"name": "resnet18", "norm": "group"}}).clients["north"].model
+    assert grouped is not None
+    assert grouped.kind == "resnet18-groupnorm imagenet7x7"
 
 
 def test_the_kind_is_part_of_the_federation_and_changes_no_hash_of_the_run() -> None:
@@ -56,11 +59,21 @@ def test_where_models_are_averaged_every_client_has_the_runs(method: str) -> Non
     assert judge(document).problems == (sentence,)
 
 
+def test_where_features_are_mixed_a_client_has_a_resnet() -> None:
+    own = {"model": {"name": "resnet18"}}
+    document = {**a_document(north=own), "model": {"name": "resnet10"}, "training": {"mix_style": {}}}
+    assert parse_federation(document).clients["north"].model is not None
+    document["clients"]["north"] = {**document["clients"]["north"], "model": {"name": "cnn5"}}
+    with pytest.raises(InvalidConfig, match=r"clients\.north\.model: training\.mix_style mixes .* model is 'cnn5'"):
+        parse_federation(document)
+
+
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
         ({"name": "cnn6"}, "clients.north.model.name = \"cnn6\": unknown model 'cnn6'"),
         ({"name": "cnn5", "stem": "cifar3x3"}, "clients.north.model.stem = \"cifar3x3\": model 'cnn5' has no stem"),
+        ({"name": "cnn5", "norm": "group"}, "clients.north.model.norm = \"group\": model 'cnn5' has no normalisation"),
         ({"nam": "cnn5"}, "unknown key 'clients.north.model.nam'; did you mean 'clients.north.model.name'?"),
         ("cnn5", 'clients.north.model is a table of keys, not "cnn5"'),
         ({"name": "timm:" + "x" * 200}, "clients.north.model: a kind of model is a name of letters"),

@@ -102,6 +102,7 @@ def sites(folder: Path, **data: str) -> list[Site]:
             domain=name,
             data=spec,
             samples_per_class=None,
+            fraction=None,
             validation_per_class=None,
             model=None,
             device="cpu",

@@ -120,6 +120,16 @@ def test_a_model_has_its_usual_stem_where_none_is_chosen(name: str, stem: str | 
     assert parse_run_config(a_document(model={"name": name, "stem": stem})).hash == config.hash
 
 
+def test_a_norm_is_part_of_the_hash_only_where_it_is_another() -> None:
+    plain = parse_run_config(a_document())
+    assert "norm" not in json.loads(plain.canonical_json)["model"]
+    assert parse_run_config(a_document(model={"norm": "batch"})).hash == plain.hash
+    grouped = parse_run_config(a_document(model={"norm": "group"}))
+    assert json.loads(grouped.canonical_json)["model"]["norm"] == "group"
+    assert parse_run_config(json.loads(grouped.canonical_json)) == grouped
+    assert parse_run_config(a_document(model={"name": "cnn4", "norm": "batch"})).model.norm == "batch"
+
+
 def test_a_configuration_stored_when_every_model_had_a_stem_is_read_and_keeps_its_hash() -> None:
     config = parse_run_config(a_document(model={"name": "cnn4", "stem": "imagenet5x5"}))
     assert '"model":{"name":"cnn4","options":{},"stem":"imagenet5x5"}' in config.canonical_json
@@ -338,6 +348,38 @@ def test_attacks_on_test_images_are_as_large_as_those_of_training_unless_it_is_s
     assert (chosen.attack_epsilon, chosen.evaluation.attacks) == (0.1, ("fgsm", "pgd20"))
 
 
+def test_a_run_that_mixes_no_styles_keeps_its_hash() -> None:
+    plain = parse_run_config(a_document())
+    assert "mix_style" not in plain.canonical_json
+    assert plain.training.mixing is None
+    mixing = parse_run_config(a_document(training={"mix_style": {}}))
+    assert mixing.hash != plain.hash
+    assert parse_run_config(json.loads(mixing.canonical_json)) == mixing
+    assert mixing.training.mix_style == {"probability": 0.5, "alpha": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"training": {"mix_style": {"alfa": 0.1}}}, "did you mean 'training.mix_style.alpha'"),
+        ({"training": {"mix_style": {"alpha": 0.0}}}, "training.mix_style.alpha = 0.0: input should be greater than 0"),
+        ({"training": {"mix_style": {"probability": 1.5}}}, "training.mix_style.probability = 1.5"),
+        ({"training": {"mix_style": {"probability": 0}}}, "training.mix_style.probability = 0"),
+        (
+            {"training": {"mix_style": {}}, "model": {"name": "cnn4"}},
+            "training.mix_style mixes features of resnet10 and resnet18, and the model is 'cnn4'; leave it out",
+        ),
+        (
+            {"training": {"mix_style": {}}, "method": {"proto_pass": "last_epoch"}},
+            "training.mix_style are mixed; leave one of the two out",
+        ),
+    ],
+)
+def test_a_mixing_that_cannot_be_is_refused_by_its_key(sections: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(sentence)):
+        parse_run_config(a_document(**sections))
+
+
 @pytest.mark.parametrize(
     ("sections", "sentence"),
     [
@@ -469,7 +511,7 @@ UNKNOWN = {
     "a section": (a_document(trainin={"threads": 2}), "unknown key 'trainin'; did you mean 'training'?"),
     "a key like no other": (
         a_document(model={"qqq": 3}),
-        "unknown key 'model.qqq'; known: model.name, model.options, model.stem",
+        "unknown key 'model.qqq'; known: model.name, model.norm, model.options, model.stem",
     ),
     "a hyper-parameter": (
         a_document(method={"lambda_1": 3}),
@@ -523,6 +565,18 @@ OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
         {"model": {"name": "resnet18", "stem": "imagenet5x5"}},
         "model.stem = \"imagenet5x5\": model 'resnet18' has the stems imagenet7x7, cifar3x3",
     ),
+    "a norm": (
+        {"model": {"norm": "layer"}},
+        "model.norm = \"layer\": input should be 'batch' or 'group'",
+    ),
+    "a norm of no model": (
+        {"model": {"name": "cnn5", "norm": "group"}},
+        "model.norm = \"group\": model 'cnn5' has no normalisation to choose; resnet10 and resnet18 have",
+    ),
+    "a norm without what clients keep": (
+        {"run": {"method": "fedrep"}, "method": {"personal": "batch_norm"}, "model": {"norm": "group"}},
+        'model.norm = "group": clients of this run keep their BatchNorm layers',
+    ),
     "a stem of no model": (
         {"model": {"name": "cnn5", "stem": "cifar3x3"}},
         "model.stem = \"cifar3x3\": model 'cnn5' has no stem to choose; leave the key out",
@@ -537,7 +591,7 @@ OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "augment": (
         {"training": {"augment": ["crop", "turn"]}},
-        "training.augment.1 = \"turn\": input should be 'crop' or",
+        'training.augment.1 = "turn": input should be one of crop, resized_crop, flip, color, gray, or package',
     ),
     "partition": ({"method": {"partition": "best"}}, 'method.partition = "best": '),
     "a text for a number": ({"run": {"rounds": "30"}}, 'run.rounds = "30": input should be a valid integer'),
@@ -624,6 +678,12 @@ def test_the_clients_tables_are_the_roster_where_the_run_names_none() -> None:
     assert waiting.config.run.clients is None
 
 
+def test_a_clients_table_says_only_the_size_that_it_has() -> None:
+    found = federation(clients={"ann": {"data": "x"}, "bob": {"data": "x", "fraction": 0.3}}).clients
+    assert found["ann"].model_dump(mode="json") == {"domain": None, "data": "x", "samples_per_class": None}
+    assert found["bob"].fraction == 0.3
+
+
 def test_a_run_document_does_not_take_clients_tables() -> None:
     assert "unknown key 'clients'" in problem(a_document(clients={"ann": {"data": "digits:mnist"}}))
 
@@ -634,6 +694,12 @@ BAD_CLIENTS = {
     "no samples": (
         {"ann": {"data": "x", "samples_per_class": 0}},
         "clients.ann.samples_per_class = 0: input should be",
+    ),
+    "no share": ({"ann": {"data": "x", "fraction": 0.0}}, "clients.ann.fraction = 0.0: input should be greater than 0"),
+    "too much": ({"ann": {"data": "x", "fraction": 1.5}}, "clients.ann.fraction = 1.5: input should be less than or"),
+    "two sizes": (
+        {"ann": {"data": "x", "fraction": 0.3, "samples_per_class": 3}},
+        "clients.ann: set at most one of 'samples_per_class' and 'fraction'",
     ),
     "a bad name": ({"a b": {"data": "x"}}, "clients.a b: a client's name is up to 64 letters, digits"),
     "a bad domain": ({"ann": {"data": "x", "domain": "a b"}}, 'clients.ann.domain = "a b": a name is up to 64'),

@@ -102,6 +102,12 @@ def test_what_cuda_may_see_is_read_entry_by_entry(
         (TrainerSettings, {**TRAINER, "sync": "push"}, ["sync", "push", "stream", "poll"]),
         (TrainerSettings, {**TRAINER, "poll_hold_s": 0}, ["poll_hold_s", "0", "0.05"]),
         (TrainerSettings, {**TRAINER, "samples_per_class": 0}, ["samples_per_class", "0", "1"]),
+        (TrainerSettings, {**TRAINER, "fraction": 0}, ["fraction", "0", "greater than 0"]),
+        (
+            TrainerSettings,
+            {**TRAINER, "fraction": 0.3, "samples_per_class": 3},
+            ["set at most one of 'samples_per_class' and 'fraction'"],
+        ),
         (
             TrainerSettings,
             {**TRAINER, "allow_code": ["a.b:c", "os:path.join"]},
@@ -188,6 +194,9 @@ def test_a_trainer_has_its_own_kind_of_model_if_its_owner_names_one() -> None:
     )
     assert named.own_model is not None
     assert (named.own_model.kind, named.own_model.options) == ("resnet18 cifar3x3", {})
+    grouped = load(TrainerSettings, {**TRAINER, "model": "resnet10", "norm": "group"}).own_model
+    assert grouped is not None
+    assert grouped.kind == "resnet10-groupnorm imagenet5x5"
     first = load(TrainerSettings, {**TRAINER, "model": "resnet10"}).own_model
     assert first is not None
     assert first.kind == "resnet10 imagenet5x5"
@@ -202,8 +211,10 @@ def test_a_trainer_has_its_own_kind_of_model_if_its_owner_names_one() -> None:
     [
         ({"model": "resnet11"}, "model.name = \"resnet11\": unknown model 'resnet11'"),
         ({"model": "cnn5", "stem": "cifar3x3"}, "model.stem = \"cifar3x3\": model 'cnn5' has no stem to choose"),
-        ({"stem": "cifar3x3"}, "stem and model_options are those of a client's own model: give --model too"),
-        ({"model_options": "{}"}, "stem and model_options are those of a client's own model: give --model too"),
+        ({"stem": "cifar3x3"}, "stem, norm and model_options are those of a client's own model: give --model too"),
+        ({"norm": "group"}, "stem, norm and model_options are those of a client's own model: give --model too"),
+        ({"model": "cnn5", "norm": "group"}, "model.norm = \"group\": model 'cnn5' has no normalisation to choose"),
+        ({"model_options": "{}"}, "stem, norm and model_options are those of a client's own model: give --model too"),
         ({"model": "timm:x", "model_options": "[1]"}, 'model_options is a JSON object, such as {"hidden_dim": 64}'),
         ({"model": "timm:x", "model_options": "{"}, "model_options is a JSON object"),
         ({"model": "timm:x", "model_options": '{"width": 3}'}, "unknown key 'model.options.width'"),

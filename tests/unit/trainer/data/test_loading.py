@@ -10,7 +10,7 @@ import pytest
 from shared.errors import InvalidData
 from tests.support import ROOT
 from tests.unit.trainer.builders import a_contract
-from trainer.data import describe, load_dataset, load_split, loading
+from trainer.data import describe, first_look, load_dataset, load_split, loading
 
 CONTRACT = a_contract()
 
@@ -61,6 +61,33 @@ def test_a_split_gives_the_training_images_of_a_client_with_the_same_subset(spec
     images, _ = load_split(spec, contract=CONTRACT, split="train", samples_per_class=6, seed=5)
     assert images.images_NSS3[:, 0, 0, 0].tolist() == chosen(spec, samples_per_class=6, seed=5)
     assert len(load_split(spec, contract=CONTRACT, split="all", samples_per_class=6)[0]) == 2 * (6 + 6 + 4)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "counts"),
+    [(1.0, (30, 20, 4)), (0.5, (15, 10, 2)), (0.3, (9, 6, 1)), (0.12, (4, 2, 1)), (1e-9, (1, 1, 1))],
+)
+def test_a_share_leaves_the_balance_of_the_classes_and_something_of_each(
+    spec: str, fraction: float, counts: tuple[int, ...]
+) -> None:
+    data = load_dataset(spec, contract=CONTRACT, fraction=fraction)
+    assert data.class_counts == counts
+    assert len(data.test) == 54
+    numbers = chosen(spec, fraction=fraction, seed=3)
+    assert numbers == sorted(numbers) == chosen(spec, fraction=fraction, seed=3)
+    looked = first_look(spec, fraction=fraction).class_counts
+    assert tuple(looked.values()) == counts, "what a client announces is what it trains on"
+    images, _ = load_split(spec, contract=CONTRACT, split="train", fraction=fraction, seed=3)
+    assert images.images_NSS3[:, 0, 0, 0].tolist() == numbers
+
+
+def test_a_larger_share_contains_a_smaller_one_and_the_seed_decides_who_is_in_it(spec: str) -> None:
+    shares = [chosen(spec, fraction=fraction) for fraction in (0.1, 0.3, 0.8, 1)]
+    for smaller, larger in pairwise(shares):
+        assert set(smaller) < set(larger)
+    assert shares[-1] == list(range(54))
+    assert chosen(spec, fraction=0.3, seed=1) != chosen(spec, fraction=0.3, seed=2)
+    assert set(chosen(spec, samples_per_class=6)) <= set(chosen(spec, fraction=0.3)) | set(range(50, 54))
 
 
 def test_a_subset_is_drawn_by_its_seed_and_kept_in_order(spec: str) -> None:

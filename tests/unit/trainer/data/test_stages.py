@@ -57,6 +57,16 @@ def test_stages_have_the_images_of_their_classes(whole: str) -> None:
     assert data.at(Place(2, 1)).ends == (10, 15)  # in a later pass all has been seen
 
 
+def test_a_share_is_drawn_from_each_class_and_so_of_each_stage(whole: str) -> None:
+    stream = StreamSection(stages=2, rounds_per_stage=1, classes=(("cat", "dog"), ("owl", "yak")))
+    data = read_stream(
+        whole, [1, 2], stream=stream, contract=CONTRACT, fraction=0.4, validation_per_class=1, client_id="ann", seed=0
+    )
+    assert data.class_counts() == (2, 2, 2, 2)
+    assert [len(data.at(Place(1, stage)).train) for stage in (1, 2)] == [4, 4]
+    assert len(data.at(Place(1, 2)).validation) == 4
+
+
 def test_cumulative_training_has_each_image_once(whole: str) -> None:
     stream = {"stages": 3, "train_on": "cumulative", "classes": [["cat", "dog"], ["dog", "owl"], ["yak"]]}
     data = read(whole, **stream)

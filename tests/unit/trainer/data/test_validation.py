@@ -44,9 +44,9 @@ def loaded(spec: str, *, every: int | None = None, **kwargs: Any) -> ClientData:
     return load_dataset(spec, contract=contract() if every is None else contract(validation_every=every), **kwargs)
 
 
-@pytest.mark.parametrize("samples", [{}, {"samples_per_class": 3}])
+@pytest.mark.parametrize("samples", [{}, {"samples_per_class": 3}, {"fraction": 0.2}])
 @pytest.mark.parametrize("rule", [{"every": 5}, {"validation_per_class": 4}, {"every": 2, "validation_per_class": 1}])
-def test_no_image_is_both_trained_on_and_validated(spec: str, rule: dict[str, int], samples: dict[str, int]) -> None:
+def test_no_image_is_both_trained_on_and_validated(spec: str, rule: dict[str, int], samples: dict[str, Any]) -> None:
     data = loaded(spec, **rule, **samples)
     train, validation, test = (shades(part.images_NSS3) for part in (data.train, data.validation, data.test))
     assert len(validation) == len(data.validation) > 0
@@ -73,6 +73,15 @@ def test_a_training_subset_stays_as_it_is_where_there_is_room_for_both(spec: str
     plain = loaded(spec, samples_per_class=2, seed=3).train
     beside = loaded(spec, samples_per_class=2, validation_per_class=2, seed=3).train
     assert np.array_equal(plain.images_NSS3, beside.images_NSS3)
+
+
+@pytest.mark.parametrize("rule", [{"every": 5}, {"validation_per_class": 4}])
+def test_a_share_is_of_all_images_those_for_validation_included(spec: str, rule: dict[str, int]) -> None:
+    assert loaded(spec, fraction=0.3, **rule).class_counts == loaded(spec, fraction=0.3).class_counts == (9, 6, 1)
+    whole = loaded(spec, fraction=1.0, **rule)
+    assert np.array_equal(whole.train.images_NSS3, loaded(spec, **rule).train.images_NSS3), (
+        "what is left, if not enough"
+    )
 
 
 def test_who_is_set_aside_follows_from_the_seed(spec: str) -> None:

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import InvalidConfig
 from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
-from trainer.learning.device_images import Augmentation, DeviceImages
+from trainer.learning.augmentation import CHANGES, Augmentation
+from trainer.learning.device_images import DeviceImages
 from trainer.learning.training import RoundInputs, local_train
 
 CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
@@ -94,7 +94,7 @@ def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypat
 
 
 def test_training_ends_in_the_same_bytes_wherever_the_images_are_held() -> None:
-    config = a_config("fedplcc", training={"local_steps": 5, "augment": ["crop", "flip"]})
+    config = a_config("fedplcc", training={"local_steps": 5, "augment": list(CHANGES)})
     digests = []
     for free_bytes in (0, 10**12):
         data: Any = Counted.put(some_images(30), config.data, CPU, free_bytes=free_bytes)
@@ -116,74 +116,10 @@ def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there() -
     brought = DeviceImages.put(images, CONTRACT, device, free_bytes=0)
     assert (there.images_NSS3.device, brought.images_NSS3.device) == (device, CPU)
     for ours, theirs in zip(
-        brought.batch(numbers, Augmentation(("crop", "flip"), 0)),
-        there.batch(numbers, Augmentation(("crop", "flip"), 0)),
+        brought.batch(numbers, Augmentation(tuple(CHANGES), 0)),
+        there.batch(numbers, Augmentation(tuple(CHANGES), 0)),
         strict=True,
     ):
         assert torch.equal(ours, theirs)
     for (ours, _), (theirs, _) in zip(brought.in_order(64), there.in_order(64), strict=True):
         assert torch.equal(ours, theirs)
-
-
-def test_no_augmentation_changes_nothing() -> None:
-    images = torch.from_numpy(some_images().images_NSS3)
-    assert torch.equal(Augmentation((), 0).apply(images), images)
-
-
-def test_a_crop_is_a_window_of_the_image_with_a_black_margin_of_an_eighth() -> None:
-    images = some_images(40).images_NSS3
-    cropped = Augmentation(("crop",), 0).apply(torch.from_numpy(images)).numpy()
-    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
-    found = set()
-    for i in range(40):
-        corners = [
-            (top, left)
-            for top in range(5)
-            for left in range(5)
-            if np.array_equal(padded[i, top : top + 16, left : left + 16], cropped[i])
-        ]
-        assert len(corners) == 1
-        found.add(corners[0])
-    assert {top for top, _ in found} == {left for _, left in found} == set(range(5))
-
-
-def test_a_flip_mirrors_about_half_of_the_images_left_to_right() -> None:
-    images = some_images(64).images_NSS3
-    flipped = Augmentation(("flip",), 0).apply(torch.from_numpy(images)).numpy()
-    is_same = np.array([np.array_equal(flipped[i], images[i]) for i in range(64)])
-    is_mirrored = np.array([np.array_equal(flipped[i], images[i][:, ::-1]) for i in range(64)])
-    assert np.array_equal(is_mirrored, ~is_same)
-    assert 16 <= is_mirrored.sum() <= 48
-
-
-@pytest.mark.parametrize("names", [("crop",), ("flip",), ("crop", "flip")])
-def test_augmentation_is_a_function_of_its_seed(names: tuple[str, ...]) -> None:
-    images = torch.from_numpy(some_images(30).images_NSS3)
-    draws = [[Augmentation(names, seed).apply(images) for _ in range(2)] for seed in (1, 1, 2)]
-    assert torch.equal(draws[0][0], draws[1][0])
-    assert torch.equal(draws[0][1], draws[1][1])
-    assert not torch.equal(draws[0][0], draws[2][0])
-    one = Augmentation(names, 1)
-    assert not torch.equal(one.apply(images), one.apply(images))
-
-
-def test_augmentations_of_other_packages_come_last_in_their_order_and_draw_from_the_same_seed() -> None:
-    images = torch.randint(0, 256, (6, 16, 16, 3), dtype=torch.uint8)
-
-    def darker(images_BSS3: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        return images_BSS3 // 2 + torch.randint(2, (1,), generator=generator).to(torch.uint8)
-
-    def lighter(images_BSS3: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        return images_BSS3 + 100
-
-    drawn = [Augmentation((), seed, (darker, lighter)).apply(images) for seed in (1, 1, 2, 3, 4, 5)]
-    assert torch.equal(drawn[0], drawn[1])
-    assert any(not torch.equal(drawn[0], each) for each in drawn[2:])
-    assert drawn[0].min() >= 100
-
-
-@pytest.mark.parametrize("wrong", [lambda x, _: x.float(), lambda x, _: x[:, 1:], lambda x, _: None])
-def test_an_augmentation_that_returns_something_else_is_refused(wrong: Any) -> None:
-    images = torch.zeros((2, 16, 16, 3), dtype=torch.uint8)
-    with pytest.raises(InvalidConfig, match="it must return uint8 images of the shape that it gets"):
-        Augmentation((), 0, (wrong,)).apply(images)

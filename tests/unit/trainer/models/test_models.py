@@ -11,7 +11,7 @@ import torch
 import torchvision
 from torch import nn
 
-from shared.config.model import STEMS, ModelSection
+from shared.config.model import RESNETS, STEMS, ModelSection
 from shared.errors import InvalidModel
 from tests.unit.trainer.builders import digest
 from trainer.consent import Consent
@@ -26,9 +26,8 @@ def build_model(section: ModelSection, num_classes: int, image_size: int, seed: 
 
 
 BUILTIN = [ModelSection(name=name, stem=stem) for name, stems in STEMS.items() for stem in stems or (None,)]
-every_builtin = pytest.mark.parametrize(
-    "section", BUILTIN, ids=lambda section: "-".join(filter(None, (section.name, section.stem)))
-)
+GROUPED = [ModelSection(name=name, norm="group") for name in RESNETS]
+every_builtin = pytest.mark.parametrize("section", [*BUILTIN, *GROUPED], ids=lambda section: section.kind)
 
 
 def num_parameters(model: nn.Module) -> int:
@@ -77,6 +76,38 @@ def test_convolutions_of_a_resnet_begin_with_the_spread_of_kaiming_fan_out() -> 
         if isinstance(layer, torch.nn.Conv2d):
             fan_out = layer.out_channels * layer.kernel_size[0] ** 2
             assert layer.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_a_resnet_with_groups_differs_in_its_normalisation_alone(name: str) -> None:
+    batch, group = (build_model(ModelSection(name=name, norm=norm), 7, 32, 0) for norm in ("batch", "group"))
+    assert [(key, value.shape) for key, value in group.named_parameters()] == [
+        (key, value.shape) for key, value in batch.named_parameters()
+    ]
+    drawn = zip(group.parameters(), batch.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in drawn), "the same draws"
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in group.modules())
+    assert list(group.buffers()) == []
+    assert set(state_arrays(group)) == {key for key, _ in batch.named_parameters()}
+    lists = tensor_lists(group, list(state_arrays(group)))
+    assert lists["batch_norm"] == ()
+
+
+def test_groups_are_thirty_two_and_normalised_image_by_image() -> None:
+    layers = [
+        part for part in build_model(ModelSection(norm="group"), 7, 32, 0).modules() if type(part) is nn.GroupNorm
+    ]
+    assert {(part.num_groups, part.num_channels) for part in layers} == {(32, width) for width in (64, 128, 256, 512)}
+    layer = next(part for part in layers if part.num_channels == 128)
+    x = np.random.default_rng(0).standard_normal((3, 128, 5, 5)).astype(np.float32)
+    grouped = x.reshape(3, 32, -1).astype(np.float64)
+    gap = grouped - grouped.mean(-1, keepdims=True)
+    wanted = gap / np.sqrt((gap**2).mean(-1, keepdims=True) + 1e-5)
+    with torch.no_grad():
+        found = layer(torch.from_numpy(x))
+        alone = layer(torch.from_numpy(x[:1]))
+    np.testing.assert_allclose(found.numpy().reshape(3, 32, -1), wanted, atol=1e-5)
+    assert torch.equal(alone[0], found[0])
 
 
 def test_cnn4_has_two_convolutions_and_two_linear_layers() -> None:
