@@ -26,6 +26,8 @@ MAX_NOTES = 4000
 """Most characters of a run's notes."""
 MAX_SEARCHED = 128
 """Most characters of a part of a run's name or id that is searched for: the length of an id."""
+MAX_FORGOTTEN_RUNS = 256
+"""Most runs that an answer to Join names as those that are to forget the client."""
 MAX_VALUE = 3.4028234663852886e38
 """Largest magnitude of a named number (a loss, a measured time, a scalar, a reading): the largest float32, in which trainers
 compute. A sum over any number of clients, each times `MAX_EXAMPLES`, is finite in float64."""

@@ -377,6 +377,11 @@ class Retired:
     is_back: bool = False
     """Whether the client was admitted again."""
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether the client takes no part in the run and keeps nothing of it."""
+        return self.is_forgotten and not self.is_back
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejections:
@@ -533,6 +538,15 @@ class AuditHead:
     hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class ForgottenRun:
+    """A run that is to forget a client."""
+
+    run_id: str
+    round: int
+    """The latest round of which the client keeps nothing; -1 where none had opened."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
     """The aggregator's answer to a client that joined."""
@@ -549,6 +563,8 @@ class Membership:
     """Most bytes of blobs that a commit may carry; 0, as from an older aggregator, for none."""
     audit_head: AuditHead | None = None
     """The audit as it stood; None if an older aggregator, or a simulation, does not say."""
+    forgotten_runs: tuple[ForgottenRun, ...] = ()
+    """The newest runs that are to forget the client, `MAX_FORGOTTEN_RUNS` at most; empty from an older aggregator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

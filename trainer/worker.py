@@ -18,7 +18,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ from shared.errors import (
 from shared.process.failpoints import passing
 from shared.process.log import bind, get_logger
 from shared.reasons import IdleReason
-from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task, TaskKey, TaskKind
+from shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, Task, TaskKey, TaskKind
 from shared.wire.backoff import backoff
 from trainer.aggregator.connection import AggregatorConnection
 from trainer.aggregator.proxy_detection import ProxyDetector
@@ -327,6 +327,7 @@ class Worker:
             try:
                 membership = self._client.join(self._record)
                 self._heartbeat_interval_s, self._lease_s = membership.heartbeat_interval_s, membership.lease_s
+                self._forget(membership.forgotten_runs)
                 self._warn_of_proxy(detector.joined())
                 end: StreamEnd | None = None
                 for step in self._client.follow():
@@ -360,6 +361,14 @@ class Worker:
             # A heartbeat answered from now on shows that the aggregator is back, even if it knows no such client.
             self._is_answered = False
             pause(next(waits), lambda: self._is_ending or self._is_answered)
+
+    def _forget(self, forgotten: Sequence[ForgottenRun]) -> None:
+        """Delete what is kept of runs that are to forget the client, whatever task is in progress."""
+        try:
+            self._runner.forget(forgotten)
+        except FedplccError as error:
+            # The next change of what is kept, or the next answer to Join, deletes it.
+            log.warning("forgetting_waits", reason=error.reason, detail=error.detail)
 
     def _disconnected(self, trouble: str | None, reason: str, detail: str) -> str:
         """Log once that the connection is lost; returns the reason."""

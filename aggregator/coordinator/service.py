@@ -31,6 +31,7 @@ from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.inline_blobs import SmallBlobs
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
+from aggregator.coordinator.memberships import Memberships, keeps_nothing
 from aggregator.coordinator.parking import without_raising
 from aggregator.coordinator.prototype_maps import PrototypeMaps
 from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
@@ -78,7 +79,6 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from shared.version import VERSION
 
 log = get_logger(__name__)
 
@@ -166,6 +166,16 @@ class Coordinator:
             audit=audit,
         )
         self._extensions = Extensions(self._ledger, store, keep or Keep())
+        self._memberships = Memberships(
+            ledger=self._ledger,
+            store=store,
+            extensions=self._extensions,
+            heartbeat_interval_s=self._limits.heartbeat_interval_s,
+            lease_s=self._limits.lease_s,
+            max_chunk_bytes=self._limits.max_chunk_bytes,
+            max_blob_bytes=self._limits.max_blob_bytes,
+            max_inline_bytes=self._limits.max_inline_bytes,
+        )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit)
         self.labels = Labels(self._ledger, store, self._requests, self._audited)
         self._deletion = Deletion(
@@ -383,7 +393,7 @@ class Coordinator:
         """Retire a client from a run: its part in the open round ends, and no later one has it.
 
         With `forgets`, later pools of prototypes are without what it sent, and its trainer, which is made to join again,
-        deletes what it keeps of the run.
+        deletes what it keeps of the run at once.
 
         Raises:
             RunNotFound, ClientNotFound, InvalidTransition: There is no such run, the client is not of its roster, the run
@@ -401,7 +411,7 @@ class Coordinator:
         run = self._steer(
             "RetireClient", run_id, retired, request_id, action="retire", client_id=client_id, forgets=forgets
         )
-        if _is_forgotten(run, client_id) and (before is None or not _is_forgotten(before, client_id)):
+        if keeps_nothing(run, client_id) and (before is None or not keeps_nothing(before, client_id)):
             self.end_lease(client_id)
         return run
 
@@ -478,25 +488,7 @@ class Coordinator:
             changes.settle_joined(client.client_id)
 
         self._ledger.together(change)
-        return Membership(
-            heartbeat_interval_s=self._limits.heartbeat_interval_s,
-            lease_s=self._limits.lease_s,
-            max_chunk_bytes=self._limits.max_chunk_bytes,
-            max_blob_bytes=self._limits.max_blob_bytes,
-            max_inline_bytes=self._limits.max_inline_bytes,
-            last_committed=self._store.last_committed(client.client_id),
-            version=VERSION,
-            audit_head=None if self._audit is None else self._audit.head(),
-            open_runs=(
-                *(
-                    run.run_id
-                    for run in self._ledger.open_runs()
-                    if client.client_id in run.roster and not _is_forgotten(run, client.client_id)
-                ),
-                *self._ledger.damaged_runs(),
-                *self._extensions.keeping_states(client.client_id),
-            ),
-        )
+        return self._memberships.of(client.client_id, None if self._audit is None else self._audit.head())
 
     def task(self, client_id: str, token: str) -> Task:
         """Return the client's current task, and record that the client has it. Reads memory only and waits for nothing."""
@@ -727,11 +719,6 @@ class Coordinator:
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task
-
-
-def _is_forgotten(run: Run, client_id: str) -> bool:
-    """Whether a client is retired from a run and keeps nothing of it."""
-    return machine.is_retired(run, client_id) and run.retired[client_id].is_forgotten
 
 
 def _target(run_id: str, asked: Mapping[str, object]) -> str:

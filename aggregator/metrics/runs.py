@@ -32,6 +32,8 @@ CLASSES = 16
 """A run with more classes has no series by class."""
 STAGES = 16
 """Most stages of a run with series of their own; the accuracies of later ones share one, the latest of them."""
+NAMED_FORGOTTEN = 8
+"""Most forgotten stages of a run that are named."""
 LOSS_TERMS = 4
 """Most loss terms of a run with series."""
 MAX_NAME = 64
@@ -171,6 +173,9 @@ class RunMetrics:
             "Earlier stages on which accuracy was more than 0.1 below its best in each of the last 3 evaluated rounds.",
             "run",
         )
+        self._stage_forgotten = gauge(
+            "stage_forgotten", "1 for each of the first 8 stages that forgot_stages counts.", "run", "stage"
+        )
         self._loss = gauge("training_loss", "Mean training loss by term of the last committed round.", "run", "term")
         self._ages = RunAges(self._shown, times)
         families.registry.register(self._ages)
@@ -257,9 +262,11 @@ class RunMetrics:
             self._at_chance.labels(run_id).set(any(each.kind is RunWarningKind.AT_CHANCE for each in warnings))
 
     def forgot(self, run_id: str, stages: Collection[int] | None) -> None:
-        """Show how many stages a run has forgotten if the run has series; nothing of a run without stages."""
+        """Show how many stages a run has forgotten, and which, if it has series; nothing of a run without stages."""
         if run_id in self._shown and stages is not None:
             self._forgot.labels(run_id).set(len(stages))
+            each = {str(stage): 1.0 for stage in sorted(stages)[:NAMED_FORGOTTEN]}
+            self._set_all(self._stage_forgotten, self._shown[run_id], each, label="stage", bound=STAGES)
 
     def _show_accuracy(self, shown: _Shown, metrics: Mapping[str, Any]) -> None:
         """Show the accuracies of the last round that was evaluated; they stay until the next one is."""
@@ -363,6 +370,7 @@ class RunMetrics:
             self._forgetting,
             self._minority_accuracy,
             self._forgot,
+            self._stage_forgotten,
             self._loss,
         ):
             family.remove_by_labels({"run": run_id})

@@ -510,22 +510,22 @@ def quarantine(run: Run, client_id: str, reason: str) -> Run:
         return run
     if is_parked(run) and run.current_round is not None:
         run = _with_round(run, _without(run.current_round, client_id))
-    if client_id in run.quarantined:
-        return run
-    run = replace(run, quarantined=dict(sorted({**run.quarantined, client_id: reason}.items())))
+    if client_id not in run.quarantined:
+        run = replace(run, quarantined=dict(sorted({**run.quarantined, client_id: reason}.items())))
     current = run.current_round
     if current is None or client_id not in current.cohort or not has_open_round(run):
         return run
     if client_id in _done(current) or _is_out(current, client_id):
         return run
-    return replace(run, current_round=_dropping(current, {client_id: Dropped(DropReason.QUARANTINED, reason)}))
+    return _with_round(run, _dropping(current, _quarantined(run, [client_id])))
 
 
 def release(run: Run, client_id: str) -> Run:
     """Return the run with a quarantined client released, and its refusals forgotten.
 
-    The client is part of the open round again if it is in the cohort and the phase still takes its part; later cohorts
-    may have it. Releasing a client that is not quarantined, or in a run that has ended, changes nothing.
+    The client is part of the open round again if it is in the cohort and the phase still takes its part; a round that went
+    on without its update stays without it. Later cohorts may have it. Releasing a client that is not quarantined, or in a
+    run that has ended, changes nothing.
     """
     if run.status.is_final or client_id not in run.quarantined:
         return run
@@ -534,9 +534,11 @@ def release(run: Run, client_id: str) -> Run:
         quarantined={name: why for name, why in run.quarantined.items() if name != client_id},
         rejections={name: entry for name, entry in run.rejections.items() if name != client_id},
     )
-    if run.current_round is None or not has_open_round(run):
+    current = run.current_round
+    if current is None or not has_open_round(run):
         return run
-    return replace(run, current_round=_taking_back(run.current_round, [client_id]))
+    takes_updates = current.phase in (RoundPhase.INITIALISING, RoundPhase.COLLECTING)
+    return _with_round(run, _taking_back(current, [client_id] if takes_updates or client_id in current.updates else []))
 
 
 def add_update(run: Run, number: int, update: Update, *, now: float, quorum: Quorum = WHOLE_COHORT) -> Run:
@@ -643,6 +645,7 @@ def ask_again(run: Run, number: int, damaged: Mapping[str, tuple[str, ...]], *, 
         updates={name: update for name, update in current.updates.items() if name not in damaged},
         asked_again=dict(sorted({**current.asked_again, **asked}.items())),
     )
+    current = _dropping(current, _quarantined(run, damaged))
     run = replace(run, current_round=current)
     return replace(run, reason=_damage(run))
 
@@ -843,6 +846,11 @@ def _is_out(current: Round, client_id: str) -> bool:
     """Whether the round is without a client that was retired while it was open."""
     why = current.dropped.get(client_id)
     return why is not None and why.reason is DropReason.RETIRED
+
+
+def _quarantined(run: Run, clients: Collection[str]) -> dict[str, Dropped]:
+    """Return why a round goes on without those of the clients that are quarantined."""
+    return {name: Dropped(DropReason.QUARANTINED, run.quarantined[name]) for name in clients if name in run.quarantined}
 
 
 def _dropping(current: Round, clients: Mapping[str, Dropped]) -> Round:

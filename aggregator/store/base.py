@@ -8,14 +8,26 @@ in the order of code points. Every call raises `StoreUnavailable` while the data
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from shared.identity.audit_chain import AuditEntry, AuditHead, AuditRecord
 from shared.run_lists import RunLabels, RunList, RunQuery
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Event, EventQuery, Round, Run, RunStatus, Update
+from shared.types import (
+    BlobRef,
+    Client,
+    CommittedUpdate,
+    Evaluation,
+    Event,
+    EventQuery,
+    Retired,
+    Round,
+    Run,
+    RunStatus,
+    Update,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +178,9 @@ class Store(Protocol):
 
     def completed_runs(self, *, methods: Sequence[str], since: float, limit: int) -> list[tuple[str, tuple[str, ...]]]:
         """Return the completed runs of some methods that ended at a time or later, newest first: their ids and rosters."""
+
+    def ended_retirements(self, *, limit: int) -> list[tuple[str, Mapping[str, Retired]]]:
+        """Return the newest runs, also deleted ones, that have ended and from which clients were retired: who and when."""
 
     def find_run(self, run_id: str) -> Run | None:
         """Return a run with its latest round, updates and evaluations."""

@@ -13,7 +13,7 @@ from aggregator.store.blobs.files import sha256_of
 from fedplcc.doctor.findings import Finding, ok, warning
 from trainer.app import STATES_FOLDER
 from trainer.instance import TOKEN_FILE
-from trainer.task.client_state import manifest_in
+from trainer.task.manifest import manifest_in
 
 
 def is_trainer_state(state: Path) -> bool:

@@ -16,7 +16,9 @@ from shared.types import BlobRef, Client, ClientProblem, RunSpec
 from trainer.cancellation import ShouldStop
 from trainer.task.client_state import ClientStates
 
-STATE_METHODS = frozenset({"manifest", "stage", "finished", "sent", "promote", "drop", "settle", "forget", "state"})
+STATE_METHODS = frozenset(
+    {"manifest", "stage", "finished", "sent", "promote", "drop", "settle", "forget", "forget_runs", "state"}
+)
 """Questions about a client's kept state, from a worker that cannot reach its folder."""
 AGGREGATOR_METHODS = frozenset({"announce", "commit_update", "report_evaluation"})
 """Questions that the aggregator answers as they are."""

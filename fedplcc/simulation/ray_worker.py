@@ -20,9 +20,9 @@ from fedplcc.simulation.engine import Site
 from fedplcc.simulation.messages import Crashed, Link, ask
 from shared.methods.base import ClientState
 from shared.process import log
-from shared.types import Membership
+from shared.types import ForgottenRun, Membership
 from shared.version import VERSION
-from trainer.task.client_state import Manifest, Staged
+from trainer.task.manifest import Manifest, Staged
 
 
 class RayWorker:
@@ -120,6 +120,10 @@ class RemoteStates:
     def forget(self, run_id: str) -> None:
         """Remove a run's promoted state."""
         ask(self._link, "forget", run_id)
+
+    def forget_runs(self, forgotten: Collection[ForgottenRun]) -> None:
+        """Remove everything of runs that are to forget the client."""
+        ask(self._link, "forget_runs", tuple(forgotten))
 
     def state(self, run_id: str) -> ClientState | None:
         """Return the promoted state of a run; None where there is none, or none that can be read."""

@@ -91,7 +91,6 @@ class TrainingSection(Section):
     """Statistics of BatchNorm layers in the pass that makes a client's prototypes: those that training left, a moving mean
     that lags behind the weights (trained); or those of its training images under the trained weights (site). The model that
     is sent is the same."""
-
     mix_style: Mapping[str, JsonValue] | None = None
     """Mix channel statistics of early features between images (Zhou et al., ICLR 2021): a table of probability and alpha.
     Only for resnet10 and resnet18. Nothing is mixed if not set, nor in what leaves a client for prototypes."""

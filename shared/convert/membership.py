@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.bounds import MAX_EXAMPLES
+from shared.bounds import MAX_EXAMPLES, MAX_FORGOTTEN_RUNS
 from shared.convert.clients import (
     class_counts_from_proto,
     class_counts_to_proto,
@@ -14,16 +14,18 @@ from shared.convert.fields import (
     at_most,
     bounded_text,
     duration,
+    limited,
     malformed,
     model_kind,
     plain_name,
+    present,
     seconds_of,
     shown_name,
 )
 from shared.convert.updates import committed_from_proto, committed_to_proto
 from shared.gen.fedplcc.v1 import round_service_pb2
 from shared.identity.audit_chain import checked_head
-from shared.types import Client, Membership
+from shared.types import Client, ForgottenRun, Membership
 
 TOKEN_CHARACTERS = (16, 128)
 """Fewest and most characters of an instance token."""
@@ -79,6 +81,10 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
         version=membership.version,
         open_runs=None if membership.open_runs is None else round_service_pb2.OpenRuns(run_ids=membership.open_runs),
         audit_head=None if head is None else round_service_pb2.AuditHead(number=head.number, hash=head.hash),
+        forgotten_runs=[
+            round_service_pb2.ForgottenRun(run_id=forgotten.run_id, round=forgotten.round)
+            for forgotten in membership.forgotten_runs
+        ],
     )
 
 
@@ -99,4 +105,8 @@ def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membershi
         audit_head=checked_head(response.audit_head.number, response.audit_head.hash)
         if response.HasField("audit_head")
         else None,
+        forgotten_runs=tuple(
+            ForgottenRun(present("run_id", forgotten.run_id), at_least(-1, "round", forgotten.round))
+            for forgotten in limited("forgotten_runs", response.forgotten_runs, MAX_FORGOTTEN_RUNS)
+        ),
     )

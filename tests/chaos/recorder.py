@@ -36,7 +36,8 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.memory_folder import memory_folder
 from trainer.instance import held_state_dir
-from trainer.task.client_state import CLIENT_STATE, ClientStates, Staged
+from trainer.task.client_state import ClientStates
+from trainer.task.manifest import CLIENT_STATE, Staged
 
 SEED = 0
 """Of the random subsets of what was not synced."""

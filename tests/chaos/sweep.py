@@ -254,7 +254,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=[scenario.name for scenario in SCENARIOS],
         help="this scenario only, every failpoint of it",
     )
-    parser.add_argument("--quick", action="store_true", help="the first scenario only, and each failpoint once")
+    parser.add_argument(
+        "--quick", action="store_true", help="the first scenario only, or the named one, and each failpoint once"
+    )
     parser.add_argument(
         "--aggregation", action="store_true", help="only deaths within an aggregation with server state, every one"
     )

@@ -35,6 +35,17 @@ def test_an_aggregator_killed_within_a_fold_with_slots_ends_in_the_undisturbed_b
     assert "4 turns, 8 kills: 4 ended in the undisturbed bytes, 0 did not" in capsys.readouterr().out
 
 
+@pytest.mark.timeout(600)
+def test_both_sides_killed_in_a_run_with_public_images_end_in_the_undisturbed_bytes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """FCCL+: a trainer that has kept its update, and an aggregator that has made the public means."""
+    points = ["trainer.state.manifest.rename.after", "transition.round_evaluating.after"]
+    named = ["--quick", "--scenario", "train with public images", "--points", *points]
+    assert sweep.main([*named, "--workers", "1"]) == 0, capsys.readouterr().out
+    assert "2 crash points, 2 turns, 2 kills: 2 ended in the undisturbed bytes, 0 did not" in capsys.readouterr().out
+
+
 def test_every_passing_within_the_second_aggregation_has_its_turn() -> None:
     aggregating = ["transition.round_aggregating.after", "blob.put.fsync.before", "blob.put.fsync.before"]
     evaluating = ["store.commit.before", "transition.round_evaluating.after", "store.commit.before"]

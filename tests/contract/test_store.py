@@ -23,6 +23,7 @@ from shared.types import (
     EventQuery,
     PrototypeCounts,
     Rejections,
+    Retired,
     RoundPhase,
     Run,
     RunStatus,
@@ -249,6 +250,16 @@ def test_only_runs_that_have_not_ended_are_open_oldest_first(store: Store) -> No
     found = store.open_runs()
     assert [run.status for run in found] == [RunStatus.STOPPING, RunStatus.PAUSED, RunStatus.RUNNING, RunStatus.PENDING]
     assert found == [store.find_run(run.run_id) for run in found]
+
+
+def test_retirements_are_those_of_the_newest_runs_that_have_ended(store: Store) -> None:
+    retired = {"ann": Retired(round=2, is_forgotten=True), "bob": Retired(round=0, is_back=True)}
+    for number in (1.0, 3.0, 2.0):
+        run = a_run(run_id=f"run-{number:.0f}", status=RunStatus.COMPLETED, updated_at=number, retired=retired)
+        add_run(store, run)
+    add_run(store, a_run(run_id="nobody-retired", status=RunStatus.STOPPED, updated_at=4.0))
+    add_run(store, a_run(run_id="open", updated_at=5.0, retired=retired))
+    assert store.ended_retirements(limit=2) == [("run-3", retired), ("run-2", retired)]
 
 
 def test_runs_are_listed_newest_first_page_by_page_each_once(store: Store) -> None:
@@ -637,6 +648,7 @@ def test_a_full_database_is_store_unavailable_and_goes_on_when_there_is_room(tmp
 
 USES: dict[str, Callable[[Store], object]] = {
     "open_runs": lambda store: store.open_runs(),
+    "ended_retirements": lambda store: store.ended_retirements(limit=1),
     "find_run": lambda store: store.find_run("test-0000"),
     "find_request": lambda store: store.find_request("x"),
     "find_control_request": lambda store: store.find_control_request("x"),

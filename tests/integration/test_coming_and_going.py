@@ -74,6 +74,7 @@ def test_a_forgotten_client_joins_again_and_keeps_nothing_of_the_run(served: Ser
     membership = coordinator.join(shown, bob.token)
     assert membership.open_runs is not None
     assert run_id not in membership.open_runs
+    assert [(each.run_id, each.round) for each in membership.forgotten_runs] == [(run_id, 1)]
 
 
 @pytest.mark.parametrize("action", ["admit", "retire"])

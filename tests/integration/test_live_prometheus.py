@@ -266,6 +266,7 @@ def test_every_alert_is_fired_by_a_fault_that_it_is_for(
         ("FedplccAtChance", runs["guessing"]),
         ("FedplccForgot", runs["strict"]),
     }
+    assert "On one earlier stage (1) accuracy" in watch.fired["FedplccForgot"][0]["annotations"]["description"]
     wait_answered(watch, under_faults=True)
 
     pictures.append(draw_dashboard(watch, "overview", runs["digits"], tmp_path))

@@ -42,10 +42,22 @@ class Net(nn.Module):
             raise LookupError("the name of a patient")
         return self.base(x)
 
-class WithTwoLayersInItsHead(Net):
+class TimmUnderTwoLayers(nn.Module):
     def __init__(self, num_classes, image_size):
-        super().__init__(num_classes, image_size)
-        self.classifier = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, num_classes))
+        import timm
+
+        super().__init__()
+        self.backbone = timm.create_model("test_resnet", num_classes=0)
+        self.feature_dim = self.backbone.num_features
+        self.classifier = nn.Sequential(
+            nn.Linear(self.feature_dim, 8), nn.ReLU(), nn.Linear(8, num_classes)
+        )
+
+    def features(self, x):
+        return self.backbone(x)
+
+    def forward(self, x):
+        return self.classifier(self.backbone(x))
 """
 
 
@@ -185,11 +197,11 @@ def test_a_site_refuses_code_that_its_owner_did_not_list_and_rest_says_so(
     ]
 
 
-def test_a_head_that_the_method_cannot_use_is_refused_and_everybody_reads_why(
+def test_a_head_of_two_layers_is_refused_to_creff_and_everybody_reads_why_and_timms_own_is_taken(
     federation: Federation, control: RunControl, tmp_path: Path
 ) -> None:
-    """CReFF trains the head at the server, where only numpy is."""
-    model = "site_model:WithTwoLayersInItsHead"
+    """CReFF trains the head at the server. The hidden layer of `timm:NAME` makes features: its head is the layer above."""
+    model = "site_model:TimmUnderTwoLayers"
     federation.start_trainer("ann", write_site(tmp_path / "data"), "--allow-code", model)
     federation.start_gateway()
     run_id = control.create(
@@ -210,3 +222,12 @@ def test_a_head_that_the_method_cannot_use_is_refused_and_everybody_reads_why(
     assert said["detail"] == sentence
     (rejection,) = get(federation, f"/v1/runs/{run_id}")["rejections"]
     assert (rejection["client_id"], rejection["detail"]) == ("ann", sentence)
+    control.stop(run_id)
+    small = {"num_features": 2, "match_steps": 1, "retrain_epochs": 1}
+    run_to_end(
+        control,
+        run={"method": "creff", "rounds": 1, "clients": ["ann"]},
+        model={"name": "timm:test_resnet", "options": {"hidden_dim": 8}},
+        data={"image_size": 32},
+        method=small,
+    )

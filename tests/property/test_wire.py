@@ -56,6 +56,7 @@ from shared.types import (
     Evaluation,
     EvaluationCounts,
     Event,
+    ForgottenRun,
     Heartbeat,
     Membership,
     Payload,
@@ -170,6 +171,7 @@ MEMBERSHIP = st.builds(
     last_committed=st.none() | COMMITTED,
     open_runs=st.none() | st.lists(TEXT, max_size=3).map(tuple),
     version=TEXT,
+    forgotten_runs=st.lists(st.builds(ForgottenRun, NAME, st.integers(-1, 2**31 - 1)), max_size=3).map(tuple),
 )
 CLIENTS = st.lists(NAME, max_size=4).map(tuple)
 ROUND = st.builds(

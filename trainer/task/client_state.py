@@ -8,7 +8,8 @@
 
 An update is staged before it is sent. A trainer that dies after training therefore sends the finished update without
 training again. Until the acknowledgement arrives, the trainer does not know whether the staged client state is valid. The
-answer to Join tells it: it names the client's last committed update. The pure function `settled` is the whole rule.
+answer to Join tells it: it names the client's last committed update. The pure function `settled` (manifest.py) is the
+whole rule.
 
 Bytes are checked when they are read. Damaged bytes are dropped with a warning: a lost update is trained again, a lost state
 begins anew, and the trainer goes on.
@@ -17,150 +18,36 @@ begins anew, and the trainer goes on.
 from __future__ import annotations
 
 import errno
-import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Protocol
+from threading import RLock
+from typing import Any, Protocol, TypeVar, cast
 
-from pydantic import TypeAdapter
-
-from shared.config.run import canonical_json
 from shared.errors import DiskFull, FedplccError, StoreUnavailable
 from shared.methods.base import ClientState
 from shared.process import disk
 from shared.process.log import get_logger
 from shared.process.resources import remedy_for
 from shared.tensors import from_bytes, sha256_hex
-from shared.types import BlobRef, CommittedUpdate, Membership, Update
+from shared.types import BlobRef, ForgottenRun, Membership
+from trainer.task.manifest import (
+    MANIFEST,
+    Manifest,
+    Staged,
+    manifest_from_bytes,
+    manifest_to_bytes,
+    promote,
+    settled,
+    without,
+)
 
-CLIENT_STATE = "client_state"
-"""Role of the blob that holds a client's state."""
-MANIFEST = "manifest.json"
-VERSION = 1
-"""Version of the manifest's form; another one is not read."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
 log = get_logger("trainer.task.client_state")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """A finished update that may not have been committed yet.
-
-    Attributes:
-        identity: Names the work that it is the result of; equal identities mean the same work on the same data.
-        run_id: The run.
-        round: The round.
-        update: The update.
-        keeps_state: Whether the run's method keeps client state.
-        state: The client state that is valid once the update is committed; None where it is empty.
-        kind: The client's own kind of model, see `ClientSite.kind`; empty where it trained the run's.
-    """
-
-    identity: str
-    run_id: str
-    round: int
-    update: Update
-    keeps_state: bool = False
-    state: BlobRef | None = None
-    kind: str = ""
-
-    @property
-    def committed(self) -> CommittedUpdate:
-        """The name under which an aggregator knows the update once it is committed."""
-        return CommittedUpdate(self.run_id, self.round, tuple(blob.sha256 for blob in self.update.payload.blobs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promoted:
-    """A client's state as of its last committed update in a run, and the kind of model that it is of; see `Staged`."""
-
-    update: CommittedUpdate
-    state: BlobRef | None
-    kind: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """Names of everything that is kept; `promoted` and `sent` are by run id."""
-
-    staged: Staged | None = None
-    promoted: Mapping[str, Promoted] = field(default_factory=dict)
-    sent: Mapping[str, Staged] = field(default_factory=dict)
-    """Each run's last committed update: the aggregator asks for it again if its own copy gets damaged."""
-
-    @property
-    def sha256s(self) -> set[str]:
-        """SHA-256 of every blob that is named."""
-        blobs = [entry.state for entry in self.promoted.values()]
-        if self.staged is not None:
-            blobs += [self.staged.state, *self.staged.update.payload.blobs]
-        blobs += [blob for staged in self.sent.values() for blob in staged.update.payload.blobs]
-        return {blob.sha256 for blob in blobs if blob is not None}
-
-
-def promote(manifest: Manifest, *, keeps_sent: bool = False) -> Manifest:
-    """Return the manifest after the staged update turned out to be committed; with `keeps_sent` it keeps the update."""
-    staged = manifest.staged
-    if staged is None:
-        return manifest
-    promoted = {run_id: entry for run_id, entry in manifest.promoted.items() if run_id != staged.run_id}
-    if staged.keeps_state:
-        promoted[staged.run_id] = Promoted(update=staged.committed, state=staged.state, kind=staged.kind)
-    sent = {**manifest.sent, staged.run_id: staged} if keeps_sent else manifest.sent
-    return Manifest(promoted=promoted, sent=sent)
-
-
-def settled(
-    manifest: Manifest, membership: Membership, *, run_id: str, identity: str | None, keeps_sent: bool = False
-) -> Manifest:
-    """Return the manifest to keep, given the answer to Join and the work that is wanted now.
-
-    The staged update is promoted if it is the client's last committed one. Otherwise it is kept while it is the update that
-    is wanted, or while the task is of another run, because its own run may still ask for it. It is dropped when its own run
-    wants another update. Everything of a run that has ended, or that the aggregator does not know, is dropped.
-
-    Args:
-        manifest: The present manifest.
-        membership: The aggregator's newest answer to Join, later than every attempted commit.
-        run_id: The run of the present task.
-        identity: Names the update that is wanted now; None where the run wants none.
-        keeps_sent: Whether a committed update is kept.
-    """
-    staged = manifest.staged
-    if staged is not None and membership.last_committed == staged.committed:
-        manifest = promote(manifest, keeps_sent=keeps_sent)
-    elif staged is not None and staged.run_id == run_id and staged.identity != identity:
-        manifest = replace(manifest, staged=None)
-    if membership.open_runs is None:
-        return manifest
-    known = {*membership.open_runs, run_id}
-    return Manifest(
-        staged=manifest.staged if manifest.staged is not None and manifest.staged.run_id in known else None,
-        promoted={name: entry for name, entry in manifest.promoted.items() if name in known},
-        sent={name: entry for name, entry in manifest.sent.items() if name in known},
-    )
-
-
-def is_outdated(promoted: Promoted, last_committed: CommittedUpdate | None, *, round: int) -> bool:
-    """Whether a promoted state is not that of the client's last committed update of the run.
-
-    That is so if the client has committed an update that this folder does not know, or if the aggregator was restored from a
-    backup and is at an earlier round.
-
-    Args:
-        promoted: Entry of the state.
-        last_committed: The client's last committed update in any run, if it is known.
-        round: The next round to train.
-    """
-    if promoted.update.round >= round:
-        return True
-    return (
-        last_committed is not None
-        and last_committed.run_id == promoted.update.run_id
-        and last_committed != promoted.update
-    )
 
 
 class States(Protocol):
@@ -191,12 +78,29 @@ class States(Protocol):
     def forget(self, run_id: str) -> None:
         """Drop a run's promoted state."""
 
+    def forget_runs(self, forgotten: Collection[ForgottenRun]) -> None:
+        """Drop everything of runs that are to forget the client, and keep nothing of them from now on."""
+
     def state(self, run_id: str) -> ClientState | None:
         """Return the promoted state of a run; None where there is none, or it cannot be read."""
 
 
+def _one_at_a_time(method: _Method) -> _Method:
+    """Return the method such that no other one of the same states runs meanwhile."""
+
+    @wraps(method)
+    def alone(self: ClientStates, *given: Any, **named: Any) -> Any:
+        with self._lock:
+            return method(self, *given, **named)
+
+    return cast(_Method, alone)
+
+
 class ClientStates:
-    """One client's kept update and states, in a folder that nothing else uses. For one thread."""
+    """One client's kept update and states, in a folder that nothing else uses.
+
+    One thread does the client's tasks; `forget_runs` may be called by another one meanwhile.
+    """
 
     def __init__(self, folder: Path, *, keeps_sent: bool = False) -> None:
         """Prepare; nothing is read or made before it is needed.
@@ -207,8 +111,11 @@ class ClientStates:
         """
         self._folder, self._keeps_sent = folder, keeps_sent
         self._known: Manifest | None = None
+        self._forgotten: tuple[ForgottenRun, ...] = ()
+        self._lock = RLock()
 
     @property
+    @_one_at_a_time
     def manifest(self) -> Manifest:
         """The present manifest.
 
@@ -220,6 +127,7 @@ class ClientStates:
             self._sweep(self._known)
         return self._known
 
+    @_one_at_a_time
     def stage(self, staged: Staged, blobs: Mapping[str, bytes]) -> None:
         """Keep a finished update durably, in place of the one before; the same one again changes nothing.
 
@@ -233,7 +141,7 @@ class ClientStates:
         if self.manifest.staged is not None and self.manifest.staged.identity == staged.identity:
             return
         sent = {name: entry for name, entry in self.manifest.sent.items() if name != staged.run_id}
-        manifest = replace(self.manifest, staged=staged, sent=sent)
+        manifest = without(replace(self.manifest, staged=staged, sent=sent), self._forgotten)
         try:
             self._make_folder()
             for sha256 in sorted(manifest.sha256s - self.manifest.sha256s):
@@ -243,6 +151,7 @@ class ClientStates:
             self._sweep(self.manifest)
             raise _unusable(error) from error
 
+    @_one_at_a_time
     def finished(self, identity: str) -> tuple[Staged, dict[str, bytes]] | None:
         """Return the staged update of this work with its bytes by SHA-256; None where there is none.
 
@@ -258,6 +167,7 @@ class ClientStates:
             return None
         return staged, blobs
 
+    @_one_at_a_time
     def sent(self, run_id: str, round: int, missing: Collection[str]) -> tuple[Staged, dict[str, bytes]] | None:
         """Return a run's committed update of a round with its bytes by SHA-256; None where it is not kept.
 
@@ -285,6 +195,7 @@ class ClientStates:
             found[blob.sha256] = data
         return found
 
+    @_one_at_a_time
     def promote(self) -> None:
         """Keep the staged client state for good: its update is committed.
 
@@ -293,6 +204,7 @@ class ClientStates:
         """
         self._change(promote(self.manifest, keeps_sent=self._keeps_sent))
 
+    @_one_at_a_time
     def drop(self) -> None:
         """Drop the staged update.
 
@@ -301,6 +213,7 @@ class ClientStates:
         """
         self._change(replace(self.manifest, staged=None))
 
+    @_one_at_a_time
     def settle(self, membership: Membership, *, run_id: str, identity: str | None) -> None:
         """Promote or drop the staged update, and drop the states of runs that have ended; see `settled`.
 
@@ -309,6 +222,7 @@ class ClientStates:
         """
         self._change(settled(self.manifest, membership, run_id=run_id, identity=identity, keeps_sent=self._keeps_sent))
 
+    @_one_at_a_time
     def forget(self, run_id: str) -> None:
         """Drop a run's promoted state.
 
@@ -318,6 +232,26 @@ class ClientStates:
         promoted = {name: entry for name, entry in self.manifest.promoted.items() if name != run_id}
         self._change(replace(self.manifest, promoted=promoted))
 
+    @_one_at_a_time
+    def forget_runs(self, forgotten: Collection[ForgottenRun]) -> None:
+        """Drop everything of runs that are to forget the client, and keep nothing of them from now on.
+
+        Args:
+            forgotten: All such runs, in place of those of the call before.
+
+        Raises:
+            DiskFull, StoreUnavailable: Nothing has changed; the next change of what is kept drops it too.
+        """
+        self._forgotten = tuple(forgotten)
+        if not forgotten:
+            return
+        before = self.manifest
+        self._change(before)
+        if self.manifest != before:
+            named = sorted({each.run_id for each in forgotten if each.run_id in before.run_ids})
+            log.info("runs_forgotten", run_ids=named)
+
+    @_one_at_a_time
     def state(self, run_id: str) -> ClientState | None:
         """Return the promoted state of a run; None where there is none, or it cannot be read.
 
@@ -335,6 +269,7 @@ class ClientStates:
         return from_bytes(data)
 
     def _change(self, manifest: Manifest) -> None:
+        manifest = without(manifest, self._forgotten)
         if manifest == self.manifest:
             return
         try:
@@ -350,7 +285,7 @@ class ClientStates:
             disk.remove(path, "trainer.state.manifest")
             disk.fsync_folder(self._folder, "trainer.state.manifest")
         else:
-            disk.replace_file(path, _to_bytes(manifest), "trainer.state.manifest", mode=0o600)
+            disk.replace_file(path, manifest_to_bytes(manifest), "trainer.state.manifest", mode=0o600)
         self._known = manifest
         self._sweep(manifest)
 
@@ -378,7 +313,7 @@ class ClientStates:
         except OSError as error:
             raise _unusable(error) from error
         try:
-            return _from_bytes(data)
+            return manifest_from_bytes(data)
         except ValueError:
             log.warning("manifest_damaged", hint="finished updates are trained again, client states begin anew")
             return Manifest()
@@ -390,40 +325,6 @@ class ClientStates:
         except OSError:
             return None
         return data if sha256_hex(data) == blob.sha256 else None
-
-
-def manifest_in(folder: Path) -> Manifest:
-    """Return the manifest in a trainer's folder, for programs other than the trainer.
-
-    Raises:
-        FileNotFoundError: Nothing has been kept yet.
-        ValueError: The manifest is damaged.
-    """
-    return _from_bytes((folder / MANIFEST).read_bytes())
-
-
-_MANIFEST = TypeAdapter(Manifest)
-
-
-def _to_bytes(manifest: Manifest) -> bytes:
-    content = _MANIFEST.dump_python(manifest, mode="json")
-    document = {"version": VERSION, "content": content, "sha256": sha256_hex(canonical_json(content).encode())}
-    return canonical_json(document).encode()
-
-
-def _from_bytes(data: bytes) -> Manifest:
-    """Read a manifest.
-
-    Raises:
-        ValueError: It is of another version, or damaged.
-    """
-    document = json.loads(data)
-    if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise ValueError("another version")
-    content = document.get("content")
-    if sha256_hex(canonical_json(content).encode()) != document.get("sha256"):
-        raise ValueError("not as it was written")
-    return _MANIFEST.validate_python(content)
 
 
 def _unusable(error: OSError) -> FedplccError:

@@ -4,7 +4,7 @@
       `--yes----------------------------------------'                     `-----> refused, or too late
 
 An update without an acknowledgement may have been committed all the same. So before the next task the trainer asks the
-aggregator for its last committed update, and `client_state.settled` decides what to keep.
+aggregator for its last committed update, and `manifest.settled` decides what to keep.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from shared.errors import (
 )
 from shared.methods.base import ClientState
 from shared.process.log import get_logger
-from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, Update
+from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, ForgottenRun, Membership, Update
 from trainer.cancellation import check
-from trainer.task.client_state import Manifest, Staged, States, is_outdated
+from trainer.task.client_state import States
 from trainer.task.hints import HINTS
 from trainer.task.job import Job
+from trainer.task.manifest import Manifest, Staged, is_outdated
 
 STATE_LOST = ClientProblem(
     reason="CLIENT_STATE_LOST",
@@ -165,9 +166,13 @@ class Delivery:
         if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, next_round)):
             membership = job.aggregator.announce(job.client)
             self._states.settle(membership, run_id=run_id, identity=identity)
-            last_committed = membership.last_committed
+            last_committed = _to_remember(membership)
         self._settled_runs.add(run_id)
         return self._checked_state(job, last_committed, next_round) if keeps_state else None
+
+    def forget(self, forgotten: Sequence[ForgottenRun]) -> None:
+        """Delete what is kept of runs that are to forget the client; see `ClientStates.forget_runs`."""
+        self._states.forget_runs(forgotten)
 
     def hand_in(self, job: Job, finished: Finished) -> None:
         """Stage a finished update, store its blobs and commit it; `found` returns it until it is acknowledged.
@@ -233,6 +238,13 @@ class Delivery:
             self._states.settle(membership, run_id=job.run.run_id, identity=finished.staged.identity)
         with job.timed("stage_seconds"):
             self._states.stage(finished.staged, finished.blobs)
+
+
+def _to_remember(membership: Membership) -> CommittedUpdate | None:
+    """Return the client's last committed update; None also where its run is to forget it, after which nothing is lost."""
+    last = membership.last_committed
+    latest = {forgotten.run_id: forgotten.round for forgotten in membership.forgotten_runs}
+    return None if last is None or last.round <= latest.get(last.run_id, -1) else last
 
 
 def _is_out_of_turn(kept: Manifest, run_id: str, number: int) -> bool:

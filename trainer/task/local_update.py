@@ -39,10 +39,10 @@ from trainer.learning.public_images import PublicImages, learn_from_public, publ
 from trainer.learning.site_statistics import check_layers, with_site_statistics
 from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from trainer.models import FeatureModel, head_names, personal_names, state_arrays
-from trainer.task.client_state import CLIENT_STATE
 from trainer.task.delivery import Finished
 from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
 from trainer.task.job import Job
+from trainer.task.manifest import CLIENT_STATE
 
 
 class TooManyPrototypes(FedplccError):

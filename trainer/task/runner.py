@@ -7,8 +7,10 @@ and a task that is done twice gives the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared.readings import UNREADABLE_FILES
-from shared.types import Client, RunSpec, Task, TaskKind
+from shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
 from trainer.aggregator.port import AggregatorPort
 from trainer.cancellation import ShouldStop, never
 from trainer.readings.metrics import TrainerMetrics
@@ -84,6 +86,14 @@ class TaskRunner:
         counts = self._inputs.class_counts(config, on_problem)
         self.announced = self._site.client(dict(zip(config.data.classes, counts, strict=True)))
         return self.announced
+
+    def forget(self, forgotten: Sequence[ForgottenRun]) -> None:
+        """Delete what is kept of runs that are to forget the client; any thread may call it, also during a task.
+
+        Raises:
+            DiskFull, StoreUnavailable: It cannot be deleted yet; the next change of what is kept tries again.
+        """
+        self._delivery.forget(forgotten)
 
     def perform(
         self,

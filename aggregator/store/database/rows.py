@@ -284,7 +284,7 @@ def run_of(row: Row[Any]) -> Run:
     values["reason"] = _reason(values.pop("reason_record"), values["reason"])
     values["quarantined"] = values["quarantined"] or {}
     values["admitted_examples"] = values["admitted_examples"] or {}
-    values["retired"] = {name: _load(Retired, retired) for name, retired in (values["retired"] or {}).items()}
+    values["retired"] = retirements(values["retired"])
     values["num_admissions"] = values["num_admissions"] or 0
     values["without_data"] = {name: tuple(stages) for name, stages in (values["without_data"] or {}).items()}
     values["stage_began"] = tuple(values["stage_began"] or ())
@@ -292,6 +292,11 @@ def run_of(row: Row[Any]) -> Run:
     values["rejections"] = {name: _load(Rejections, refused) for name, refused in rejections.items()}
     _load_results(values)
     return Run(**values)
+
+
+def retirements(column: dict[str, Any] | None) -> dict[str, Retired]:
+    """Return the retirements of a run by client id."""
+    return {name: _load(Retired, retired) for name, retired in (column or {}).items()}
 
 
 def _reason(record: dict[str, Any] | None, sentence: str) -> Reason | None:

@@ -7,23 +7,17 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Row, Table, select
+from sqlalchemy import Connection, Row, Table, null, select
 
 from aggregator.store.database import rows, schema
 from shared.errors import RowCorrupt
 from shared.reasons import RowDamaged
-from shared.types import Round, Run, RunStatus
+from shared.types import Retired, Round, Run, RunStatus
 
 _IS_KEPT = schema.runs.c.run_id.not_in(
     select(schema.run_labels.c.run_id).where(schema.run_labels.c.deleted_at.is_not(None))
 )
 """Whether a run was not deleted."""
-
-
-def _forgotten(retired: Mapping[str, Any] | None, client_id: str) -> bool:
-    """Whether a run's client was retired for good, and keeps nothing of it."""
-    record = (retired or {}).get(client_id)
-    return record is not None and record["is_forgotten"] and not record["is_back"]
 
 
 class _Reader(Protocol):
@@ -55,7 +49,22 @@ class RunReads:
         )
         with self._reading() as connection:
             found = connection.execute(query.limit(limit)).all()
-        return [(row.run_id, tuple(name for name in row.roster if not _forgotten(row.retired, name))) for row in found]
+        return [(row.run_id, _with_states(row.roster, rows.retirements(row.retired))) for row in found]
+
+    def ended_retirements(self: _Reader, *, limit: int) -> list[tuple[str, Mapping[str, Retired]]]:
+        """See `Store.ended_retirements`."""
+        table, ended = schema.runs, [status.value for status in RunStatus if status.is_final]
+        query = (
+            select(table.c.run_id, table.c.retired)
+            .where(table.c.retired.is_not(null()), table.c.status.in_(ended))
+            .order_by(table.c.updated_at.desc(), table.c.run_id)
+        )
+        with self._reading() as connection:
+            try:
+                found = connection.execute(query.limit(limit)).all()
+                return [(row.run_id, rows.retirements(row.retired)) for row in found]
+            except rows.UNREADABLE:
+                return []  # of a damaged row; no trainer is kept away for that
 
     def find_run(self: _Reader, run_id: str) -> Run | None:
         """See `Store.find_run`."""
@@ -98,6 +107,11 @@ class RunReads:
         """See `Store.find_round`."""
         with self._reading() as connection:
             return _find_round(connection, run_id, number, whole=True)
+
+
+def _with_states(roster: Sequence[str], retired: Mapping[str, Retired]) -> tuple[str, ...]:
+    """Return the clients of a roster that keep something of the run."""
+    return tuple(name for name in roster if name not in retired or not retired[name].keeps_nothing)
 
 
 def _runs(connection: Connection, query: Any, *, whole: bool) -> list[Run]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
 from shared.process.metrics import new_registry
-from shared.types import Client, ClientActivity, Task, TaskKind
+from shared.types import Client, ClientActivity, ForgottenRun, Task, TaskKind
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.identity.issued import identity_tls
 from trainer.aggregator.connection import AggregatorConnection
@@ -49,6 +49,9 @@ class NumpyRunner:
     def announced(self) -> Client:
         """The client as the aggregator knows it."""
         return self.client.record
+
+    def forget(self, forgotten: Sequence[ForgottenRun]) -> None:
+        """Keep nothing: there is nothing that it keeps."""
 
     def perform(
         self,

@@ -18,7 +18,7 @@ from shared.convert.clients import (
 )
 from shared.convert.events import event_from_proto
 from shared.convert.fields import MAX_CLASSES, MAX_TEXT
-from shared.convert.membership import client_from_join, client_to_join, membership_from_proto
+from shared.convert.membership import client_from_join, client_to_join, membership_from_proto, membership_to_proto
 from shared.convert.payloads import blob_from_proto, payload_from_proto
 from shared.convert.rounds import round_from_proto
 from shared.convert.runs import run_from_proto, run_to_proto
@@ -34,6 +34,7 @@ from shared.types import (
     ClientProblem,
     Evaluation,
     EvaluationCounts,
+    Membership,
     Payload,
     Rejections,
     Round,
@@ -58,6 +59,12 @@ def a_join(**changes: Any) -> round_pb.JoinRequest:
         "class_counts": [types_pb2.ClassCount(class_name="a", num_examples=3)],
     }
     return round_pb.JoinRequest(**{**fields, **changes})
+
+
+def an_answer(forgotten: list[round_pb.ForgottenRun]) -> round_pb.JoinResponse:
+    answer = membership_to_proto(Membership(heartbeat_interval_s=1.0, lease_s=5.0, max_chunk_bytes=1, max_blob_bytes=1))
+    answer.forgotten_runs.extend(forgotten)
+    return answer
 
 
 def a_blob(**changes: Any) -> types_pb2.BlobRef:
@@ -183,6 +190,9 @@ def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
         (client_from_proto, types_pb2.Client(readings={"x" * 2000: 1.0}, **A_CLIENT), "readings"),
         (heartbeat_from_proto, a_heartbeat(readings={str(i): 0.0 for i in range(33)}), "readings"),
         (membership_from_proto, round_pb.JoinResponse(), "heartbeat_interval"),
+        (membership_from_proto, an_answer([round_pb.ForgottenRun(run_id="r")] * 257), "forgotten_runs"),
+        (membership_from_proto, an_answer([round_pb.ForgottenRun(round=1)]), "run_id"),
+        (membership_from_proto, an_answer([round_pb.ForgottenRun(run_id="r", round=-2)]), "round"),
         (upload_header_from_proto, round_pb.BlobHeader(blob=BLOB), "run_id"),
         (upload_header_from_proto, round_pb.BlobHeader(run_id="r", round=-1, blob=BLOB), "round"),
         (update_from_commit, round_pb.CommitUpdateRequest(), "run_id"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.tensors import blob_ref
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, ForgottenRun, Membership, Update
 
 
 @dataclass
@@ -23,6 +23,7 @@ class MemoryAggregator:
     failures: dict[str, list[BaseException]] = field(default_factory=dict)
     num_joined: int = 0
     open_runs: tuple[str, ...] = ("run-1",)
+    forgotten_runs: tuple[ForgottenRun, ...] = ()
 
     def announce(self, client: Client) -> Membership:
         self.num_joined += 1
@@ -37,6 +38,7 @@ class MemoryAggregator:
             max_blob_bytes=1,
             last_committed=committed,
             open_runs=self.open_runs,
+            forgotten_runs=self.forgotten_runs,
         )
 
     def offer(self, role: str, data: bytes) -> BlobRef:

@@ -23,6 +23,7 @@ from shared.errors import (
     InvalidData,
     NotAMember,
     RoundClosed,
+    StoreUnavailable,
     Unauthenticated,
     Unavailable,
 )
@@ -31,6 +32,7 @@ from shared.types import (
     Client,
     ClientActivity,
     ClientProblem,
+    ForgottenRun,
     Heartbeat,
     Membership,
     RunSpec,
@@ -68,12 +70,17 @@ class ScriptedClient:
         self.is_wanted: Callable[[Heartbeat], bool] = lambda heartbeat: True
         self.failing_heartbeats: list[Exception] = []
         self.heartbeat_interval_s = 0.02
+        self.forgotten_runs: tuple[ForgottenRun, ...] = ()
         self.is_closed = False
 
     def join(self, client: Client) -> Membership:
         self.joined.append(client)
         return Membership(
-            heartbeat_interval_s=self.heartbeat_interval_s, lease_s=1, max_chunk_bytes=1, max_blob_bytes=1
+            heartbeat_interval_s=self.heartbeat_interval_s,
+            lease_s=1,
+            max_chunk_bytes=1,
+            max_blob_bytes=1,
+            forgotten_runs=self.forgotten_runs,
         )
 
     def follow(self) -> Iterator[Task | StreamEnd]:
@@ -123,6 +130,8 @@ class ScriptedRunner:
         self.client = Client(client_id="ann", domain="d", num_examples=3, class_counts={"a": 3})
         self.measured: dict[str, float] = {}
         self.begun: queue.Queue[Task] = queue.Queue()
+        self.forgotten: queue.Queue[tuple[ForgottenRun, ...]] = queue.Queue()
+        self.failing_to_forget: list[Exception] = []
         self.behaviour: Callable[..., None] = lambda *arguments: None
 
     def readings(self) -> dict[str, float]:
@@ -134,6 +143,11 @@ class ScriptedRunner:
     @property
     def announced(self) -> Client:
         return self.client
+
+    def forget(self, forgotten: tuple[ForgottenRun, ...]) -> None:
+        self.forgotten.put(forgotten)
+        if self.failing_to_forget:
+            raise self.failing_to_forget.pop(0)
 
     def perform(self, task: Task, aggregator: Any, should_stop: Any, on_activity: Any, on_problem: Any) -> None:
         self.begun.put(task)
@@ -220,6 +234,30 @@ def test_a_task_is_done_once_however_often_it_is_pushed_meanwhile(shell: Shell) 
     shell.push(ROUND_2)
     assert shell.begun() == ROUND_2
     shell.await_outcome("done", 2)
+
+
+def test_a_run_that_is_to_forget_the_client_is_deleted_while_a_task_of_another_goes_on(shell: Shell) -> None:
+    going_on = threading.Event()
+    shell.runner.behaviour = until(going_on)
+    shell.push(ROUND_1)
+    assert shell.begun() == ROUND_1
+    assert shell.runner.forgotten.get(timeout=WAIT_S) == ()
+    shell.client.forgotten_runs = (ForgottenRun("run-2", 3),)
+    shell.push(StreamEnd.LEASE_EXPIRED)
+    assert shell.runner.forgotten.get(timeout=WAIT_S) == shell.client.forgotten_runs
+    assert shell.outcome("done") in (None, 0)
+    going_on.set()
+    shell.await_outcome("done")
+
+
+def test_a_disk_that_does_not_let_go_disconnects_nobody(shell: Shell) -> None:
+    shell.runner.forgotten.get(timeout=WAIT_S)
+    shell.runner.failing_to_forget.append(StoreUnavailable("the disk is away"))
+    shell.push(StreamEnd.LEASE_EXPIRED)
+    shell.runner.forgotten.get(timeout=WAIT_S)
+    shell.push(ROUND_1)
+    assert shell.begun() == ROUND_1
+    assert len(shell.client.joined) == 2
 
 
 def test_a_task_that_is_pushed_again_after_its_end_is_done_again(shell: Shell) -> None:

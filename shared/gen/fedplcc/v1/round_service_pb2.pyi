@@ -44,7 +44,7 @@ class TransferLimits(_message.Message):
     def __init__(self, max_chunk_bytes: _Optional[int] = ..., max_blob_bytes: _Optional[int] = ..., max_inline_bytes: _Optional[int] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
-    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs", "audit_head")
+    __slots__ = ("heartbeat_interval", "lease", "limits", "last_committed", "version", "open_runs", "audit_head", "forgotten_runs")
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class JoinResponse(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OPEN_RUNS_FIELD_NUMBER: _ClassVar[int]
     AUDIT_HEAD_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_RUNS_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval: _duration_pb2.Duration
     lease: _duration_pb2.Duration
     limits: TransferLimits
@@ -59,7 +60,16 @@ class JoinResponse(_message.Message):
     version: str
     open_runs: OpenRuns
     audit_head: AuditHead
-    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Union[OpenRuns, _Mapping]] = ..., audit_head: _Optional[_Union[AuditHead, _Mapping]] = ...) -> None: ...
+    forgotten_runs: _containers.RepeatedCompositeFieldContainer[ForgottenRun]
+    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Union[OpenRuns, _Mapping]] = ..., audit_head: _Optional[_Union[AuditHead, _Mapping]] = ..., forgotten_runs: _Optional[_Iterable[_Union[ForgottenRun, _Mapping]]] = ...) -> None: ...
+
+class ForgottenRun(_message.Message):
+    __slots__ = ("run_id", "round")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    round: int
+    def __init__(self, run_id: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
 
 class AuditHead(_message.Message):
     __slots__ = ("number", "hash")

@@ -56,7 +56,12 @@ def test_a_run_shows_what_it_has_forgotten_for_three_rounds_until_it_knows_it_ag
     federation = make(range(5, 8))
     run_id = federation.create(run={"rounds": 9}, stream=THREE_STAGES).run_id
     assert forgot(federation, run_id) is None, "before its first round"
-    assert after_rounds(federation, run_id, 1, 4, 5, 6, 7, 8) == [0, 0, 0, 0, 1, 0]
+    assert after_rounds(federation, run_id, 1, 4, 5, 6) == [0, 0, 0, 0]
+    named = []
+    for number, value in ((7, 1), (8, 0)):
+        assert after_rounds(federation, run_id, number) == [value]
+        named.append([federation.metric("stage_forgotten", run=run_id, stage=str(stage)) for stage in (1, 2)])
+    assert named == [[1, None], [None, None]], "stage 1, and then none"
 
 
 def test_rounds_count_that_were_evaluated(make: Make) -> None:

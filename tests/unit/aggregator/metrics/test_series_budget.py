@@ -9,7 +9,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS, STAGES
+from aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS, NAMED_FORGOTTEN, STAGES
 from aggregator.presence.sessions import Sessions
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
 from shared.identity.names import Role
@@ -35,6 +35,7 @@ TOLD_AT_TIMES = (
     "checkpoint_age_seconds",
     "client_batch_seconds",
     "forgot_stages",
+    "stage_forgotten",
 )
 """What has a value only where there is something to say: it must be part of the budget."""
 
@@ -111,6 +112,7 @@ def test_nor_where_clients_and_runs_bring_all_that_they_can() -> None:
     lines, crowded = (series_of(a_busy_aggregator(clients=clients, **all_that_is_shown)) for clients in (0, 100))
     assert sum(line.startswith("fedplcc_domain_accuracy_ratio{") for line in lines) == MAX_RUNS * (DOMAINS + 1)
     assert sum(line.startswith("fedplcc_stage_accuracy_ratio{") for line in lines) == MAX_RUNS * (STAGES + 1)
+    assert sum(line.startswith("fedplcc_stage_forgotten{") for line in lines) == MAX_RUNS * NAMED_FORGOTTEN
     assert sum(line.startswith("fedplcc_training_loss{") for line in lines) == MAX_RUNS * (LOSS_TERMS + 1)
     assert len(lines) < SERIES, Counter(line.partition("{")[0] for line in lines).most_common(12)
     assert len(crowded) - len(lines) <= SERIES_OF_CLIENT * 100

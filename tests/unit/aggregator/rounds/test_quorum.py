@@ -13,7 +13,7 @@ from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.tasks import next_task, task_in
 from shared.errors import NotInCohort
-from shared.reasons import Dropped, DropReason, Lack, TooFewClients, sentence_of
+from shared.reasons import Dropped, DropReason, Lack, Parked, TooFewClients, sentence_of
 from shared.types import Round, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
@@ -238,6 +238,28 @@ def test_a_client_that_is_released_after_its_round_went_on_without_it_need_not_r
     assert machine.is_evaluated(machine.add_evaluation(run, 1, an_evaluation("cat")), quorum)
     reported = machine.add_evaluation(run, 1, an_evaluation("zoe"))
     assert not machine.is_evaluated(reported, quorum), "it may, and stands in for nobody"
+
+
+def test_a_client_that_is_released_after_its_round_went_on_without_it_stays_dropped_from_it() -> None:
+    run = machine.close_updates(machine.quarantine(collecting("ann", "bob", "cat"), "zoe", "poison"), now=5.0)
+    dropped = {"zoe": Dropped(DropReason.QUARANTINED, "poison")}
+    released = machine.release(run, "zoe")
+    assert (released.quarantined, the_round(released).dropped) == ({}, dropped)
+    run = machine.quarantine(evaluating("ann", "bob", "cat"), "zoe", "poison")
+    assert the_round(machine.release(run, "zoe")).dropped == dropped
+    run = machine.quarantine(evaluating(*COHORT), "zoe", "poison")
+    assert the_round(machine.release(run, "zoe")).dropped == {}, "it counts, and its report is wanted again"
+    run = machine.quarantine(collecting("ann"), "zoe", "poison")
+    assert the_round(machine.release(run, "zoe")).dropped == {}, "its update is wanted again"
+
+
+def test_a_quarantined_client_whose_update_leaves_the_round_is_dropped_from_it() -> None:
+    run = machine.quarantine(machine.close_updates(collecting(*COHORT), now=5.0), "zoe", "poison")
+    assert the_round(run).dropped == {}, "its update counts"
+    dropped = {"zoe": Dropped(DropReason.QUARANTINED, "poison")}
+    assert the_round(machine.ask_again(run, 1, {"zoe": ("0" * 64,)}, now=6.0)).dropped == dropped
+    parked = machine.park(run, Parked(round_number=1, detail="an error"))
+    assert the_round(machine.quarantine(parked, "zoe", "again")).dropped == dropped
 
 
 def test_who_gave_no_update_is_named_where_only_its_report_can_make_the_quorum() -> None:

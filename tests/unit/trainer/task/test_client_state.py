@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +17,19 @@ import pytest
 from shared.errors import DiskFull, StoreUnavailable
 from shared.process import failpoints
 from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, BlobRef, CommittedUpdate, Membership, Payload, Update
+from shared.types import MODEL, BlobRef, CommittedUpdate, ForgottenRun, Membership, Payload, Update
 from tests.support.hosts.failing_disk import Killed
-from trainer.task.client_state import (
+from trainer.task.client_state import ClientStates
+from trainer.task.manifest import (
     CLIENT_STATE,
     MANIFEST,
-    ClientStates,
     Manifest,
     Promoted,
     Staged,
     is_outdated,
     promote,
     settled,
+    without,
 )
 
 STEP = "trainer.state."
@@ -105,6 +107,18 @@ class TestRule:
         kept = settled(self.KEPT, a_membership(open_runs=None), run_id="run-b", identity="run-b 1")
         assert kept == self.KEPT
 
+    @pytest.mark.parametrize("number", [-1, 0, 1, 2, 3])
+    def test_a_run_that_is_to_forget_the_client_goes_up_to_its_round_and_no_other_run(self, number: int) -> None:
+        sent, other = {"run-a": an_entry(1)[0], "run-b": an_entry(1, "run-b")[0]}, an_entry(1, "run-b")[0].committed
+        kept = replace(
+            self.KEPT, promoted={"run-a": self.BEFORE, "run-b": Promoted(update=other, state=None)}, sent=sent
+        )
+        after = without(kept, [ForgottenRun("run-a", number), ForgottenRun("run-c", 9)])
+        assert after.staged == (self.STAGED if number < 2 else None)
+        assert after.promoted.keys() == after.sent.keys() == ({"run-a", "run-b"} if number < 1 else {"run-b"})
+        membership = replace(a_membership(), forgotten_runs=(ForgottenRun("run-a", number),))
+        assert settled(kept, membership, run_id="run-b", identity="run-b 2") == after
+
     def test_a_last_round_is_promoted_and_then_let_go_of_with_its_run(self) -> None:
         membership = a_membership(self.STAGED.committed, open_runs=("run-b",))
         assert settled(self.KEPT, membership, run_id="run-b", identity="run-b 1") == Manifest()
@@ -176,6 +190,41 @@ class TestFolder:
                 assert len(names(tmp_path)) <= 1 + 2 + 2
                 states.promote()
         states.settle(a_membership(open_runs=()), run_id="run-c", identity="run-c 1")
+        assert names(tmp_path) == set()
+
+    def test_nothing_of_a_run_that_is_to_forget_the_client_is_kept_any_more_but_for_later_rounds(
+        self, tmp_path: Path
+    ) -> None:
+        """Also an update that a task, which is about to be cancelled, stages after the deletion."""
+        states = ClientStates(tmp_path, keeps_sent=True)
+        for run_id in ("run-a", "run-b"):
+            states.stage(*an_entry(2, run_id))
+            states.promote()
+        states.forget_runs([ForgottenRun("run-a", 3)])
+        kept = Manifest(promoted=states.manifest.promoted, sent=states.manifest.sent)
+        assert (states.manifest, states.manifest.run_ids) == (kept, {"run-b"})
+        states.stage(*an_entry(3))
+        states.promote()
+        assert ClientStates(tmp_path).manifest == kept
+        assert names(tmp_path) - {MANIFEST} == kept.sha256s
+        states.stage(*an_entry(4))
+        assert ClientStates(tmp_path).manifest.run_ids == {"run-a", "run-b"}
+
+    def test_a_run_is_deleted_by_one_thread_while_another_one_stages(self, tmp_path: Path) -> None:
+        states = ClientStates(tmp_path)
+        deleted = threading.Thread(target=states.forget_runs, args=([ForgottenRun("run-a", 9)],))
+
+        def meanwhile(name: str) -> None:
+            if name == f"{STEP}blob.write.before" and not deleted.ident:
+                deleted.start()
+
+        failpoints.install(meanwhile)
+        try:
+            states.stage(*an_entry(1))
+            deleted.join()
+        finally:
+            failpoints.install(None)
+        assert ClientStates(tmp_path).manifest == Manifest()
         assert names(tmp_path) == set()
 
     def test_staging_twice_writes_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +331,7 @@ def killed_at() -> Iterator[Any]:
     failpoints.install(None)
 
 
-def test_a_process_that_is_killed_at_any_step_of_staging_promoting_and_dropping_loses_nothing(
+def test_a_process_that_is_killed_at_any_step_of_changing_what_is_kept_loses_nothing(
     tmp_path: Path, killed_at: Any
 ) -> None:
     """After the kill the folder is as before the operation or as after it, and the operation done again ends as if alone."""
@@ -291,6 +340,7 @@ def test_a_process_that_is_killed_at_any_step_of_staging_promoting_and_dropping_
         "stage": lambda states: states.stage(*second),
         "promote": lambda states: states.promote(),
         "drop": lambda states: states.drop(),
+        "forget": lambda states: states.forget_runs([ForgottenRun("run-a", 1)]),
     }
     covered = set()
     for name, operation in operations.items():
@@ -309,7 +359,12 @@ def test_a_process_that_is_killed_at_any_step_of_staging_promoting_and_dropping_
                 has_ended = False
             failpoints.install(None)
             found = ClientStates(folder)
-            after = {"stage": replace(before, staged=second[0]), "promote": promote(before), "drop": Manifest()}[name]
+            after = {
+                "stage": replace(before, staged=second[0]),
+                "promote": promote(before),
+                "drop": Manifest(),
+                "forget": Manifest(),
+            }[name]
             assert found.manifest in (before, after), (name, kill.passed[-1])
             assert names(folder) - {MANIFEST} == found.manifest.sha256s, (name, kill.passed[-1])
             operation(found)

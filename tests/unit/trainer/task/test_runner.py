@@ -48,6 +48,7 @@ from shared.types import (
     ClientActivity,
     ClientProblem,
     CommittedUpdate,
+    ForgottenRun,
     Membership,
     Payload,
     PrototypeSet,
@@ -895,6 +896,21 @@ def test_a_state_that_is_not_there_is_reported_and_the_client_takes_part_as_if_f
     assert (problem.reason, problem.is_fatal) == ("CLIENT_STATE_LOST", False)
     assert "--state-dir" in problem.hint
     assert aggregator.updates[1][1].losses.keys() == {"ce"}
+
+
+def test_a_client_that_is_admitted_again_after_its_run_forgot_it_begins_anew_and_has_lost_nothing(
+    data: str, tmp_path: Path
+) -> None:
+    aggregator, problems = MemoryAggregator(), list[ClientProblem]()
+    tasks = moon_tasks(data, aggregator)
+    runner = a_runner(data, tmp_path)
+    runner.perform(tasks[0], aggregator)
+    aggregator.forgotten_runs = (ForgottenRun("run-1", 1),)
+    runner.forget(aggregator.forgotten_runs)
+    runner.perform(tasks[1], aggregator, on_problem=problems.append)
+    runner.perform(tasks[2], aggregator, on_problem=problems.append)
+    assert problems == []
+    assert [update.losses.keys() for _, update in aggregator.updates[1:]] == [{"ce"}, {"ce", "contrast"}]
 
 
 @pytest.mark.parametrize("rounds", [(1, 2, 2), (1, 2, 1)], ids=["the same round", "an earlier round"])

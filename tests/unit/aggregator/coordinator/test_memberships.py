@@ -1,0 +1,84 @@
+"""Answers to Join: which runs are to forget a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregator.coordinator import memberships
+from aggregator.coordinator.extensions import stateful
+from shared.types import Run
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[LocalFederation]:
+    with LocalFederation(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
+        federation.join()
+        yield federation
+
+
+def begun(federation: LocalFederation) -> Run:
+    """A run in its first round of training; ann has made its model."""
+    run = federation.create("fedavg")
+    ann = federation.clients["ann"]
+    assert federation.perform(ann, federation.task(ann))
+    return federation.coordinator.get_run(run.run_id)
+
+
+def forgotten_of(federation: LocalFederation, client_id: str) -> list[tuple[str, int]]:
+    client = federation.clients[client_id]
+    named = federation.coordinator.join(client.record, client.token).forgotten_runs
+    return [(each.run_id, each.round) for each in named]
+
+
+def test_an_answer_to_join_names_the_runs_that_forget_the_client_and_no_run_that_may_go_on(
+    federation: LocalFederation,
+) -> None:
+    may_go_on = federation.create(stateful()[0])
+    federation.run_to_end(may_go_on.run_id)
+    stays, forgets = begun(federation), begun(federation)
+    federation.coordinator.retire_client(stays.run_id, "ann")
+    assert forgotten_of(federation, "ann") == []
+    federation.coordinator.retire_client(forgets.run_id, "ann", forgets=True)
+    named = [(forgets.run_id, federation.coordinator.get_run(forgets.run_id).round_number)]
+    assert forgotten_of(federation, "ann") == named
+    assert forgotten_of(federation, "bob") == []
+    federation.restart()
+    federation.join()
+    assert forgotten_of(federation, "ann") == named
+    for run in (stays, forgets):
+        federation.run_to_end(run.run_id)
+    assert forgotten_of(federation, "ann") == named, "also after the run has ended"
+    federation.coordinator.delete_run(forgets.run_id)
+    assert forgotten_of(federation, "ann") == named, "and after it was deleted"
+    federation.coordinator.extend(may_go_on.run_id, rounds=5)
+    assert forgotten_of(federation, "ann") == named
+
+
+def test_a_client_that_is_admitted_again_is_to_forget_what_it_kept_before(federation: LocalFederation) -> None:
+    run = begun(federation)
+    federation.coordinator.retire_client(run.run_id, "ann", forgets=True)
+    number = federation.coordinator.get_run(run.run_id).round_number
+    federation.coordinator.admit_client(run.run_id, "ann")
+    assert forgotten_of(federation, "ann") == [(run.run_id, number)]
+
+
+def test_the_newest_runs_that_forget_a_client_are_named_and_no_more_than_a_trainer_takes(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memberships, "MAX_FORGOTTEN_RUNS", 2)
+    names = []
+    for _ in range(3):
+        federation.clock.now += 1.0
+        run = begun(federation)
+        federation.coordinator.retire_client(run.run_id, "ann", forgets=True)
+        federation.join()
+        names.append(run.run_id)
+    assert [run_id for run_id, _ in forgotten_of(federation, "ann")] == names[:0:-1]
+    for run_id in names:
+        federation.run_to_end(run_id)
+    assert len(forgotten_of(federation, "ann")) == 2
