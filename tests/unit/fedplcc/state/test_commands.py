@@ -30,7 +30,8 @@ from shared.types import MODEL, Payload, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.memory_folder import memory_folder
-from trainer.task.client_state import ClientStates, Staged
+from trainer.task.client_state import ClientStates
+from trainer.task.manifest import Staged
 
 runner = CliRunner()
 

@@ -19,7 +19,11 @@ def test_neutral_values_are_left_out_of_the_canonical_json() -> None:
     said = a_config(evaluation={"batch_norm": "shared"}, training={"prototype_statistics": "trained"})
     assert (said.canonical_json, said.hash) == (a_config().canonical_json, a_config().hash)
     assert said.site_statistics_key is None
-    for section in ({"evaluation": {"batch_norm": "site"}}, {"training": {"prototype_statistics": "site"}}):
+    sections: tuple[dict[str, Any], ...] = (
+        {"evaluation": {"batch_norm": "site"}},
+        {"training": {"prototype_statistics": "site"}},
+    )
+    for section in sections:
         config = a_config(**section)
         assert '"site"' in config.canonical_json
         assert config.hash != a_config().hash
@@ -72,5 +76,6 @@ def test_statistics_of_a_pass_that_there_is_not_are_refused(method: str, hyper: 
 
 @pytest.mark.parametrize(("section", "key"), [("evaluation", "batch_norm"), ("training", "prototype_statistics")])
 def test_another_value_is_refused_by_key_and_value(section: str, key: str) -> None:
+    values: dict[str, Any] = {section: {key: "own"}}
     with pytest.raises(InvalidConfig, match=f'{section}.{key} = "own"'):
-        a_config(**{section: {key: "own"}})
+        a_config(**values)
