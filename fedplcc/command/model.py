@@ -150,8 +150,8 @@ def evaluate(
 @app.command(
     epilog=examples(
         "fedplcc model calibrate results --data folder:scans",
-        "fedplcc model calibrate results --data folder:scans --out here.safetensors",
-        "fedplcc model calibrate results --data npz:a.npz --client-id a --samples-per-class 30",
+        "fedplcc model calibrate results --data folder:scans -o here.safetensors",
+        "fedplcc model calibrate run --data npz:a --client a --samples-per-class 30",
     )
 )
 @explains_errors
@@ -170,20 +170,23 @@ def calibrate(
         typer.Option(
             "--out",
             "-o",
+            metavar="FILE",
             help="File to write; model-at-DATA.safetensors beside the model if not given.",
             dir_okay=False,
             show_default=False,
         ),
     ] = None,
-    client_id: Annotated[
+    client: Annotated[
         str | None,
-        typer.Option(help="The client of the run whose data they are, for a subset of them.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="The client of the run whose data they are, for a subset of them.", show_default=False
+        ),
     ] = None,
     samples_per_class: Annotated[
-        int | None, typer.Option(help="As the client's trainer had it.", min=1, show_default=False)
+        int | None, typer.Option(metavar="N", help="As the client's trainer has it.", min=1, show_default=False)
     ] = None,
     validation_per_class: Annotated[
-        int | None, typer.Option(help="As the client's trainer had it.", min=1, show_default=False)
+        int | None, typer.Option(metavar="N", help="As the client's trainer has it.", min=1, show_default=False)
     ] = None,
     config: Config = None,
     device: Device = "auto",
@@ -202,13 +205,11 @@ def calibrate(
     from shared.config.run import canonical_json
     from shared.errors import InvalidConfig
 
-    if client_id is None and (samples_per_class or validation_per_class):
-        raise InvalidConfig("a client's subset is drawn by its name: name the client with --client-id")
+    if client is None and (samples_per_class or validation_per_class):
+        raise InvalidConfig("a client's subset is drawn by its name: name the client with --client")
     subset = None
-    if client_id is not None:
-        subset = Subset(
-            client_id=client_id, samples_per_class=samples_per_class, validation_per_class=validation_per_class
-        )
+    if client is not None:
+        subset = Subset(client=client, samples_per_class=samples_per_class, validation_per_class=validation_per_class)
     trained = read_trained_model(model, config_file=config, device=device)
     place = out or usual_place(trained, data)
     check_place(place)

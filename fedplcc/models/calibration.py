@@ -26,12 +26,12 @@ class Subset:
     """The part of a data set that a client of the run trained on.
 
     Attributes:
-        client_id: The client, whose name is part of the draw.
+        client: The client, whose name is part of the draw.
         samples_per_class: Size of its class-balanced subset; all training images if None.
         validation_per_class: Images of a class that it sets aside; those of the run's rule if None.
     """
 
-    client_id: str
+    client: str
     samples_per_class: int | None
     validation_per_class: int | None
 
@@ -74,7 +74,7 @@ def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) ->
         contract=config.data,
         samples_per_class=None if subset is None else subset.samples_per_class,
         validation_per_class=None if subset is None else subset.validation_per_class,
-        seed=0 if subset is None else derive_seed("subset", config.run.seed, subset.client_id),
+        seed=0 if subset is None else derive_seed("subset", config.run.seed, subset.client),
     )
     take_site_statistics(trained.model, DeviceImages.put(images, config.data, trained.device), config)
     arrays = state_arrays(trained.model)

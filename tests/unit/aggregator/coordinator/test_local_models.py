@@ -105,6 +105,19 @@ def test_the_accuracy_of_local_models_stands_beside_that_of_the_global_one(feder
         assert line["accuracy"] != line["accuracy_local"]
 
 
+def test_with_statistics_of_the_site_every_method_has_local_models_and_trains_as_without(
+    federation: LocalFederation,
+) -> None:
+    document = a_document("fedavg", run={"rounds": 2})
+    run = federation.coordinator.create_run("site", {**document, "evaluation": {"batch_norm": "site"}})
+    lines = lines_of(federation, federation.run_to_end(run.run_id))
+    for line in lines:
+        of_domains = accuracy_in(federation, run, line["round"], "local")
+        assert {name: line["accuracy_local"][name] for name in of_domains} == of_domains
+        assert line["accuracy"] != line.pop("accuracy_local")
+    assert lines == lines_of(federation, federation.run_to_end(created(federation, "fedavg", {}).run_id))
+
+
 def test_where_no_model_is_shared_the_accuracy_is_that_of_the_local_ones_and_says_so(
     federation: LocalFederation,
 ) -> None:

@@ -121,14 +121,14 @@ def test_a_clients_subset_is_that_of_its_trainer(fetched: Path, run: Path, tmp_p
     whole, _ = calibrated(run, data)
     models = [whole.read_bytes()]
     for client in ("left", "right"):
-        subset = ("--client-id", client, "--samples-per-class", 3, "--validation-per-class", 2)
+        subset = ("--client", client, "--samples-per-class", 3, "--validation-per-class", 2)
         file, said = calibrated(run, data, *subset, "--out", tmp_path / f"{client}.safetensors")
         assert said["calibration_images"] == 9
         models.append(file.read_bytes())
     assert len(set(models)) == 3
     code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3)
     assert code == 2
-    assert error == "fedplcc: a client's subset is drawn by its name: name the client with --client-id\n"
+    assert error == "fedplcc: a client's subset is drawn by its name: name the client with --client\n"
 
 
 def test_what_is_calibrated_again_is_as_if_it_never_had_been(fetched: Path, run: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidConfig
 
 
-def a_config(method: str = "fedplcc", hyper: dict[str, Any] | None = None, **sections: Any) -> RunConfig:
+def a_config(method: str = "fedplcc", hyper: dict[str, Any] | None = None, /, **sections: Any) -> RunConfig:
     document = {"run": {"method": method, "clients": ["a", "b"]}, "data": {"classes": ["cat", "dog"]}, **sections}
     return parse_run_config({**document, "method": hyper or {}})
 
