@@ -95,7 +95,7 @@ def on_torch(
         total_rounds=situation.total_rounds,
         reference_features=_constants(situation.references, dtype),
         reference_logits=_constants(situation.reference_logits, dtype),
-        kept=_constants(situation.kept, dtype),
+        kept={name: _constant(array, dtype) for name, array in situation.kept.items()},
         scalars=situation.scalars,
     )
     return step, leaves
@@ -164,6 +164,11 @@ def _moved(array: npt.NDArray[Any], index: tuple[int, ...], by: float) -> npt.ND
 
 def _params(point: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in point.items() if name not in (FEATURES, LOGITS)}
+
+
+def _constant(array: npt.NDArray[Any], dtype: torch.dtype) -> torch.Tensor:
+    """As a trainer puts what a client keeps on its device; whole numbers stay such."""
+    return torch.tensor(array, dtype=dtype if array.dtype.kind == "f" else None)
 
 
 def _constants(arrays: Mapping[str, npt.NDArray[Any]], dtype: torch.dtype) -> dict[str, torch.Tensor]:

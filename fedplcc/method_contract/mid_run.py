@@ -1,5 +1,7 @@
 """Methods at work in the middle of a run: three clients that each lack a class, what they report, and a mini-batch.
 
+The run is in its second stage. A client has kept what it kept after the first one, in which it had other classes.
+
 Shape legend: N samples of a client, D feature size, M classes.
 """
 
@@ -12,14 +14,18 @@ import numpy as np
 
 from fedplcc.method_contract.client_losses import Situation, a_point
 from fedplcc.method_contract.settings import Setting
-from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, in_order, merged, reports_of
-from shared.methods.base import ClientEnd, ClientState, MethodConfig
+from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client, in_order, merged, reported, reports_of
+from shared.config.stream import PASS, STAGE
+from shared.methods.base import ClientEnd, ClientState, MethodConfig, StageBegin
 from shared.methods.parts import Personal
 from shared.methods.slots import TaskView
+from shared.types import PrototypeSet
 
 Model = dict[str, np.ndarray]
 TASK = TaskView(round=2, num_examples=30, mean_examples=45.0)
 """What a client's numbers beside its task are made of."""
+STAGES: tuple[Mapping[str, float], ...] = ({PASS: 1.0, STAGE: 1.0}, {PASS: 1.0, STAGE: 2.0})
+"""Numbers that come with the tasks of a stage, the first one's and the second one's."""
 PERSONAL: Mapping[Personal, tuple[str, ...]] = {"none": (), "head": ("head",), "batch_norm": ("steps",)}
 """Tensors of the model that a client keeps for itself."""
 
@@ -42,7 +48,7 @@ def features_under(model: Mapping[str, Any], inputs: np.ndarray) -> np.ndarray:
 
 
 def kept(setting: Setting, state: ClientState | None = None, seed: int = 0) -> ClientState:
-    """The next state of a client that had this one, received one model and trained it to another."""
+    """The next state of a client that had this one, received one model and trained it to another, in the first stage."""
     trained, names = a_model(seed + 1), tuple(params_of(a_model(seed)))
     end = ClientEnd(
         received=a_model(seed),
@@ -52,7 +58,21 @@ def kept(setting: Setting, state: ClientState | None = None, seed: int = 0) -> C
         parameters=names,
         personal=PERSONAL[setting.personal_part],
     )
-    return setting.method.kept_after(end, setting.config)
+    method, own = setting.method, setting.method.kept_after(end, setting.config)
+    if method.state_with_report is None:
+        return own
+    sent = PrototypeSet.empty() if method.client_report is None else reported(setting, *a_client(seed)).prototypes
+    return method.state_with_report(own, state, sent, STAGES[0], setting.config)
+
+
+def in_second_stage(setting: Setting, state: ClientState, config: MethodConfig, seed: int = 0) -> ClientState:
+    """The state with which a client trains that kept this one, and lacks another class than in the first stage."""
+    method = setting.method
+    if method.stage_state is None or not method.begins_stage(state, STAGES[1], config):
+        return state
+    features, labels = a_client(seed + 1)
+    begin = StageBegin(features_ND=features, labels_N=labels, num_classes=NUM_CLASSES, state=state, scalars=STAGES[1])
+    return method.stage_state(begin, config)
 
 
 def mid_run(
@@ -64,6 +84,7 @@ def mid_run(
     inputs = np.random.default_rng(seed).normal(size=(5, DIM))
     features = features_under(trained, inputs)
     state = kept(setting, seed=7) or None if method.keeps_client_state and not is_first_time else None
+    state = None if state is None else in_second_stage(setting, state, config, seed=7)
     references = {} if method.reference_models is None else method.reference_models(received, state, config)
     prototypes = None
     if method.has_prototypes and not is_first_time:
@@ -77,7 +98,11 @@ def mid_run(
         start=params_of(received),
         references=seen,
         reference_logits={name: seen[name] @ arrays["head"] for name, arrays in references.items()},
-        kept={} if state is None or method.loss_state is None else dict(method.loss_state(state, config)),
-        scalars={} if method.scalars is None else method.scalars(TASK, config),
+        kept={} if state is None or method.loss_state is None else _widened(method.loss_state(state, config)),
+        scalars={**({} if method.scalars is None else method.scalars(TASK, config)), **STAGES[1]},
     )
     return point, situation
+
+
+def _widened(arrays: ClientState) -> dict[str, np.ndarray]:
+    return {name: array.astype(np.float64) if array.dtype == np.float32 else array for name, array in arrays.items()}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedplcc.method_contract.checks import Checks
-from fedplcc.method_contract.mid_run import PERSONAL, Model, a_model, kept
+from fedplcc.method_contract.mid_run import PERSONAL, STAGES, Model, a_model, in_second_stage, kept
 from fedplcc.method_contract.settings import Setting
 from shared.tensors import from_bytes, to_bytes
 
@@ -49,12 +49,22 @@ def the_same_end_gives_the_same_bytes_and_leaves_its_arguments_alone(setting: Se
 def what_a_client_keeps_is_of_use(setting: Setting) -> None:
     """It gives another loss, another start or another model to evaluate; nothing is kept in vain."""
     method, config, received = setting.method, setting.config, a_model(0)
-    first, second = (kept(setting, seed=seed) for seed in (7, 8))
+    first, second = (in_second_stage(setting, kept(setting, seed=seed), config, seed=seed) for seed in (7, 8))
     hooks = (*([method.reference_models] if method.reference_models else []), method.start_of, method.own_model)
     differs = [_digest(hook(received, first, config)) != _digest(hook(received, second, config)) for hook in hooks]
     if method.loss_state is not None:
         differs.append(_digest(method.loss_state(first, config)) != _digest(method.loss_state(second, config)))
     assert any(differs)
+
+
+@check(lambda setting: setting.method.stage_state is not None and setting.method.keeps_client_state)
+def a_stage_s_state_is_made_once_can_rest_on_a_disk_and_leaves_the_one_before_alone(setting: Setting) -> None:
+    method, config, state = setting.method, setting.config, kept(setting, seed=7)
+    before = to_bytes(state) if state else b""
+    first, second = (in_second_stage(setting, state, config, seed=7) for _ in range(2))
+    assert _digest(first) == _digest(second) == _digest(from_bytes(to_bytes(first)) if first else {})
+    assert (to_bytes(state) if state else b"") == before
+    assert not method.begins_stage(first, STAGES[1], config)
 
 
 @check(lambda setting: setting.method.keeps_client_state)
