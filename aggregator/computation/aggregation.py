@@ -26,7 +26,7 @@ from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore, BlobWriter
-from shared.config.declared_arrays import declared_arrays, declared_uploads
+from shared.config.declared_arrays import declared_arrays, declared_uploads, keeps_arrays
 from shared.config.run import RunConfig
 from shared.errors import Code, FedplccError
 from shared.methods.base import Method, fold_weights, per_class_counts
@@ -192,7 +192,7 @@ def aggregate(
             withheld = withheld_places(config, int_lists)
             blocks = fold_models(table, start, weighted, method, hyper, block_elements, withheld)
             model = blobs.put(MODEL, blocks if observer is None else observer.blocks(blocks))
-    if method.server_step is not None:
+    if keeps_arrays(config):
         made.update(_stepped(run, table, blobs, int_lists, model, block_elements))
         model = made.pop(MODEL, model)
     if config.stream.epoch_model == "stage_mean" and method.shares_model(hyper):
@@ -247,7 +247,7 @@ def _stepped(
         round=current.number,
         feature_dim=dim,
         table=table,
-        head=_required(int_lists, HEAD, method),
+        head=() if method.server_step is None else _required(int_lists, HEAD, method),
         start=_stored(blobs, run.start or run.model),
         folded=_stored(blobs, folded),
         uploads=[

@@ -1,9 +1,9 @@
-"""The server's step after the fold: its small arrays, and the head of the round's model where the step makes another."""
+"""The server's step after the fold: its small arrays, and the head of the round's model where the method makes another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from aggregator.computation.fold import cuts, read_block
 from shared.config.declared_arrays import declared_arrays
 from shared.config.run import RunConfig
 from shared.methods.server_arrays import ArrayGroup, ServerResult, ServerRound, group_fault
+from shared.methods.styles import STYLES, pooled
 from shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
 
 
@@ -23,7 +24,7 @@ class StepInputs:
         round: Number of the round.
         feature_dim: D.
         table: Layout of the model.
-        head: Places of the head's tensors in that layout.
+        head: Places of the head's tensors in that layout; none where the method has no step.
         start: The model that clients started the round from.
         folded: The folded model.
         uploads: Files of each update's declared groups, by group, in client-id order.
@@ -48,7 +49,6 @@ def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], Ar
         ValueError: The method made something else than it declares.
     """
     method, num_classes = config.algorithm, len(config.data.classes)
-    assert method.server_step is not None
     head = [inputs.table.entries[place] for place in inputs.head]
     step = ServerRound(
         round=inputs.round,
@@ -60,7 +60,10 @@ def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], Ar
         start_head=_tensors(inputs.start, head),
         head=_tensors(inputs.folded, head),
     )
-    made = method.server_step(step, config.method)
+    made = ServerResult(arrays={}) if method.server_step is None else method.server_step(step, config.method)
+    if config.training.federates_styles:
+        styles = pooled(_group(files[STYLES]) for files in inputs.uploads)
+        made = replace(made, arrays={**made.arrays, STYLES: styles})
     declared = declared_arrays(config, inputs.feature_dim)
     _check_made(made, {name: group_fault(made.arrays.get(name, {}), declared[name], num_classes) for name in declared})
     if made.head is not None and {name: (each.dtype, each.shape) for name, each in made.head.items()} != {

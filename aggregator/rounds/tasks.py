@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of, place_of
-from shared.config.declared_arrays import sent_groups
+from shared.config.declared_arrays import keeps_arrays, sent_groups
 from shared.config.stream import PASS, STAGE
 from shared.methods import METHODS
 from shared.methods.slots import TaskView
@@ -85,10 +85,10 @@ def _start(run: Run, client_id: str) -> Payload:
 
 def _sent_arrays(run: Run) -> Iterator[BlobRef]:
     """Yield the server arrays beside a client's task, none before the first aggregation."""
-    method = METHODS[run.method]
-    if method.server_step is None or not run.server_state:
+    config = config_of(run)
+    if not keeps_arrays(config) or not run.server_state:
         return
-    for name in sent_groups(config_of(run)):
+    for name in sent_groups(config):
         yield run.server_state[name]
 
 

@@ -324,7 +324,7 @@ def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console
     document = a_document(
         "fedplcc",
         run={"rounds": 5, "seed": 11},
-        model={"name": "resnet18", "stem": "cifar3x3"},
+        model={"name": "resnet18", "stem": "cifar3x3", "norm": "group"},
         training={"local_epochs": 2, "augment": ["flip"]},
     ) | {"method": {"tau": 0.2}}
     run_id = str(console.served.http.post("/v1/runs", json=document).json()["run_id"])

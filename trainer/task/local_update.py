@@ -18,6 +18,7 @@ from shared.methods.base import ClientState, ModelArrays, StageBegin, excess_row
 from shared.methods.prototypes import PrototypeConfig
 from shared.methods.public import PUBLIC
 from shared.methods.server_arrays import ArrayGroup, BeforeTraining
+from shared.methods.styles import STYLES
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
     MODEL,
@@ -93,13 +94,15 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     client_state = _state_for_stage(job, lambda: model if received is None else model_with(job, received), client_state)
     uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
     public = inputs.public_images(job.config)
-    round_inputs = _round_inputs(job, received, client_state)
+    round_inputs = _round_inputs(job, model, received, client_state)
     learned: Mapping[str, float] = {}
     if public is not None:
         round_inputs, learned = _learned_from_public(job, model, public, round_inputs)
     trained = _trained(job, model, round_inputs)
     if public is not None:
         uploads |= _public_outputs(job, model, public)
+    if trained.styles is not None:
+        uploads |= _blobs_of({STYLES: trained.styles})
     summary = _Summary() if method.client_report is None else _summary(job, model, trained)
     groups, state, blobs = _model_blobs(job, model, _kept(job, trained, client_state, summary))
     if job.metrics is not None:
@@ -157,8 +160,11 @@ def _model_to_train(
     return (model_with(job, received), None) if own is None else (model_with(job, own), received)
 
 
-def _round_inputs(job: Job, received: ModelArrays | None, client_state: ClientState | None) -> RoundInputs:
+def _round_inputs(
+    job: Job, model: nn.Module, received: ModelArrays | None, client_state: ClientState | None
+) -> RoundInputs:
     config, method = job.config, job.config.algorithm
+    dim = cast(FeatureModel, model).feature_dim
     return RoundInputs(
         config=config,
         method=method,
@@ -170,6 +176,7 @@ def _round_inputs(job: Job, received: ModelArrays | None, client_state: ClientSt
         received=received,
         keeps_seen=_uses_seen_features(config),
         augmentations=_augmentations(job),
+        styles=received_arrays(job, dim, {STYLES}).get(STYLES),
     )
 
 
@@ -277,7 +284,7 @@ def _learned_from_public(
 
     The round's model is then no longer what training starts from, and is returned with the inputs.
     """
-    targets = received_arrays(job, cast(FeatureModel, model).feature_dim).get(PUBLIC)
+    targets = received_arrays(job, cast(FeatureModel, model).feature_dim, {PUBLIC}).get(PUBLIC)
     if targets is None:
         return inputs, {}
     if inputs.received is None:

@@ -19,7 +19,7 @@ import numpy as np
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig, parse_run_config
 from shared.config.stream import PASS, STAGE
-from shared.methods.server_arrays import BeforeTraining, GroupSchema
+from shared.methods.server_arrays import ArrayGroup, BeforeTraining, GroupSchema
 from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import (
     BATCH_NORM,
@@ -126,14 +126,20 @@ class NumpyClient:
         return PrototypeSet.of(np.array(rows).reshape(-1, FEATURE_DIM), ids, weights)
 
     def uploads(self, task: Task, model: bytes) -> dict[BlobRef, bytes]:
-        """What the update has beside its model, of features that only (round, client) decide."""
+        """What the update has beside its model, of features and numbers that only (round, client) decide."""
         config = _config_of(task)
-        if config.algorithm.uses_public(config.method):
-            ((name, schema),) = declared_uploads(config, FEATURE_DIM).items()
-            data = to_bytes(self._arrays(task, schema))
-            return {blob_ref(name, data): data}
-        if config.algorithm.before_training is None:
-            return {}
+        of_method = config.algorithm.uploads(config.method, len(CLASSES), FEATURE_DIM)
+        declared = declared_uploads(config, FEATURE_DIM)
+        groups: dict[str, ArrayGroup] = {
+            name: self._arrays(task, schema) for name, schema in declared.items() if name not in of_method
+        }
+        if config.algorithm.before_training is not None:
+            groups.update(self._of_features(config, task, model))
+        made = {name: to_bytes(groups[name]) for name in sorted(groups)}
+        return {blob_ref(name, data): data for name, data in made.items()}
+
+    def _of_features(self, config: RunConfig, task: Task, model: bytes) -> Mapping[str, ArrayGroup]:
+        assert config.algorithm.before_training is not None
         labels_N = np.repeat(np.arange(len(CLASSES)), self.counts)
         before = BeforeTraining(
             features_ND=self._rng(task).random((len(labels_N), FEATURE_DIM)).astype(np.float32),
@@ -142,9 +148,7 @@ class NumpyClient:
             head={name: array for name, array in from_bytes(model).items() if name.startswith("head.")},
             received={name: from_bytes(data) for name, data in self.arrays.items()},
         )
-        groups = config.algorithm.before_training(before, config.method)
-        made = {name: to_bytes(groups[name]) for name in sorted(groups)}
-        return {blob_ref(name, data): data for name, data in made.items()}
+        return config.algorithm.before_training(before, config.method)
 
     def _arrays(self, task: Task, schema: GroupSchema) -> dict[str, np.ndarray]:
         """Arrays of a group whose sizes are all given, of numbers that only (round, client) decide."""

@@ -355,7 +355,7 @@ def test_a_run_that_mixes_no_styles_keeps_its_hash() -> None:
     mixing = parse_run_config(a_document(training={"mix_style": {}}))
     assert mixing.hash != plain.hash
     assert parse_run_config(json.loads(mixing.canonical_json)) == mixing
-    assert mixing.training.mix_style == {"probability": 0.5, "alpha": 0.1}
+    assert mixing.training.mix_style == {"probability": 0.5, "alpha": 0.1, "statistics": "batch"}
 
 
 @pytest.mark.parametrize(
@@ -365,6 +365,7 @@ def test_a_run_that_mixes_no_styles_keeps_its_hash() -> None:
         ({"training": {"mix_style": {"alpha": 0.0}}}, "training.mix_style.alpha = 0.0: input should be greater than 0"),
         ({"training": {"mix_style": {"probability": 1.5}}}, "training.mix_style.probability = 1.5"),
         ({"training": {"mix_style": {"probability": 0}}}, "training.mix_style.probability = 0"),
+        ({"training": {"mix_style": {"statistics": "all"}}}, 'training.mix_style.statistics = "all": input should be'),
         (
             {"training": {"mix_style": {}}, "model": {"name": "cnn4"}},
             "training.mix_style mixes features of resnet10 and resnet18, and the model is 'cnn4'; leave it out",
