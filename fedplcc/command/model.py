@@ -185,6 +185,10 @@ def calibrate(
     samples_per_class: Annotated[
         int | None, typer.Option(metavar="N", help="As the client's trainer has it.", min=1, show_default=False)
     ] = None,
+    fraction: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="As the client's trainer has it.", min=1e-6, max=1, show_default=False),
+    ] = None,
     validation_per_class: Annotated[
         int | None, typer.Option(metavar="N", help="As the client's trainer has it.", min=1, show_default=False)
     ] = None,
@@ -202,14 +206,22 @@ def calibrate(
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.terminal.progress import console_for
+    from shared.bounds import SUBSET_RULE
     from shared.config.run import canonical_json
     from shared.errors import InvalidConfig
 
-    if client is None and (samples_per_class or validation_per_class):
+    if fraction is not None and samples_per_class is not None:
+        raise InvalidConfig(SUBSET_RULE)
+    if client is None and (samples_per_class or fraction or validation_per_class):
         raise InvalidConfig("a client's subset is drawn by its name: name the client with --client")
     subset = None
     if client is not None:
-        subset = Subset(client=client, samples_per_class=samples_per_class, validation_per_class=validation_per_class)
+        subset = Subset(
+            client=client,
+            samples_per_class=samples_per_class,
+            fraction=fraction,
+            validation_per_class=validation_per_class,
+        )
     trained = read_trained_model(model, config_file=config, device=device)
     place = out or usual_place(trained, data)
     check_place(place)

@@ -28,11 +28,13 @@ class Subset:
     Attributes:
         client: The client, whose name is part of the draw.
         samples_per_class: Size of its class-balanced subset; all training images if None.
+        fraction: Share of each class's images, in place of it.
         validation_per_class: Images of a class that it sets aside; those of the run's rule if None.
     """
 
     client: str
     samples_per_class: int | None
+    fraction: float | None
     validation_per_class: int | None
 
 
@@ -73,6 +75,7 @@ def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) ->
         data,
         contract=config.data,
         samples_per_class=None if subset is None else subset.samples_per_class,
+        fraction=None if subset is None else subset.fraction,
         validation_per_class=None if subset is None else subset.validation_per_class,
         seed=0 if subset is None else derive_seed("subset", config.run.seed, subset.client),
     )

@@ -489,12 +489,14 @@ class RunConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _layers_to_keep(self) -> Self:
-        if self.model.norm != "batch" and self.algorithm.personal_part(self.method) == BATCH_NORM:
+    def _batch_norm_where_it_is_used(self) -> Self:
+        is_kept = self.algorithm.personal_part(self.method) == BATCH_NORM
+        used_by = 'method.personal = "batch_norm"' if is_kept else self.site_statistics_key
+        if self.model.norm != "batch" and used_by is not None:
             raise InvalidKey(
                 "model.norm",
-                f'model.norm = "{self.model.norm}": clients of this run keep their BatchNorm layers '
-                '(method.personal = "batch_norm"), and the model would have none; leave one of the two out',
+                f'model.norm = "{self.model.norm}" leaves no BatchNorm layer in the model, and {used_by} is about such '
+                "layers; leave one of the two out",
             )
         return self
 

@@ -121,6 +121,7 @@ def load_training_images(
     *,
     contract: DataSection,
     samples_per_class: int | None = None,
+    fraction: float | None = None,
     validation_per_class: int | None = None,
     seed: int = 0,
 ) -> tuple[ImageSet, tuple[str, ...]]:
@@ -133,6 +134,7 @@ def load_training_images(
         spec: See `specs.open_source`.
         contract: Image size and split rule of the run.
         samples_per_class: See `load_dataset`.
+        fraction: See `load_dataset`.
         validation_per_class: See `load_dataset`.
         seed: See `load_dataset`.
 
@@ -149,7 +151,7 @@ def load_training_images(
         source = open_source(spec, contract.test_every)
         samples, num_classes = source.train, len(source.class_names)
         aside = _aside(source, contract, validation_per_class, seed)
-        chosen = _selections(source, samples, samples_per_class, seed, aside)
+        chosen = _selections(source, samples, samples_per_class, seed, aside, fraction=fraction)
     images, unreadable = _read(samples, np.zeros(num_classes, np.int64), contract.image_size, chosen)
     if not len(images):
         raise _nothing_to_train_on(spec, unreadable)

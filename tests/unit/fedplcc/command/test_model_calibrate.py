@@ -125,7 +125,13 @@ def test_a_clients_subset_is_that_of_its_trainer(fetched: Path, run: Path, tmp_p
         file, said = calibrated(run, data, *subset, "--out", tmp_path / f"{client}.safetensors")
         assert said["calibration_images"] == 9
         models.append(file.read_bytes())
+    share, said = calibrated(run, data, "--client", "left", "--fraction", 0.375, "-o", tmp_path / "share.safetensors")
+    assert said["calibration_images"] == 9, "three of the eight images of each class"
+    few, _ = calibrated(run, data, "--client", "left", "--samples-per-class", 3, "-o", tmp_path / "few.safetensors")
+    assert share.read_bytes() == few.read_bytes(), "the same images, counted or shared out"
     assert len(set(models)) == 3
+    code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3, "--fraction", 0.5)
+    assert (code, "set at most one of 'samples_per_class' and 'fraction'" in error) == (2, True)
     code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3)
     assert code == 2
     assert error == "fedplcc: a client's subset is drawn by its name: name the client with --client\n"

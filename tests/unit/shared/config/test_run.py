@@ -576,7 +576,11 @@ OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a norm without what clients keep": (
         {"run": {"method": "fedrep"}, "method": {"personal": "batch_norm"}, "model": {"norm": "group"}},
-        'model.norm = "group": clients of this run keep their BatchNorm layers',
+        'model.norm = "group" leaves no BatchNorm layer in the model, and method.personal = "batch_norm" is about',
+    ),
+    "a norm without what a site computes": (
+        {"model": {"norm": "group"}, "evaluation": {"batch_norm": "site"}},
+        'model.norm = "group" leaves no BatchNorm layer in the model, and evaluation.batch_norm = "site" is about',
     ),
     "a stem of no model": (
         {"model": {"name": "cnn5", "stem": "cifar3x3"}},
