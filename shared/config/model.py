@@ -133,3 +133,10 @@ class ModelSection(Section):
             return options
         check_keys(options, TimmOptions, "model.options.")
         return validate(TimmOptions, options, "model.options.").model_dump()
+
+
+def mixing_refusal(model: ModelSection) -> str | None:
+    """Return why early features of a model cannot be mixed; None where they can."""
+    if model.name in RESNETS:
+        return None
+    return f"training.mix_style mixes features of {' and '.join(RESNETS)}, and the model is {model.name!r}"

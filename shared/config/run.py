@@ -23,25 +23,26 @@ from pydantic import (
     model_validator,
 )
 
-from shared.bounds import MAX_CONFUSED_CLASSES, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
+from shared.bounds import MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
 from shared.config.adversarial import EPSILON
 from shared.config.class_map import ClassMap, class_fault, class_map
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.membership import NO_PLAN, MembershipSection
-from shared.config.model import RESNETS, ModelSection
+from shared.config.model import ModelSection, mixing_refusal
 from shared.config.partition import expand
 from shared.config.public import PublicSection
+from shared.config.run_checks import check_sections
 from shared.config.sections import FACTORY as FACTORY
 from shared.config.sections import InvalidKey, Name, Section, check_keys, unknown, validate
 from shared.config.sections import read_document as read_document
-from shared.config.stream import StreamSection, split_stages_spec, stages_spec, unknown_classes
+from shared.config.stream import StreamSection, split_stages_spec, stages_spec
 from shared.config.training import TrainingSection as TrainingSection
 from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
-from shared.methods.base import MAX_PAIRS, MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
+from shared.methods.base import MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
-from shared.types import BATCH_NORM, LOCAL_MODEL
+from shared.types import LOCAL_MODEL
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -317,204 +318,8 @@ class RunConfig(BaseModel):
     membership: MembershipSection = NO_PLAN
 
     @model_validator(mode="after")
-    def _public_images_where_they_are_used(self) -> Self:
-        part, name = self.algorithm.public, self.run.method
-        if part is None or not part.is_used(self.method):
-            if self.public != PublicSection():
-                raise InvalidKey("public", f"method {name} uses no public images here; leave [public] out")
-            return self
-        if self.public.data is None:
-            raise InvalidKey(
-                "public.data",
-                f"method {name} learns from unlabelled images that every client has; name them with public.data",
-            )
-        size = part.batch_size(self.method)
-        if self.public.num_images < size:
-            raise InvalidKey(
-                "public.num_images",
-                f"public.num_images = {self.public.num_images} is less than a batch of {size} (method.public_batch)",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _rounds_and_classes_of_the_stream(self) -> Self:
-        stream = self.stream
-        if stream.rounds is not None and stream.rounds != self.run.rounds:
-            raise InvalidKey(
-                "run.rounds",
-                f"run.rounds = {self.run.rounds}: stream has {_counted(stream.passes, 'pass', 'passes')} of "
-                f"{stream.stages} stages of {_counted(stream.rounds_per_stage or 0, 'round', 'rounds')}, {stream.rounds} "
-                f"rounds; leave run.rounds out or set {stream.rounds}",
-            )
-        unknown_class = unknown_classes(stream, self.data.classes)
-        if unknown_class is not None:
-            raise InvalidKey("stream.classes", f"stream.classes: {unknown('class', unknown_class, self.data.classes)}")
-        return self
-
-    @model_validator(mode="after")
-    def _a_plan_that_can_be_kept(self) -> Self:
-        fault = self.membership.fault(self.run.clients, self.run.rounds, self.quorum.min_clients or 1)
-        if fault is not None:
-            raise InvalidKey(f"membership.{fault[0]}", fault[1])
-        return self
-
-    @model_validator(mode="after")
-    def _a_quorum_that_can_be(self) -> Self:
-        needed, out = self.quorum.min_clients, self.admission.quarantined
-        roster = None if self.run.clients is None else set(self.run.clients) - set(out)
-        sizes = {
-            "in run.clients" + (" that are not quarantined" if out else ""): None if roster is None else len(roster),
-            "that the run begins with (run.min_clients)": self.run.min_clients,
-            "drawn for each round (run.cohort_size)": self.run.cohort_size,
-        }
-        for which, size in sizes.items():
-            if needed is not None and size is not None and needed > size:
-                raise InvalidKey(
-                    "quorum.min_clients",
-                    f"quorum.min_clients = {needed} is more than {size}, the number of clients {which}",
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _somebody_takes_part(self) -> Self:
-        if self.run.clients is not None and set(self.run.clients) <= set(self.admission.quarantined):
-            raise InvalidKey(
-                "admission.quarantined", "admission.quarantined names every client of the run; leave at least one"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_limit_on_what_is_sent(self) -> Self:
-        if self.admission.max_update_norm is not None and not self.algorithm.shares_model(self.method):
-            raise InvalidKey(
-                "admission.max_update_norm",
-                "admission.max_update_norm limits the models that clients send, and in this run they keep them; leave it "
-                "out",
-            )
-        if self.admission.max_prototype_norm is not None and self.algorithm.prototype_kind is None:
-            raise InvalidKey(
-                "admission.max_prototype_norm",
-                f"admission.max_prototype_norm limits prototypes, and {self.run.method} has none; leave it out",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_clustering_that_ends(self) -> Self:
-        rows, num_classes = self.admission.max_prototypes_per_class, len(self.data.classes)
-        if rows is None:
-            return self
-        key = "admission.max_prototypes_per_class"
-        if self.algorithm.prototype_kind is None:
-            raise InvalidKey(key, f"{key} limits prototypes, and {self.run.method} has none; leave it out")
-        if num_classes * (rows * self.num_pooled_clients) ** 2 > MAX_PAIRS:
-            most = most_rows_per_class(num_classes, self.num_pooled_clients)
-            raise InvalidKey(
-                key,
-                f"{key} = {rows}: with {self.num_pooled_clients} clients and {num_classes} classes a round could compare "
-                f"more than {MAX_PAIRS} pairs of prototypes; at most {most} can be allowed",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _an_average_that_is_the_result(self) -> Self:
-        if self.method.global_average == "none":
-            return self
-        key = "method.global_average"
-        if not self.algorithm.shares_model(self.method):
-            raise InvalidKey(key, f"{key} averages the global models of rounds, and in this run clients keep theirs")
-        if self.stream.epoch_model == "stage_mean":
-            raise InvalidKey(
-                key,
-                f'{key}: stream.epoch_model = "stage_mean" makes a mean of the same models; leave one of the two out',
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_rule_for_earlier_prototypes(self) -> Self:
-        method = self.method
-        if isinstance(method, PrototypeConfig) and method.proto_window > 1 and method.proto_staleness:
-            raise InvalidKey(
-                "method.proto_window",
-                f"method.proto_window = {method.proto_window} has the earlier prototypes of all clients in the pool, and "
-                "method.proto_staleness those of absent ones; leave one of the two out",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _classes_of_the_initial_model(self) -> Self:
-        known = self.run.initial_classes
-        fault = None if known is None else class_fault(self.data.classes, known, drops=self.run.drop_classes)
-        if fault is not None:
-            raise InvalidKey("run.initial_classes", fault)
-        return self
-
-    @model_validator(mode="after")
-    def _a_confusion_that_fits(self) -> Self:
-        num_classes = len(self.data.classes)
-        if self.evaluation.confusion and num_classes > MAX_CONFUSED_CLASSES:
-            raise InvalidKey(
-                "evaluation.confusion",
-                f"evaluation.confusion reports a number for each pair of at most {MAX_CONFUSED_CLASSES} classes, and the "
-                f"run has {num_classes}; leave it out",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _rounds_after_the_warm_up(self) -> Self:
-        if self.training.warmup_rounds >= self.run.rounds:
-            raise InvalidKey(
-                "training.warmup_rounds",
-                f"training.warmup_rounds = {self.training.warmup_rounds} leaves none of the {self.run.rounds} rounds of the "
-                "run; set fewer",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _prototypes_of_clean_images(self) -> Self:
-        of_training = isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch"  # nosec B105
-        for key, kind in (("adversarial", "of attacked images"), ("mix_style", "mixed")):
-            if of_training and getattr(self.training, key) is not None:
-                raise InvalidKey(
-                    f"training.{key}",
-                    'method.proto_pass = "last_epoch" makes prototypes of the features of training, and those of '
-                    f"training.{key} are {kind}; leave one of the two out",
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _a_model_with_early_features(self) -> Self:
-        refused = None if self.training.mix_style is None else mixing_refusal(self.model)
-        if refused is not None:
-            raise InvalidKey("training.mix_style", f"{refused}; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _batch_norm_where_it_is_used(self) -> Self:
-        is_kept = self.algorithm.personal_part(self.method) == BATCH_NORM
-        used_by = 'method.personal = "batch_norm"' if is_kept else self.site_statistics_key
-        if self.model.norm != "batch" and used_by is not None:
-            raise InvalidKey(
-                "model.norm",
-                f'model.norm = "{self.model.norm}" leaves no BatchNorm layer in the model, and {used_by} is about such '
-                "layers; leave one of the two out",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_pass_that_makes_prototypes(self) -> Self:
-        if self.training.prototype_statistics == "trained":
-            return self
-        key = "training.prototype_statistics"
-        if not self.algorithm.has_prototypes:
-            raise InvalidKey(
-                key, f"{key} is about the pass that makes prototypes, and {self.run.method} has none; leave it out"
-            )
-        if isinstance(self.method, PrototypeConfig) and self.method.proto_pass == "last_epoch":  # nosec B105
-            raise InvalidKey(
-                key,
-                f'method.proto_pass = "last_epoch" makes prototypes of the features of training, without the pass that '
-                f"{key} is about; leave one of the two out",
-            )
+    def _sections_fit(self) -> Self:
+        check_sections(self)
         return self
 
     @property
@@ -722,10 +527,6 @@ def _with_rounds(document: dict[str, Any]) -> dict[str, Any]:
     return document if rounds is None else {**document, "run": {**run, "rounds": rounds}}
 
 
-def _counted(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
-
-
 def parse_federation(document: Mapping[str, Any]) -> FederationFile:
     """Check a configuration file's content: a run and, optionally, its clients or a `[partition]`.
 
@@ -780,13 +581,6 @@ def own_kind_refusal(config: RunConfig, model: ModelSection | None = None) -> st
     if config.algorithm.shares_model(config.method):
         return f"method {config.run.method} averages models, so every client has the run's"
     return None if model is None or config.training.mix_style is None else mixing_refusal(model)
-
-
-def mixing_refusal(model: ModelSection) -> str | None:
-    """Return why early features of a model cannot be mixed; None where they can."""
-    if model.name in RESNETS:
-        return None
-    return f"training.mix_style mixes features of {' and '.join(RESNETS)}, and the model is {model.name!r}"
 
 
 def load_federation(path: Path) -> FederationFile:

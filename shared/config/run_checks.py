@@ -1,0 +1,238 @@
+"""Checks between the sections of a run's configuration: settings that are right alone and wrong together. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shared.bounds import MAX_CONFUSED_CLASSES
+from shared.config.class_map import class_fault
+from shared.config.model import mixing_refusal
+from shared.config.public import PublicSection
+from shared.config.sections import InvalidKey, unknown
+from shared.config.stream import unknown_classes
+from shared.methods.base import MAX_PAIRS, most_rows_per_class
+from shared.methods.prototypes import PrototypeConfig
+from shared.types import BATCH_NORM
+
+if TYPE_CHECKING:
+    from shared.config.run import RunConfig
+
+
+def check_sections(config: RunConfig) -> None:
+    """Refuse a configuration whose sections do not fit each other.
+
+    Raises:
+        InvalidKey: At the key to change, with what to do.
+    """
+    for check in CHECKS:
+        check(config)
+
+
+def _public_images_where_they_are_used(config: RunConfig) -> None:
+    part, name = config.algorithm.public, config.run.method
+    if part is None or not part.is_used(config.method):
+        if config.public != PublicSection():
+            raise InvalidKey("public", f"method {name} uses no public images here; leave [public] out")
+        return
+    if config.public.data is None:
+        raise InvalidKey(
+            "public.data",
+            f"method {name} learns from unlabelled images that every client has; name them with public.data",
+        )
+    size = part.batch_size(config.method)
+    if config.public.num_images < size:
+        raise InvalidKey(
+            "public.num_images",
+            f"public.num_images = {config.public.num_images} is less than a batch of {size} (method.public_batch)",
+        )
+
+
+def _rounds_and_classes_of_the_stream(config: RunConfig) -> None:
+    stream = config.stream
+    if stream.rounds is not None and stream.rounds != config.run.rounds:
+        raise InvalidKey(
+            "run.rounds",
+            f"run.rounds = {config.run.rounds}: stream has {_counted(stream.passes, 'pass', 'passes')} of "
+            f"{stream.stages} stages of {_counted(stream.rounds_per_stage or 0, 'round', 'rounds')}, {stream.rounds} "
+            f"rounds; leave run.rounds out or set {stream.rounds}",
+        )
+    unknown_class = unknown_classes(stream, config.data.classes)
+    if unknown_class is not None:
+        raise InvalidKey("stream.classes", f"stream.classes: {unknown('class', unknown_class, config.data.classes)}")
+
+
+def _a_plan_that_can_be_kept(config: RunConfig) -> None:
+    fault = config.membership.fault(config.run.clients, config.run.rounds, config.quorum.min_clients or 1)
+    if fault is not None:
+        raise InvalidKey(f"membership.{fault[0]}", fault[1])
+
+
+def _a_quorum_that_can_be(config: RunConfig) -> None:
+    needed, out = config.quorum.min_clients, config.admission.quarantined
+    roster = None if config.run.clients is None else set(config.run.clients) - set(out)
+    sizes = {
+        "in run.clients" + (" that are not quarantined" if out else ""): None if roster is None else len(roster),
+        "that the run begins with (run.min_clients)": config.run.min_clients,
+        "drawn for each round (run.cohort_size)": config.run.cohort_size,
+    }
+    for which, size in sizes.items():
+        if needed is not None and size is not None and needed > size:
+            raise InvalidKey(
+                "quorum.min_clients",
+                f"quorum.min_clients = {needed} is more than {size}, the number of clients {which}",
+            )
+
+
+def _somebody_takes_part(config: RunConfig) -> None:
+    if config.run.clients is not None and set(config.run.clients) <= set(config.admission.quarantined):
+        raise InvalidKey(
+            "admission.quarantined", "admission.quarantined names every client of the run; leave at least one"
+        )
+
+
+def _a_limit_on_what_is_sent(config: RunConfig) -> None:
+    if config.admission.max_update_norm is not None and not config.algorithm.shares_model(config.method):
+        raise InvalidKey(
+            "admission.max_update_norm",
+            "admission.max_update_norm limits the models that clients send, and in this run they keep them; leave it "
+            "out",
+        )
+    if config.admission.max_prototype_norm is not None and config.algorithm.prototype_kind is None:
+        raise InvalidKey(
+            "admission.max_prototype_norm",
+            f"admission.max_prototype_norm limits prototypes, and {config.run.method} has none; leave it out",
+        )
+
+
+def _a_clustering_that_ends(config: RunConfig) -> None:
+    rows, num_classes = config.admission.max_prototypes_per_class, len(config.data.classes)
+    if rows is None:
+        return
+    key = "admission.max_prototypes_per_class"
+    if config.algorithm.prototype_kind is None:
+        raise InvalidKey(key, f"{key} limits prototypes, and {config.run.method} has none; leave it out")
+    if num_classes * (rows * config.num_pooled_clients) ** 2 > MAX_PAIRS:
+        most = most_rows_per_class(num_classes, config.num_pooled_clients)
+        raise InvalidKey(
+            key,
+            f"{key} = {rows}: with {config.num_pooled_clients} clients and {num_classes} classes a round could compare "
+            f"more than {MAX_PAIRS} pairs of prototypes; at most {most} can be allowed",
+        )
+
+
+def _an_average_that_is_the_result(config: RunConfig) -> None:
+    if config.method.global_average == "none":
+        return
+    key = "method.global_average"
+    if not config.algorithm.shares_model(config.method):
+        raise InvalidKey(key, f"{key} averages the global models of rounds, and in this run clients keep theirs")
+    if config.stream.epoch_model == "stage_mean":
+        raise InvalidKey(
+            key,
+            f'{key}: stream.epoch_model = "stage_mean" makes a mean of the same models; leave one of the two out',
+        )
+
+
+def _one_rule_for_earlier_prototypes(config: RunConfig) -> None:
+    method = config.method
+    if isinstance(method, PrototypeConfig) and method.proto_window > 1 and method.proto_staleness:
+        raise InvalidKey(
+            "method.proto_window",
+            f"method.proto_window = {method.proto_window} has the earlier prototypes of all clients in the pool, and "
+            "method.proto_staleness those of absent ones; leave one of the two out",
+        )
+
+
+def _classes_of_the_initial_model(config: RunConfig) -> None:
+    known = config.run.initial_classes
+    fault = None if known is None else class_fault(config.data.classes, known, drops=config.run.drop_classes)
+    if fault is not None:
+        raise InvalidKey("run.initial_classes", fault)
+
+
+def _a_confusion_that_fits(config: RunConfig) -> None:
+    num_classes = len(config.data.classes)
+    if config.evaluation.confusion and num_classes > MAX_CONFUSED_CLASSES:
+        raise InvalidKey(
+            "evaluation.confusion",
+            f"evaluation.confusion reports a number for each pair of at most {MAX_CONFUSED_CLASSES} classes, and the "
+            f"run has {num_classes}; leave it out",
+        )
+
+
+def _rounds_after_the_warm_up(config: RunConfig) -> None:
+    if config.training.warmup_rounds >= config.run.rounds:
+        raise InvalidKey(
+            "training.warmup_rounds",
+            f"training.warmup_rounds = {config.training.warmup_rounds} leaves none of the {config.run.rounds} rounds of the "
+            "run; set fewer",
+        )
+
+
+def _prototypes_of_clean_images(config: RunConfig) -> None:
+    of_training = isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"  # nosec B105
+    for key, kind in (("adversarial", "of attacked images"), ("mix_style", "mixed")):
+        if of_training and getattr(config.training, key) is not None:
+            raise InvalidKey(
+                f"training.{key}",
+                'method.proto_pass = "last_epoch" makes prototypes of the features of training, and those of '
+                f"training.{key} are {kind}; leave one of the two out",
+            )
+
+
+def _a_model_with_early_features(config: RunConfig) -> None:
+    refused = None if config.training.mix_style is None else mixing_refusal(config.model)
+    if refused is not None:
+        raise InvalidKey("training.mix_style", f"{refused}; leave it out")
+
+
+def _batch_norm_where_it_is_used(config: RunConfig) -> None:
+    is_kept = config.algorithm.personal_part(config.method) == BATCH_NORM
+    used_by = 'method.personal = "batch_norm"' if is_kept else config.site_statistics_key
+    if config.model.norm != "batch" and used_by is not None:
+        raise InvalidKey(
+            "model.norm",
+            f'model.norm = "{config.model.norm}" leaves no BatchNorm layer in the model, and {used_by} is about such '
+            "layers; leave one of the two out",
+        )
+
+
+def _a_pass_that_makes_prototypes(config: RunConfig) -> None:
+    if config.training.prototype_statistics == "trained":
+        return
+    key = "training.prototype_statistics"
+    if not config.algorithm.has_prototypes:
+        raise InvalidKey(
+            key, f"{key} is about the pass that makes prototypes, and {config.run.method} has none; leave it out"
+        )
+    if isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch":  # nosec B105
+        raise InvalidKey(
+            key,
+            f'method.proto_pass = "last_epoch" makes prototypes of the features of training, without the pass that '
+            f"{key} is about; leave one of the two out",
+        )
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
+
+
+CHECKS = (
+    _public_images_where_they_are_used,
+    _rounds_and_classes_of_the_stream,
+    _a_plan_that_can_be_kept,
+    _a_quorum_that_can_be,
+    _somebody_takes_part,
+    _a_limit_on_what_is_sent,
+    _a_clustering_that_ends,
+    _an_average_that_is_the_result,
+    _one_rule_for_earlier_prototypes,
+    _classes_of_the_initial_model,
+    _a_confusion_that_fits,
+    _rounds_after_the_warm_up,
+    _prototypes_of_clean_images,
+    _a_model_with_early_features,
+    _batch_norm_where_it_is_used,
+    _a_pass_that_makes_prototypes,
+)
+"""All of them; the first that does not hold is reported."""
