@@ -49,6 +49,9 @@ from shared.types import (
 
 Blocks = TypeVar("Blocks")
 
+PAGE = 1000
+"""Updates of earlier rounds read at a time."""
+
 
 class TensorListMissing(FedplccError):
     """Round 0 of the run lacks a list of tensors that its method needs."""
@@ -112,10 +115,24 @@ def pooled_updates(run: Run, store: Store, number: int, present: Set[str]) -> tu
         newest = store.newest_updates(run.run_id, first=first, end=number)
         found = [newest[client_id] for client_id in sorted((clients - present) & newest.keys())]
         return tuple(update for update in found if _is_remembered(run, store, update.client_id, first, number))
-    window = [(of, update) for of, update in store.list_updates(run.run_id, after=(first, "")) if of < number]
     forgotten = {client_id: retired.round for client_id, retired in run.retired.items() if retired.is_forgotten}
-    window = [(of, up) for of, up in window if up.client_id in clients and of > forgotten.get(up.client_id, 0)]
-    return tuple(update for _, update in sorted(window, key=lambda entry: (entry[1].client_id, entry[0])))
+    window = [
+        (update.client_id, of, update)
+        for of, update in _updates_in(store, run.run_id, first, number)
+        if update.client_id in clients and of > forgotten.get(update.client_id, 0)
+    ]
+    return tuple(update for _, _, update in sorted(window, key=lambda entry: entry[:2]))
+
+
+def _updates_in(store: Store, run_id: str, first: int, end: int) -> Iterator[tuple[int, Update]]:
+    """Yield the updates of the rounds `first` to `end` - 1 with their rounds, by round and client id."""
+    after = (first, "")  # no client id is empty
+    while page := store.list_updates(run_id, after=after, limit=PAGE):
+        for number, update in page:
+            if number >= end:
+                return
+            yield number, update
+            after = (number, update.client_id)
 
 
 def _is_remembered(run: Run, store: Store, client_id: str, first: int, number: int) -> bool:
@@ -124,13 +141,6 @@ def _is_remembered(run: Run, store: Store, client_id: str, first: int, number: i
     if retired is None or not retired.is_forgotten or retired.round < first:
         return True
     return client_id in store.newest_updates(run.run_id, first=retired.round + 1, end=number)
-
-
-def weighed_domains(run: Run, store: Store) -> Mapping[str, str]:
-    """Return the domain of each client with an update where domains weigh alike; else nothing."""
-    if run.current_round is None or config_of(run).method.averaging != "domain":
-        return {}
-    return store.domains(sorted(run.current_round.updates))
 
 
 def aggregate(
@@ -205,9 +215,7 @@ def aggregate(
         observer.folded()
     prototypes = PrototypeSet.empty()
     if method.prototype_kind is not None:
-        pool = sorted(
-            [*earlier, *updates], key=lambda update: update.client_id
-        )  # stable: of one client, the oldest first
+        pool = sorted([*earlier, *updates], key=lambda update: update.client_id)  # stable: a client's oldest come first
         pooled = [update.payload.prototype_set(method.prototype_kind) for update in pool]
         paths = [_stored(blobs, blob) for blob in pooled]
         sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]

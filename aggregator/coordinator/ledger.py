@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from aggregator.computation.aggregation import count_prototypes
+from aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
 from aggregator.coordinator.changes import Changes, Step, Write
 from aggregator.coordinator.event_log import log_event
 from aggregator.coordinator.garbage import find_best
@@ -597,7 +598,7 @@ class Ledger:
         return self._store.domains(clients) | present
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
-        events = events_between(before, after, now=now)
+        events = [self._with_domains(event, after) for event in events_between(before, after, now=now)]
         if machine.has_open_round(before) and not machine.has_open_round(after):
             best = self._best_after(after)
             if best is not None and best.round == after.round_number:
@@ -619,6 +620,13 @@ class Ledger:
             # Such a run is correct, but its bytes cannot be repeated on one type of machine.
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
+
+    def _with_domains(self, event: Event, run: Run) -> Event:
+        """Return the event; that a round has all its updates, with their clients' domains where those weigh."""
+        if event.type != HAS_ALL_UPDATES or self._config_of(run).method.averaging != "domain":
+            return event
+        assert run.current_round is not None
+        return with_domains(event, self._domains_of(sorted(run.current_round.updates)))
 
     @property
     def has_moved(self) -> bool:

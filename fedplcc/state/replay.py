@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.computation.aggregation import Aggregated, aggregate, earlier_updates, weighed_domains
+from aggregator.computation.aggregation import Aggregated, aggregate, earlier_updates
 from aggregator.computation.fold import BLOCK_ELEMENTS
+from aggregator.computation.weighed_domains import weighed_domains
 from aggregator.coordinator.layouts import Layouts
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aggregator.coordinator.garbage import Keep
 from aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.state.replay import replay
 from shared.methods import METHODS
 from shared.methods.base import fold_weights
 from shared.tensors import from_bytes
-from shared.types import MODEL
+from shared.types import MODEL, RoundPhase
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
@@ -57,3 +58,60 @@ def test_a_round_folds_the_mean_of_the_domains_means_and_replay_does_so_too(tmp_
             ann, bob, zoe = (stored[client][name].astype(np.float64) for client in ("ann", "bob", "zoe"))
             np.testing.assert_allclose(value, (12 * ann + 4 * bob) / 16 / 2 + zoe / 2, rtol=1e-6, atol=1e-7)
     assert replay(tmp_path, run.run_id, 1).is_equal
+
+
+class Kept(LocalFederation):
+    """Keeps every update."""
+
+    keep = Keep(models=None, updates=9)
+
+
+def three(folder: Path) -> Kept:
+    folder.mkdir()
+    return Kept(folder, [NumpyClient("ann", domain="north"), NumpyClient("bob", domain="north"), NumpyClient("zoe")])
+
+
+def begun(federation: LocalFederation) -> str:
+    federation.join()
+    document = {**a_document(clients=("ann", "bob", "zoe"), run={"rounds": 3}), "method": {"averaging": "domain"}}
+    return federation.coordinator.create_run("the run", document).run_id
+
+
+def move(federation: LocalFederation, client_id: str, domain: str) -> None:
+    """Let a client join again, its data being of another domain now."""
+    client = federation.clients[client_id]
+    client.domain = domain
+    federation.coordinator.join(client.record, client.token)
+
+
+def test_a_client_that_comes_to_another_domain_weighs_in_it_from_the_next_fold_on_and_replay_does_so_too(
+    tmp_path: Path,
+) -> None:
+    """It moves when round 1 has all its updates, before they are folded; a killed aggregator knows it as well."""
+    with three(tmp_path / "stay") as federation:
+        run = federation.run_to_end(begun(federation))
+        stay = [each.model for each in federation.coordinator.list_rounds(run.run_id)]
+    with three(tmp_path / "move") as federation:
+        run_id = begun(federation)
+        federation.step()
+        for client in federation.clients.values():
+            federation.perform(client, federation.task(client))
+        current = federation.coordinator.get_run(run_id).current_round
+        assert current is not None
+        assert (current.number, current.phase) == (1, RoundPhase.AGGREGATING)
+        move(federation, "bob", "south")
+        federation.restart()
+        run = federation.run_to_end(run_id)
+        moved = [each.model for each in federation.coordinator.list_rounds(run_id)]
+        events = federation.events(run_id, "round_aggregating")
+        assert [event.data["domains"]["bob"] for event in events if event.round] == ["north", "south", "south"]
+    assert moved[1] == stay[1]
+    assert moved[2] != stay[2]
+    for number in (1, 2, 3):
+        assert replay(tmp_path / "move", run.run_id, number).is_equal
+
+
+def test_no_other_run_has_its_clients_domains_in_its_history(tmp_path: Path) -> None:
+    with LocalFederation.small(tmp_path) as federation:
+        run = federation.whole_run(method="fedavg")
+        assert all(event.data == {} for event in federation.events(run.run_id, "round_aggregating"))
