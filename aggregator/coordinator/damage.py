@@ -29,11 +29,11 @@ def damaged_blob(run: Run, earlier: Iterable[Update], blobs: BlobStore) -> BlobD
 
     Args:
         run: A run with an open round.
-        earlier: Updates of earlier rounds that the round uses.
+        earlier: Updates of earlier rounds whose prototypes the round uses.
         blobs: Where they are stored.
     """
     owned = [("", blob) for blob in _own(run)]
-    owned += [(update.client_id, blob) for update in earlier for blob in update.payload.blobs]
+    owned += [(update.client_id, blob) for update in earlier for blob in update.payload.prototype_sets]
     for client_id, blob in owned:
         if _damaged((blob,), blobs):
             return BlobDamaged(round_number=run.round_number, role=blob.role, sha256=blob.sha256, client_id=client_id)

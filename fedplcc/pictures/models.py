@@ -20,6 +20,8 @@ from fedplcc.pictures.shown_clients import ShownClient, reading
 from fedplcc.runs.artifacts import MANIFEST, METRICS
 from shared.config.run import RunConfig
 from shared.errors import InvalidConfig, InvalidData, InvalidModel
+from shared.methods.base import MethodConfig
+from shared.methods.prototypes import PrototypeConfig
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.consent import Consent
@@ -116,8 +118,7 @@ def pooled_samples(trained: TrainedModel) -> IntArray | None:
         (line,) = (line for line in lines if line["round"] == trained.round)
         contributors = set(line["cohort"]) - set(line.get("dropped", ()))
         clients = manifest["clients"]
-        is_whole = contributors == set(clients) or not getattr(trained.config.method, "num_past_rounds", 0)
-        if line["num_excluded"] or not is_whole:
+        if line["num_excluded"] or _has_earlier_rounds(trained.config.method, contributors == set(clients)):
             return None
         classes = trained.config.data.classes
         return np.array(
@@ -125,6 +126,13 @@ def pooled_samples(trained: TrainedModel) -> IntArray | None:
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None  # the picture then shows shares
+
+
+def _has_earlier_rounds(method: MethodConfig, is_whole: bool) -> bool:
+    """Whether a round's pool may have prototypes of earlier rounds; `is_whole` if all clients gave an update in it."""
+    if not isinstance(method, PrototypeConfig):
+        return False
+    return method.proto_window > 1 or (method.proto_staleness > 0 and not is_whole)
 
 
 def features(trained: TrainedModel, images: ImageSet) -> tuple[FloatArray, IntArray]:

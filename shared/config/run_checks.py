@@ -112,11 +112,25 @@ def _a_clustering_that_ends(config: RunConfig) -> None:
     if config.algorithm.prototype_kind is None:
         raise InvalidKey(key, f"{key} limits prototypes, and {config.run.method} has none; leave it out")
     if num_classes * (rows * config.num_pooled_clients) ** 2 > MAX_PAIRS:
-        most = most_rows_per_class(num_classes, config.num_pooled_clients)
+        most, window = most_rows_per_class(num_classes, config.num_pooled_clients), _window(config)
+        in_rounds = "" if window == 1 else f" in {window} rounds (method.proto_window)"
         raise InvalidKey(
             key,
-            f"{key} = {rows}: with {config.num_pooled_clients} clients and {num_classes} classes a round could compare "
-            f"more than {MAX_PAIRS} pairs of prototypes; at most {most} can be allowed",
+            f"{key} = {rows}: with {config.num_pooled_clients // window} clients{in_rounds} and {num_classes} classes a "
+            f"round could compare more than {MAX_PAIRS} pairs of prototypes; at most {most} can be allowed",
+        )
+
+
+def _a_window_that_can_be_clustered(config: RunConfig) -> None:
+    window, num_classes = _window(config), len(config.data.classes)
+    num_clients = config.num_pooled_clients // window
+    most = most_rows_per_class(num_classes, num_clients)  # one of each of so many rounds
+    if window > most:
+        raise InvalidKey(
+            "method.proto_window",
+            f"method.proto_window = {window}: with {num_clients} clients and {num_classes} classes a round could compare "
+            f"more than {MAX_PAIRS} pairs of prototypes, though each client had one of each class; at most {most} can be "
+            "allowed",
         )
 
 
@@ -213,6 +227,11 @@ def _a_pass_that_makes_prototypes(config: RunConfig) -> None:
         )
 
 
+def _window(config: RunConfig) -> int:
+    """Rounds whose local prototypes are in one pool."""
+    return config.method.proto_window if isinstance(config.method, PrototypeConfig) else 1
+
+
 def _counted(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"
 
@@ -224,6 +243,7 @@ CHECKS = (
     _a_quorum_that_can_be,
     _somebody_takes_part,
     _a_limit_on_what_is_sent,
+    _a_window_that_can_be_clustered,
     _a_clustering_that_ends,
     _an_average_that_is_the_result,
     _one_rule_for_earlier_prototypes,

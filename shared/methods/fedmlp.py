@@ -11,7 +11,8 @@ Differs from the paper, or settles what it leaves open:
 - A semantic prototype is the plain mean of the class prototypes in a cluster of FINCH over the classes, by default of its
   first partition; the paper says "unsupervised clustering". A zero prototype, which has no direction, is in no cluster.
 - The minority are the `minority_share` of all classes with the fewest samples, of equally many the later ones. Samples are
-  added up over committed updates; a set that the pool reuses (`proto_staleness`) is added again. Only their order is used.
+  added up over committed updates; a set that the pool reuses (`proto_staleness`, `proto_window`) is added again. Only their
+  order is used.
 - Both distances are smooth L1, means over the dimensions. A sample whose class has no such prototype adds 0 and counts in
   the mean.
 - The paper has one coefficient, of the semantic term; here each term has one.

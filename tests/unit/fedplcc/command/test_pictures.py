@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,19 @@ def test_global_sizes_are_shares_where_the_samples_behind_them_are_not_known(end
     else:
         metrics.unlink()
     assert pooled_samples(read_trained_model(ended_run, device="cpu")) is None
+
+
+@pytest.mark.parametrize(
+    ("hyper", "is_known"),
+    [({"proto_window": 2}, False), ({"proto_staleness": 2}, True)],  # all clients are in the round
+    ids=["window", "staleness"],
+)
+def test_samples_are_not_known_where_prototypes_of_earlier_rounds_are_in_the_pool(
+    run: Path, hyper: dict[str, int], is_known: bool
+) -> None:
+    trained = read_trained_model(run, device="cpu")
+    config = trained.config.model_copy(update={"method": trained.config.method.model_copy(update=hyper)})
+    assert (pooled_samples(replace(trained, config=config)) is not None) is is_known
 
 
 def test_a_reports_cell_gets_all_its_pictures(run: Path, ended_runs: Path, tmp_path: Path) -> None:
