@@ -9,8 +9,8 @@ from typing import Any
 from shared.methods.base import Method, MethodConfig
 from shared.methods.parts import Personal
 
-OF_THE_ROUND = frozenset({"share_model", "proto_pass", "evaluate", "personal", "upload_head"})
-"""Hyper-parameters under which not the loss is another, but what travels, or when."""
+OF_THE_ROUND = frozenset({"share_model", "proto_pass", "evaluate", "personal", "upload_head", "global_average"})
+"""Hyper-parameters under which not the loss is another, but what travels, when, or what the server makes of it."""
 
 
 @dataclass(frozen=True)

@@ -271,12 +271,19 @@ def _train_with_arrays(operator: Operator, folder: Path) -> Outcome:
     return operator.train({**_document(folder, "creff", rounds=3), "method": hyper})
 
 
+def _train_with_averages(operator: Operator, folder: Path) -> Outcome:
+    """Train for three rounds: the last results are of models, prototypes and domains of the two before it."""
+    hyper = {"global_average": "ema", "proto_window": 3, "averaging": "domain"}
+    return operator.train({**_document(folder, "fedplcc", rounds=3), "method": hyper})
+
+
 WITH_SERVER_STATE = (
     Scenario(name="train with server slots", perform=_train_with_slots),
     Scenario(name="train with server arrays", perform=_train_with_arrays),
+    Scenario(name="train with averages over rounds", perform=_train_with_averages),
     Scenario(name="train with public images", perform=_train("fcclplus", public_batch=8)),
 )
-"""Runs of methods whose server keeps something from round to round."""
+"""Runs whose server keeps something from round to round."""
 
 SCENARIOS = (
     Scenario(name="train", perform=_train_and_look),

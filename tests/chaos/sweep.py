@@ -17,7 +17,8 @@ With `--scenario NAME` only that scenario is done, and every failpoint that it p
 `--scenario "train in stages"`.
 
 With `--aggregation` the aggregator dies only while it aggregates a round of a method with server state, slots or arrays: at
-every passing of every failpoint, from just before until the results have committed. A later round reads that state.
+every passing of every failpoint, from just before until the results have committed. A later round reads that state. With
+`--scenario NAME` too, that scenario's aggregations alone.
 
 All of them speak TLS, and the gateway asks for a key. In the last scenario (membership.py) a new aggregator makes its
 authority, members join, renew, recover and are revoked, and roots and keys change; there it also dies at every commit.
@@ -286,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         passings = Passings() if options.aggregation else first.learn(scenarios, is_brief=is_brief)
         print(f"{len(passings.all())} failpoints are passed; learnt in {time.monotonic() - began:.0f} s", flush=True)
         turns = (
-            [turn for scenario in WITH_SERVER_STATE for turn in first.learn_aggregation(scenario)]
+            [turn for scenario in named or WITH_SERVER_STATE for turn in first.learn_aggregation(scenario)]
             if options.aggregation
             else plan(passings, scenarios)
         )

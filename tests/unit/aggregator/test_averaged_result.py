@@ -16,9 +16,14 @@ from shared.tensors import from_bytes
 from shared.types import BlobRef, Round, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
+from tests.support.hosts.failing_disk import Disk, Killed
 
 ROUNDS = 5
-AVERAGE = {"global_average": "ema", "average_decay": 0.75}
+AVERAGE = {"global_average": "ema", "average_decay": 0.9}
+ALL = {"global_average": "ema", "proto_window": 2, "averaging": "domain"}
+"""With windows of prototypes and domains that weigh alike."""
+EVERY = 8
+"""Of the steps on disk of a run, every so-manyth is one that the aggregator is killed before."""
 Model = dict[str, np.ndarray]
 
 
@@ -34,9 +39,9 @@ class Sparse(LocalFederation):
     keep = Keep(models=1, prototypes=0, updates=0)
 
 
-def begun(federation: LocalFederation, method: str, hyper: dict[str, Any]) -> Run:
+def begun(federation: LocalFederation, method: str, hyper: dict[str, Any], rounds: int = ROUNDS) -> Run:
     federation.join()
-    document = {**a_document(method, run={"rounds": ROUNDS}), "method": hyper}
+    document = {**a_document(method, run={"rounds": rounds}), "method": hyper}
     return federation.coordinator.create_run("the run", document)
 
 
@@ -51,12 +56,24 @@ def model_of(folder: Path, blob: BlobRef | None) -> Model:
     return from_bytes((folder / "blobs" / blob.sha256[:2] / blob.sha256).read_bytes())
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feddyn", "fedopt", "fedplcc"])
+@pytest.mark.parametrize(
+    ("method", "hyper"),
+    [
+        ("fedavg", {}),
+        ("feddyn", {}),
+        ("fedopt", {}),
+        ("fedplcc", {}),
+        ("fedrep", {"upload_head": False}),
+        ("creff", {"num_features": 4, "match_steps": 3, "retrain_epochs": 2}),
+    ],
+    ids=["fedavg", "feddyn", "fedopt", "fedplcc", "fedrep", "creff"],
+)
 def test_a_result_is_the_average_of_the_models_so_far_and_training_goes_on_from_the_newest(
-    tmp_path: Path, method: str
+    tmp_path: Path, method: str, hyper: dict[str, Any]
 ) -> None:
+    """Of methods that have slots, a start or a head of their own, or withhold one, too."""
     with Kept.small(tmp_path / "plain") as plain, Kept.small(tmp_path / "average") as average:
-        newest, found = ended(plain, method, {}), ended(average, method, AVERAGE)
+        newest, found = ended(plain, method, hyper), ended(average, method, {**hyper, **AVERAGE})
     assert found[1].model == newest[1].model, "the average begins with the first round's model"
     expected = model_of(tmp_path / "plain", newest[1].model)
     for number in range(2, ROUNDS + 1):
@@ -65,7 +82,7 @@ def test_a_result_is_the_average_of_the_models_so_far_and_training_goes_on_from_
         for name, value in latest.items():
             if value.dtype == np.float32:
                 expected[name] = np.asarray(
-                    0.75 * expected[name].astype(np.float64) + 0.25 * value.astype(np.float64), np.float32
+                    0.9 * expected[name].astype(np.float64) + (1 - 0.9) * value.astype(np.float64), np.float32
                 )
             else:
                 expected[name] = np.maximum(expected[name], value)
@@ -92,6 +109,64 @@ def test_whatever_is_killed_or_collected_the_averages_are_the_same_and_can_be_co
         assert replay(tmp_path / "killed", run_id, number).is_equal
     with Sparse.small(tmp_path / "sparse") as federation:
         assert [each.model for each in ended(federation, "fedavg", AVERAGE)] == [each.model for each in expected]
+
+
+def results(federation: LocalFederation, run: Run) -> list[tuple[BlobRef | None, ...]]:
+    rounds = federation.coordinator.list_rounds(run.run_id)
+    return [(each.model, each.start, each.prototypes) for each in rounds]
+
+
+def test_an_aggregator_killed_between_steps_on_disk_ends_in_the_undisturbed_results(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    with LocalFederation.small(folder / "undisturbed") as federation:
+        disk.revive()
+        right = results(federation, federation.run_to_end(begun(federation, "fedplcc", ALL).run_id))
+        steps = list(disk.steps)
+    for step in range(1, len(steps) + 1, EVERY):
+        with LocalFederation.small(folder / str(step)) as federation:
+            disk.kill_before(step)
+            with pytest.raises(Killed):
+                federation.run_to_end(begun(federation, "fedplcc", ALL).run_id)
+            disk.revive()
+            federation.restart()
+            found = results(federation, federation.run_to_end(begun(federation, "fedplcc", ALL).run_id))
+            assert found == right, f"killed before step {step}, {steps[step - 1]}"
+
+
+def test_a_run_that_is_paused_and_resumed_has_the_same_results_and_so_has_one_that_goes_on_to_more_rounds(
+    folder: Path,
+) -> None:
+    with Sparse.small(folder / "undisturbed") as federation:
+        right = results(federation, federation.run_to_end(begun(federation, "fedplcc", ALL).run_id))
+    with Sparse.small(folder / "paused") as federation:
+        run = begun(federation, "fedplcc", ALL, rounds=ROUNDS - 2)
+        while not federation.coordinator.get_run(run.run_id).status.is_final:
+            federation.step()
+            if federation.coordinator.get_run(run.run_id).status is RunStatus.RUNNING:
+                federation.coordinator.pause(run.run_id, now=True)
+                federation.coordinator.garbage_collection.collect()
+                federation.restart()
+                federation.coordinator.resume(run.run_id)
+        federation.coordinator.extend(run.run_id, rounds=ROUNDS)
+        assert results(federation, federation.run_to_end(run.run_id)) == right
+
+
+def test_the_model_that_a_run_begins_with_has_no_part_in_its_averages(tmp_path: Path) -> None:
+    with Kept.small(tmp_path) as federation:
+        first = ended(federation, "fedavg", AVERAGE)
+        (of_first,) = federation.coordinator.list_runs(limit=2)
+        begin = {"rounds": 2, "initial_model": f"run:{of_first.run_id}@{ROUNDS}"}
+        found = []
+        for name, hyper in (("plain", {}), ("average", AVERAGE)):
+            document = {**a_document("fedavg", run=begin), "method": hyper}
+            run = federation.run_to_end(federation.coordinator.create_run(name, document).run_id)
+            found.append(federation.coordinator.list_rounds(run.run_id))
+    plain, average = found
+    assert first[ROUNDS].model == plain[0].model == average[0].model, "the result is what a run begins with"
+    assert plain[1].model == average[1].model
+    assert plain[2].model != average[2].model
 
 
 def test_a_decay_of_zero_is_no_average(tmp_path: Path) -> None:
