@@ -97,13 +97,17 @@ def _page() -> ConsoleFile:
 
 @cache
 def _preload() -> str:
-    """Return the Link header: the browser fetches these modules at once, before it reads any import. Those of the first
-    view come first.
+    """Return the Link header: the browser fetches these modules at once, before it reads any import.
+
+    Each comes with all that it imports before the next one: the start of the console, which asks for what any page shows,
+    must not wait for the modules of a page.
     """
-    first = imported_by(_files(), *FIRST_VIEW)
-    soon = [name for name in imported_by(_files(), *SOON) if name not in first]
-    links = [f"<console/{_version()}/{name}>; rel=modulepreload" for name in (*first, *soon)]
-    return ", ".join([*links[: len(first)], *(f"{link}; fetchpriority=low" for link in links[len(first) :])])
+    links: dict[str, str] = {}
+    for name in (*FIRST_VIEW, *SOON):
+        priority = "" if name in FIRST_VIEW else "; fetchpriority=low"
+        for needed in imported_by(_files(), name):
+            links.setdefault(needed, f"<console/{_version()}/{needed}>; rel=modulepreload{priority}")
+    return ", ".join(links.values())
 
 
 def _respond(request: Request, file: ConsoleFile, extra: Mapping[str, str]) -> Response:

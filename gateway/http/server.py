@@ -30,7 +30,11 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # Connections inherit it. asyncio sets it for sockets alone whose protocol is named, which that of `create_server` is
+        # not: a body would wait for the acknowledgement of its headers, which a browser holds back for 40 ms.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidConfig(f"cannot listen at {host}, port {port}: {reason}; choose another with --port") from error
