@@ -441,9 +441,16 @@ def follow_plan(run: Run, plan: MembershipSection, *, has_roster: bool) -> Run:
         if comes and has_roster and not takes_part:
             run = _entered(run, client_id)
         elif not comes and takes_part:
-            record = Retired(round=run.round_number, is_forgotten=False)
-            run = replace(run, retired=dict(sorted({**run.retired, client_id: record}.items())))
+            run = _leaving(run, client_id, forgets=False)
     return run
+
+
+def _leaving(run: Run, client_id: str, *, forgets: bool) -> Run:
+    """Return the run with a client's retirement noted; who was to be forgotten once stays so."""
+    former = run.retired.get(client_id)
+    is_forgotten = forgets or (former is not None and former.is_forgotten)
+    record = Retired(round=run.round_number, is_forgotten=is_forgotten)
+    return replace(run, retired=dict(sorted({**run.retired, client_id: record}.items())))
 
 
 def retire(run: Run, client_id: str, *, forgets: bool = False, min_clients: int | None = None) -> Run:
@@ -462,12 +469,9 @@ def retire(run: Run, client_id: str, *, forgets: bool = False, min_clients: int 
         InvalidTransition: The run has ended or is stopping, or its rounds would wait for ever without the client.
     """
     _require_open(run)
-    former = run.retired.get(client_id)
-    is_forgotten = forgets or (former is not None and former.is_forgotten)
-    if former is not None and not former.is_back and former.is_forgotten == is_forgotten:
+    former, after = run.retired.get(client_id), _leaving(run, client_id, forgets=forgets)
+    if former is not None and not former.is_back and former.is_forgotten == after.retired[client_id].is_forgotten:
         return run
-    record = Retired(round=run.round_number, is_forgotten=is_forgotten)
-    after = replace(run, retired=dict(sorted({**run.retired, client_id: record}.items())))
     if is_retired(run, client_id):
         return after
     _require_rest(after, client_id, set(eligible(after)), "the run", min_clients)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedplcc.state.replay import replay
-from shared.types import RunStatus
+from shared.types import Retired, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -69,6 +69,20 @@ def test_a_person_has_the_last_word_between_the_borders_of_a_plan(tmp_path: Path
             True,
             False,
         ]
+
+
+def test_a_plan_takes_no_forgetting_back(tmp_path: Path) -> None:
+    with three(tmp_path) as federation:
+        federation.join()
+        document = {"run": {"rounds": 5, "clients": ["ann", "bob", "cat"]}, "membership": {"cat": "-4"}}
+        run_id = federation.create("fedavg", **document).run_id
+        while federation.coordinator.get_run(run_id).round_number < 1:
+            federation.step()
+        federation.coordinator.retire_client(run_id, "cat", forgets=True)
+        federation.coordinator.admit_client(run_id, "cat")
+        federation.join()
+        ended = federation.run_to_end(run_id)
+        assert ended.retired["cat"] == Retired(round=4, is_forgotten=True)
 
 
 def test_an_aggregator_that_starts_again_at_every_step_follows_the_same_plan(tmp_path: Path) -> None:
