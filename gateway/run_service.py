@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -59,6 +59,8 @@ STORE_S, STORE_BYTES_PER_S = 60.0, 20e6
 """Time in which the aggregator checks an uploaded model: a constant part, and a rate for its bytes."""
 DELETE_S = 300.0
 """Deadline of a deletion: thousands of files are removed, after those of the deletions before it."""
+REASON_S = 5.0
+"""Longest wait for the reason why an upload ended that it could not be read from."""
 UPLOAD_BYTES = 128 << 10
 """Largest piece of a model in one message."""
 SERVICE = "fedplcc.v1.RunService"
@@ -70,6 +72,10 @@ _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 Message = TypeVar("Message")
 Record = TypeVar("Record")
+
+
+class EndedInWriting(Unavailable):
+    """The aggregator ended an upload while a piece was written, and its reason cannot be read from the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +129,29 @@ class RunServiceClient:
 
     async def store_model(self, blob: BlobRef, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Upload a model to begin with. `pieces` are not read if the aggregator refuses the model or holds it already."""
+        header = pb2.UploadInitialModelRequest(header=initial_model_to_proto(blob, name))
+        try:
+            await self._send_model(header, blob.size_bytes, pieces)
+        except EndedInWriting:
+            await self._ask_for_the_reason(header)
+            raise
+
+    async def _ask_for_the_reason(self, header: Any) -> None:
+        """Begin an upload anew to hear why the aggregator ended it; raises that, and nothing where it does not say."""
+        call = self._runs.UploadInitialModel(metadata=call_metadata())
+        with suppress(EndedInWriting, TimeoutError):
+            try:
+                async with asyncio.timeout(REASON_S):
+                    await self._write(call, header)
+                    while not await self._says_stored(call, CALL_S):
+                        pass
+            finally:
+                call.cancel()
+
+    async def _send_model(self, header: Any, size_bytes: int, pieces: AsyncIterator[bytes]) -> None:
         call = self._runs.UploadInitialModel(metadata=call_metadata())
         try:
-            await self._write(call, pb2.UploadInitialModelRequest(header=initial_model_to_proto(blob, name)))
+            await self._write(call, header)
             is_stored = await self._says_stored(call, CALL_S)
             if is_stored:
                 return
@@ -134,7 +160,7 @@ class RunServiceClient:
                     data = piece[begin : begin + UPLOAD_BYTES]
                     await self._write(call, pb2.UploadInitialModelRequest(data=data))
             await call.done_writing()
-            await self._says_stored(call, STORE_S + blob.size_bytes / STORE_BYTES_PER_S)
+            await self._says_stored(call, STORE_S + size_bytes / STORE_BYTES_PER_S)
         finally:
             call.cancel()
 
@@ -358,7 +384,12 @@ class RunServiceClient:
             except asyncio.InvalidStateError as error:
                 # The call has ended before: reading it raises the reason.
                 await asyncio.wait_for(call.read(), CALL_S)
-                raise Unavailable(f"the aggregator at {self._address} ended the upload") from error
+                raise EndedInWriting(f"the aggregator at {self._address} ended the upload") from error
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.INTERNAL:
+                    raise
+                # gRPC fails the write itself, and then keeps that for the reason that the aggregator gave.
+                raise EndedInWriting(f"the aggregator at {self._address} ended the upload") from error
             except TimeoutError as error:
                 raise Unavailable(f"the aggregator at {self._address} took nothing for {CALL_S:.0f} s") from error
 

@@ -187,7 +187,7 @@ def calibrate(
     ] = None,
     fraction: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="As the client's trainer has it.", min=1e-6, max=1, show_default=False),
+        typer.Option(metavar="SHARE", help="As the client's trainer has it.", show_default=False),
     ] = None,
     validation_per_class: Annotated[
         int | None, typer.Option(metavar="N", help="As the client's trainer has it.", min=1, show_default=False)
@@ -210,6 +210,8 @@ def calibrate(
     from shared.config.run import canonical_json
     from shared.errors import InvalidConfig
 
+    if fraction is not None and not 0 < fraction <= 1:
+        raise InvalidConfig(f"--fraction {fraction:g} is no share of a client's images: above 0, and 1 at most")
     if fraction is not None and samples_per_class is not None:
         raise InvalidConfig(SUBSET_RULE)
     if client is None and (samples_per_class or fraction or validation_per_class):

@@ -16,6 +16,6 @@ from tests.support.federation.processes import TOLD
 def test_renewals_in_the_middle_of_transfers_send_no_byte_again_and_members_find_an_aggregator_that_was_away(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    result = run(tmp_path, valid_s=12.0)
+    result = run(tmp_path, valid_s=18.0)
     record_property(TOLD, f"renewals: {result.renewals}; bytes sent again: {result.sent_bytes - result.due_bytes}")
     assert result.violations() == []

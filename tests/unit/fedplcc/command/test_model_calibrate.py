@@ -132,6 +132,8 @@ def test_a_clients_subset_is_that_of_its_trainer(fetched: Path, run: Path, tmp_p
     assert len(set(models)) == 3
     code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3, "--fraction", 0.5)
     assert (code, "set at most one of 'samples_per_class' and 'fraction'" in error) == (2, True)
+    code, error = refused("calibrate", run, "--data", data, "--client", "left", "--fraction", 1.5)
+    assert (code, "--fraction 1.5 is no share of a client's images: above 0, and 1 at most" in error) == (2, True)
     code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3)
     assert code == 2
     assert error == "fedplcc: a client's subset is drawn by its name: name the client with --client\n"
