@@ -86,9 +86,9 @@ class Config(ClusterConfig):
     """Place of a weight in the contrast (eq. 6): a factor of the exponential in both sums, as published, or a factor of the
     similarity within the exponential."""
 
-    younger: ClassVar[frozenset[str]] = ClusterConfig.younger | {
-        *("unit_weights", "ramp_rounds", "corr_margin", "weights_by", "weights_over", "weights_in"),
-    }
+    younger: ClassVar[frozenset[str]] = frozenset(
+        {"unit_weights", "ramp_rounds", "corr_margin", "weights_by", "weights_over", "weights_in"}
+    )
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:

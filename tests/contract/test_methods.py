@@ -157,8 +157,8 @@ class TestConfig:
         plain = parse_run_config(a_document(method.name, {}))
         written = json.loads(plain.canonical_json)["method"]
         fields = method.config.model_fields
-        assert method.config.younger <= fields.keys()
-        for name in method.config.younger:
+        assert method.config.younger_keys() <= fields.keys()
+        for name in method.config.younger_keys():
             assert name not in written
             assert parse_run_config(a_document(method.name, {name: fields[name].default})).hash == plain.hash
 
