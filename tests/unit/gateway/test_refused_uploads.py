@@ -31,7 +31,23 @@ class Refusing(pb2_grpc.RunServiceServicer):
             raise ScopeMissing("the key has not the scope run", scope="run")
 
 
-async def refusal(*, waits_for_it: bool) -> None:
+class FailsInWriting:
+    """A call that gRPC fails while a piece is written, as it does when the server's refusal comes in that moment."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def write(self, message: Any) -> None:
+        if message.WhichOneof("part") == "data":
+            none = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, none, none, "Internal error from Core", "")
+        await self._call.write(message)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
+async def refusal(*, waits_for_it: bool, fails_in_writing: bool = False) -> None:
     server = RpcServer("127.0.0.1", 0)
     server.add(pb2_grpc.add_RunServiceServicer_to_server, Refusing(), pb2.DESCRIPTOR.services_by_name["RunService"])
     address = f"127.0.0.1:{await server.start()}"
@@ -42,7 +58,7 @@ async def refusal(*, waits_for_it: bool) -> None:
 
         def made(**named: Any) -> Any:
             calls.append(make(**named))
-            return calls[-1]
+            return FailsInWriting(calls[-1]) if fails_in_writing else calls[-1]
 
         client._runs.UploadInitialModel = made
 
@@ -61,3 +77,8 @@ async def refusal(*, waits_for_it: bool) -> None:
 def test_the_aggregators_reason_is_given(waits_for_it: bool) -> None:
     with pytest.raises(ScopeMissing):
         asyncio.run(refusal(waits_for_it=waits_for_it))
+
+
+def test_the_reason_is_given_also_where_grpc_fails_the_write_itself() -> None:
+    with pytest.raises(ScopeMissing):
+        asyncio.run(refusal(waits_for_it=False, fails_in_writing=True))
