@@ -89,6 +89,9 @@ class DatasetSection(Section):
     """Tables of published numbers with other set-ups, of which only the signs of differences are compared."""
     differs: Texts = ()
     """Sentences on the differences from the published set-up."""
+    published_protocol: str | None = None
+    """Another data set of the file whose protocol is nearer to the published one; the report says how much of a difference
+    from the published numbers that explains."""
     seeds: Seeds | None = None
     """Instead of the comparison's."""
     balanced: bool = False
@@ -335,6 +338,9 @@ def _unknown_references(
                     yield f"datasets.{name}.{where}: {unknown('table of published numbers', key, published)}"
                 else:
                     known_methods |= published[key].accuracy.keys()
+        protocol = table.get("published_protocol")
+        if isinstance(protocol, str):
+            yield from _unknown_datasets(f"datasets.{name}.published_protocol", [protocol], datasets)
     named_groups, labels = {DEFAULT_GROUP: None}, dict[str, str]()
     for name, table in rows.items():
         other = labels.setdefault(str(table.get("label", name)), name)

@@ -17,7 +17,9 @@ from fedplcc.comparison.drawings import cell_pictures, curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
+from fedplcc.comparison.published_comparison import published_comparison
 from fedplcc.comparison.published_distances import distance_tables
+from fedplcc.comparison.published_gaps import gap_tables
 from fedplcc.comparison.published_signs import sign_tables
 from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
@@ -26,7 +28,6 @@ from fedplcc.comparison.tables import (
     NOTHING,
     counted,
     measurements,
-    published_comparison,
     ranking,
     tables_of_views,
 )
@@ -101,6 +102,7 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
             yield from tables_of_views(findings, dataset, having, domains, model)
         yield from stage_table(findings, dataset, having)
         yield from published_comparison(findings, dataset, group, having)
+        yield from gap_tables(findings, dataset, group, having)
         yield from sign_tables(findings, dataset, group, having)
         yield from map_by_domain(findings, dataset, group, having, domains)
         yield from curve_drawings(findings, dataset, group, having)

@@ -1,11 +1,10 @@
-"""Tables of a report: ranks, accuracies by domain, published numbers, and bytes and seconds. Pure."""
+"""Tables of a report: ranks, accuracies by domain, and bytes and seconds. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
-from fedplcc.comparison.file import Comparison
+from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import (
     CHOSEN,
     LENGTHS,
@@ -21,7 +20,6 @@ from fedplcc.comparison.outcomes import (
     spread,
     total_of,
 )
-from fedplcc.comparison.published import PublishedTable
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.round_values import OWN, OWN_OF_WHOLE, WHOLE
 from shared.types import GLOBAL_MODEL, VALIDATION_SET
@@ -175,82 +173,6 @@ def _rounds(cells: Sequence[CellResult], view: View, model: str) -> str:
 def _best(values: Sequence[float]) -> float | None:
     """Return the highest of several values; a single value is not marked as the best."""
     return max(values) if len(values) > 1 else None
-
-
-def published_comparison(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
-    """Yield our accuracies and those published for the same set-up, and the differences between the set-ups."""
-    comparison = findings.comparison
-    shown: list[tuple[PublishedTable, dict[str, str]]] = []
-    for table in comparison.published_for(dataset):
-        if group == group_of(comparison, dataset, table):
-            named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
-            named = {row: name for row, name in named.items() if _ours(findings.cells(dataset, row), table)}
-            shown += [(table, named)] if named else []
-    if not shown:
-        return
-    yield Heading(4, "Beside the published numbers")
-    differs = dict.fromkeys(
-        (*comparison.datasets[dataset].differs, *(text for table, _ in shown for text in table.differs))
-    )
-    if differs:
-        yield Paragraph("What differs from the published set-up:")
-        yield Bullets(tuple(differs))
-    for table, named in shown:
-        yield _published_table(findings, dataset, named, table)
-        yield Paragraph(f"Published in: {table.source}. {' '.join(table.notes)}".strip())
-
-
-def _ours(cells: Sequence[CellResult], table: PublishedTable) -> dict[str, Spread]:
-    """Return a row's accuracies by the table's columns; a mean over other domains than the table's is left out."""
-    found = {model: over_seeds(cells, table.view, model) for model, _ in table.kinds}
-    ours: dict[str, Spread] = {}
-    for column, (model, name) in zip(table.columns, table.kinds, strict=True):
-        is_alike = name != MEAN or not table.domains or table.domains.keys() == found[model].keys() - {*SUMMARIES}
-        if name in found[model] and is_alike:
-            ours[column] = found[model][name]
-    return ours
-
-
-def group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
-    """Return the group with the most rows of a published table."""
-    groups = comparison.groups_of(dataset)
-    return max(groups, key=lambda group: sum(comparison.published_as(row, table) is not None for row in groups[group]))
-
-
-def _published_table(findings: Findings, dataset: str, named: Mapping[str, str], table: PublishedTable) -> Table:
-    comparison = findings.comparison
-    columns = table.columns
-    lines = []
-    for row, name in named.items():
-        label = comparison.label_of_row(row)
-        published = dict(zip(columns, table.accuracy[name], strict=True))
-        ours = _ours(findings.cells(dataset, row), table)
-        differences = {column: 100 * ours[column].mean - published[column] for column in columns if column in ours}
-        lines += [
-            Line(
-                f"{label}, here ({counted(_most(ours), 'seed')})",
-                tuple(accuracy_value(ours.get(column), None) for column in columns),
-            ),
-            Line(f"{label}, published", tuple(Value(f"{published[column]:.2f}") for column in columns), is_aside=True),
-            Line(
-                f"{label}, difference",
-                tuple(
-                    Value(points_text(differences[column]) if column in differences else NOTHING) for column in columns
-                ),
-                is_aside=True,
-            ),
-        ]
-    view = VIEWS[table.view]
-    return Table(
-        caption=f"{table.title}: ours ({view[:1].lower() + view[1:]}) and the published numbers",
-        heads=("", *table.labels),
-        lines=tuple(lines),
-    )
-
-
-def _most(spreads: Mapping[str, Spread]) -> int:
-    """Return the number of seeds behind a row's values."""
-    return max(found.count for found in spreads.values())
 
 
 MEASURED = "Measured on this machine"

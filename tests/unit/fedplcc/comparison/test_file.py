@@ -128,6 +128,10 @@ MISTAKES = {
         '[datasets.x]\nconfig = "run.toml"\npublished_signs = "fpl/digit"\n',
         "datasets.x.published_signs: unknown table of published numbers 'fpl/digit'; did you mean 'fpl/digits'?",
     ),
+    "published_protocol": (
+        '[datasets.x]\nconfig = "run.toml"\npublished_protocol = "y"\n',
+        "datasets.x.published_protocol: unknown data set 'y'",
+    ),
     "published_method": (
         '[rows.x]\nmethod = "fedavg"\npublished = "FedPLC"\n',
         "rows.x.published: unknown published method 'FedPLC'; did you mean 'FedPLCC'?",

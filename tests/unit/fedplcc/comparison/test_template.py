@@ -77,7 +77,7 @@ def test_a_key_that_is_not_set_may_be_taken_out_of_its_comment(tmp_path: Path) -
     assert settable
     for number in settable:
         changed = [*lines]
-        changed[number] = lines[number].removeprefix("# ").replace('["shops"]', '["digits"]')
+        changed[number] = lines[number].removeprefix("# ").replace('"shops"', '"digits"')
         path.write_text("\n".join(changed), encoding="utf-8")
         assert read_comparison(path), lines[number]
 
