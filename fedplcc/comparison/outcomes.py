@@ -113,9 +113,15 @@ def over_seeds(results: Sequence[CellResult], view: View, model: str = GLOBAL_MO
     return {column: found for column, found in spreads.items() if found is not None}
 
 
-def gains(results: Sequence[CellResult], baseline: Sequence[CellResult], view: View, column: str) -> dict[int, float]:
-    """Return how much higher a row is than a baseline, by common seed; fractions."""
-    ours, theirs = (_by_seed(each, view, column) for each in (results, baseline))
+def gains(
+    results: Sequence[CellResult],
+    baseline: Sequence[CellResult],
+    view: View,
+    column: str,
+    model: str = GLOBAL_MODEL,
+) -> dict[int, float]:
+    """Return how much higher a row is than a baseline under a model, by common seed; fractions."""
+    ours, theirs = (_by_seed(each, view, column, model) for each in (results, baseline))
     return {seed: ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())}
 
 
@@ -143,8 +149,8 @@ def curve(results: Sequence[CellResult], column: str, model: str = GLOBAL_MODEL)
     return {number: found for number, found in spreads.items() if found is not None}
 
 
-def _by_seed(results: Sequence[CellResult], view: View, column: str) -> dict[int, float]:
-    found = {result.cell.seed: outcome(result.rounds, view) for result in results}
+def _by_seed(results: Sequence[CellResult], view: View, column: str, model: str) -> dict[int, float]:
+    found = {result.cell.seed: outcome(result.rounds, view, model) for result in results}
     return {
         seed: value
         for seed, each in found.items()

@@ -115,13 +115,13 @@ def tables_of_views(
 def _table_of_view(
     findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str], view: View, model: str
 ) -> Table:
-    """Return one view by row and domain; for the global model also the differences from the first baseline."""
+    """Return one view by row and domain, and the differences from the first baseline that has the model."""
     comparison = findings.comparison
     columns = [*domains, *SUMMARIES]
     spreads = {row: over_seeds(findings.cells(dataset, row), view, model) for row in rows}
     best = {column: _best([found[column].mean for found in spreads.values() if column in found]) for column in columns}
     baselines = [row for row in comparison.compare.baseline if row in rows]
-    against = baselines[0] if baselines and model == GLOBAL_MODEL and len(rows) > 1 else None
+    against = baselines[0] if baselines and len(rows) > 1 else None
     heads = ["", *domains.values(), *SUMMARIES]
     if against is not None:
         heads += [f"{column} vs {comparison.label_of_row(against)}" for column in SUMMARIES]
@@ -132,7 +132,7 @@ def _table_of_view(
         values = [accuracy_value(found.get(column), best[column]) for column in columns]
         for column in () if against is None else SUMMARIES:
             others = [] if against is None or row == against else findings.cells(dataset, against)
-            values.append(Value(gain_text(spread([*gains(cells, others, view, column).values()]))))
+            values.append(Value(gain_text(spread([*gains(cells, others, view, column, model).values()]))))
         values.append(Value(_rounds(cells, view, model) if view in CHOSEN else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
     which = in_words(model)

@@ -188,6 +188,18 @@ def test_local_models_have_tables_of_their_own_where_there_are_any(whole: Report
     assert "local models" not in text.partition("### Digits: Open readings")[2]
 
 
+def test_local_models_are_compared_with_the_baselines_own(path: Path, tmp_path: Path) -> None:
+    cells = cells_of(path, tmp_path / "out")
+    for cell in cells:
+        gain = 0.1 + 0.1 * cell.seed if cell.row == "prototypes" else 0.0
+        write_cell(cell, ROUNDS, local=[{"mnist": 0.5 + gain, "svhn": 0.3 + gain / 2}] * 3)
+    text = markdown(report(findings_of(path, cells)))
+    local = text.partition("**Last round, local models, each on its own domain, Digits**")[2].partition("**Best")[0]
+    assert "| mean vs FedAvg | worst vs FedAvg |" in local
+    line = next(line for line in local.splitlines() if line.startswith("| FedPLCC |"))
+    assert "| +15.0 ± 7.5 | +10.0 ± 5.0 | 3 |" in line
+
+
 def test_a_method_without_a_global_model_stands_only_among_local_ones(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out, rows=("average", "all"))
