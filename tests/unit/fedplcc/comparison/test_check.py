@@ -41,7 +41,12 @@ def test_a_file_is_taken_for_the_kind_that_most_of_its_tables_are_of(text: str, 
 def test_every_comparison_of_the_repository_is_right() -> None:
     names = (
         *("experiments/compare", "experiments/intra", "experiments/table5"),
-        *("experiments/choice-digit5", "experiments/choice-office10"),
+        *(
+            "experiments/choice-digit5",
+            "experiments/choice-office10",
+            "experiments/chosen",
+            "experiments/office10-protocols",
+        ),
         *("examples/pacs/compare", "examples/dermatoscopy/compare"),
     )
     files = [ROOT / f"{name}.toml" for name in names]
