@@ -35,7 +35,10 @@ class Gap:
 
 
 def gap(findings: Findings, dataset: str, row: str, table: PublishedTable, column: str) -> Gap | None:
-    """Return the parts of a row's difference from a published column; None where we have no such value."""
+    """Return the parts of a row's difference from a published column; None where we have no such value.
+
+    There is none either where the best rounds are of other domains than the table's, since a client was away.
+    """
     comparison = findings.comparison
     published, name = comparison.datasets[dataset].published_protocol, comparison.published_as(row, table)
     here = ours_of(findings.cells(dataset, row), table).get(column)
@@ -43,7 +46,9 @@ def gap(findings: Findings, dataset: str, row: str, table: PublishedTable, colum
         return None
     there = None if published is None else ours_of(findings.cells(published, row), table).get(column)
     nearest = dataset if published is None or there is None else published
-    best = ours_of(findings.cells(nearest, row), table, "best")[column]
+    best = ours_of(findings.cells(nearest, row), table, "best").get(column)
+    if best is None:
+        return None
     value = table.accuracy[name][table.columns.index(column)]
     return Gap(
         whole=value - 100 * here.mean,

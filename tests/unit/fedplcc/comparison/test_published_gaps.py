@@ -81,6 +81,16 @@ def test_other_domains_than_the_published_ones_have_no_such_part(tmp_path: Path)
     assert "What explains the differences" not in text
 
 
+def test_a_best_round_without_a_domain_explains_nothing(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, TWO_PROTOCOLS)
+    cells = cells_of(path, tmp_path / "out")
+    whole = dict.fromkeys(DOMAINS, 0.5)
+    write_cell(cells[0], [whole, {"mnist": 0.9, "svhn": 0.8}, whole])
+    text = markdown(report(findings_of(path, cells)))
+    assert "| *FedAvg, difference* | -40.1 | -35.0 | +8.3 | +14.8 | +0.0 | -10.4 |" in text
+    assert "What explains the differences" not in text
+
+
 @given(st.floats(-100, 100), st.none() | st.floats(-100, 100), st.floats(0, 100))
 def test_the_parts_add_up(whole: float, protocol: float | None, reported_round: float) -> None:
     found = Gap(whole=whole, protocol=protocol, reported_round=reported_round)
