@@ -100,7 +100,7 @@ def compare(
     from fedplcc.comparison.plan import plan
     from fedplcc.comparison.reading import strays
     from fedplcc.comparison.running import train_missing, write_report
-    from fedplcc.comparison.search import search
+    from fedplcc.comparison.sweep.search import search
     from fedplcc.comparison.writing import REPORT_PAGE, summary
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.terminal.progress import console_for

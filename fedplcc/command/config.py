@@ -96,7 +96,7 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
     """Check a comparison's file and print its data sets and rows; returns its problems."""
     from fedplcc.comparison.check import check as check_file
     from fedplcc.comparison.file import assignments
-    from fedplcc.comparison.sweep import flat
+    from fedplcc.comparison.sweep.section import flat
     from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json
 

@@ -17,7 +17,7 @@
     group = "ablation"
     set = { "method.unit_weights" = true }
 
-What may be set is what `fedplcc simulate --set` takes. A section `[sweep]` tries values (fedplcc/comparison/sweep.py).
+What may be set is what `fedplcc simulate --set` takes. A section `[sweep]` tries values (comparison/sweep).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedplcc.comparison.groups import DEFAULT_GROUP, GroupSection, Names, Texts, choice_problems, choosing
-from fedplcc.comparison.published import PublishedTable, published_tables
-from fedplcc.comparison.sweep import (
+from fedplcc.comparison.published.accuracies import PublishedTable, published_tables
+from fedplcc.comparison.sweep.section import (
     Point,
     Seed,
     SweepSection,
@@ -84,7 +84,7 @@ class DatasetSection(Section):
     label: str | None = None
     """Name in the report; that of the table if not set."""
     published: Texts = ()
-    """Tables of published numbers with the same set-up, by their keys in published.toml."""
+    """Tables of published numbers with the same set-up, by their keys in published/accuracies.toml."""
     published_signs: Texts = ()
     """Tables of published numbers with other set-ups, of which only the signs of differences are compared."""
     differs: Texts = ()

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from fedplcc.comparison.choice import Key
-from fedplcc.comparison.choosing import seeds_of
 from fedplcc.comparison.file import TRIALS, Comparison
 from fedplcc.comparison.outcomes import total_of
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
-from fedplcc.comparison.search import is_named
+from fedplcc.comparison.sweep.choosing import seeds_of
+from fedplcc.comparison.sweep.records import Key
+from fedplcc.comparison.sweep.search import is_named
 from fedplcc.runs.artifacts import MANIFEST
 from fedplcc.runs.configuration import federation_json
 from fedplcc.simulation.sample import Sample, timed_sample

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fedplcc.comparison.sweep import as_list, each_once
+from fedplcc.comparison.sweep.section import as_list, each_once
 from shared.config.sections import Name, Section
 
 DEFAULT_GROUP = "methods"

@@ -13,7 +13,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fedplcc.comparison.choice import Choice, Key
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.round_values import (
@@ -24,6 +23,7 @@ from fedplcc.comparison.round_values import (
     round_values,
     without_test,
 )
+from fedplcc.comparison.sweep.records import Choice, Key
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.run_folder import FEDERATION, RunFolder

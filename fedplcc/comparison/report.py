@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 
 from fedplcc.comparison.accuracy_maps import map_by_class, map_by_domain
 from fedplcc.comparison.candidates import candidate_tables
-from fedplcc.comparison.choice_tables import choice_tables
 from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.drawings import cell_pictures, curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
-from fedplcc.comparison.published_comparison import published_comparison
-from fedplcc.comparison.published_distances import distance_tables
-from fedplcc.comparison.published_gaps import gap_tables
-from fedplcc.comparison.published_signs import sign_tables
+from fedplcc.comparison.published.beside_ours import published_comparison
+from fedplcc.comparison.published.distances import distance_tables
+from fedplcc.comparison.published.gaps import gap_tables
+from fedplcc.comparison.published.signs import sign_tables
 from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
 from fedplcc.comparison.stage_tables import stage_table
+from fedplcc.comparison.sweep.tables import choice_tables
 from fedplcc.comparison.tables import (
     NOTHING,
     counted,

@@ -13,7 +13,7 @@ from rich.console import Console
 from fedplcc.comparison import training
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.reading import Findings, MissingCell, read_cell, read_findings
-from fedplcc.comparison.search import Found
+from fedplcc.comparison.sweep.search import Found
 from fedplcc.comparison.writing import read_failures, write_failures, write_findings
 
 

@@ -27,7 +27,6 @@ from typing import Any
 
 from fedplcc.comparison.accuracy_maps import class_lines
 from fedplcc.comparison.candidates import candidates
-from fedplcc.comparison.choice_tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.comparison.document import Drawing, markdown, page
 from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.file import assignments
@@ -36,6 +35,7 @@ from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spr
 from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
 from fedplcc.comparison.report import report
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS, VALIDATED_MODELS
+from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.comparison.uncertainty import UNCERTAINTY_COLUMNS, uncertainty_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL

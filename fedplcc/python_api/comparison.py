@@ -17,7 +17,7 @@ from fedplcc.comparison.plan import plan
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.round_values import mean_of, worst_of
 from fedplcc.comparison.running import train_missing, write_report
-from fedplcc.comparison.search import search
+from fedplcc.comparison.sweep.search import search
 from fedplcc.comparison.writing import REPORT_PAGE
 from fedplcc.interruption import interruptible_by_ctrl_c
 from fedplcc.python_api.result import Result, Table

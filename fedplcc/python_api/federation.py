@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedplcc.comparison.file import assignments
-from fedplcc.comparison.sweep import flat
+from fedplcc.comparison.sweep.section import flat
 from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override
 from fedplcc.runs.initial_model import anchored, require_file, with_model_file

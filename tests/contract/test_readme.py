@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from fedplcc.comparison.published import published_tables
+from fedplcc.comparison.published.accuracies import published_tables
 from tests.support import ROOT
 
 EXPERIMENTS = ROOT / "experiments"

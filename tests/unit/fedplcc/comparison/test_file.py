@@ -9,7 +9,7 @@ import pytest
 
 from fedplcc.comparison.file import assignments, read_comparison
 from fedplcc.comparison.plan import command_of, plan
-from fedplcc.comparison.sweep import flat
+from fedplcc.comparison.sweep.section import flat
 from fedplcc.runs.configuration import Overrides, federation_json, read_federation
 from shared.errors import InvalidConfig
 from tests.support import ROOT

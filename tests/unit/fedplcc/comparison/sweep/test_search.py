@@ -17,7 +17,7 @@ from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.reading import CellResult, read_cell
 from fedplcc.comparison.report import report
 from fedplcc.comparison.running import write_report
-from fedplcc.comparison.search import CHOSEN, Found, search
+from fedplcc.comparison.sweep.search import CHOSEN, Found, search
 from shared.errors import InvalidConfig, InvalidData
 from tests.support.records.comparisons import COMPARISON, ROUNDS, RUN, compare, lines_of, write_cell, write_comparison
 

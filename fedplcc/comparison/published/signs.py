@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN, VIEWS, outcome, spread
-from fedplcc.comparison.published import PublishedTable
-from fedplcc.comparison.published_comparison import group_of
+from fedplcc.comparison.published.accuracies import PublishedTable
+from fedplcc.comparison.published.beside_ours import group_of
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.tables import counted, gain_text, points_text
 

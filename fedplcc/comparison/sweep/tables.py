@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedplcc.comparison.choice import Choice
 from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.reading import Findings
+from fedplcc.comparison.sweep.records import Choice
 from fedplcc.comparison.tables import NOTHING
 
 TRIAL_COLUMNS = ("dataset", "row", "trial", "settings", "accuracy", "is_chosen", "reason")

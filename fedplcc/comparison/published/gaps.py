@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN
-from fedplcc.comparison.published import PublishedTable
-from fedplcc.comparison.published_comparison import ours_of, tables_beside
+from fedplcc.comparison.published.accuracies import PublishedTable
+from fedplcc.comparison.published.beside_ours import ours_of, tables_beside
 from fedplcc.comparison.reading import Findings
 from fedplcc.comparison.tables import NOTHING, points_text
 

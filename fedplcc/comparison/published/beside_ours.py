@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, Spread, View, over_seeds
-from fedplcc.comparison.published import PublishedTable
+from fedplcc.comparison.published.accuracies import PublishedTable
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.tables import NOTHING, accuracy_value, counted, points_text
 

@@ -1,4 +1,4 @@
-"""Published accuracies, from published.toml beside this module."""
+"""Published accuracies, from accuracies.toml beside this module."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ class PublishedTable(Section):
 @functools.cache
 def published_tables() -> Mapping[str, PublishedTable]:
     """Return all tables of published numbers by their keys."""
-    text = (resources.files("fedplcc.comparison") / "published.toml").read_text(encoding="utf-8")
+    text = (resources.files("fedplcc.comparison.published") / "accuracies.toml").read_text(encoding="utf-8")
     return TypeAdapter(Mapping[str, PublishedTable]).validate_python(tomllib.loads(text))

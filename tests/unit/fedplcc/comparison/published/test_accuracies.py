@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedplcc.comparison.document import markdown
-from fedplcc.comparison.published import PublishedTable, published_tables
+from fedplcc.comparison.published.accuracies import PublishedTable, published_tables
 from fedplcc.comparison.report import report
 from tests.support.records.comparisons import (
     COMPARISON,
@@ -112,7 +112,7 @@ def test_printed_averages_are_the_means_of_their_rows_but_for_nine() -> None:
 
 
 def test_the_numbers_are_written_as_lists_that_a_person_can_check() -> None:
-    text = (resources.files("fedplcc.comparison") / "published.toml").read_text()
+    text = (resources.files("fedplcc.comparison.published") / "accuracies.toml").read_text()
     assert set(tomllib.loads(text)) == set(published_tables())
 
 

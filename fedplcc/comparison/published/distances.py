@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN, over_seeds
-from fedplcc.comparison.published import PublishedTable, published_tables
+from fedplcc.comparison.published.accuracies import PublishedTable, published_tables
 from fedplcc.comparison.reading import Findings
 from fedplcc.comparison.tables import points_text
 from shared.types import GLOBAL_MODEL

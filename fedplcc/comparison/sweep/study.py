@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedplcc.comparison.choice import Choice, Key, Trial
-from fedplcc.comparison.choosing import accuracy_of, best_of, criterion
-from fedplcc.comparison.proposals import propose
 from fedplcc.comparison.reading import CellResult, MissingCell
-from fedplcc.comparison.sweep import Point, SweepSection, name_of
+from fedplcc.comparison.sweep.choosing import accuracy_of, best_of, criterion
+from fedplcc.comparison.sweep.proposals import propose
+from fedplcc.comparison.sweep.records import Choice, Key, Trial
+from fedplcc.comparison.sweep.section import Point, SweepSection, name_of
 
 
 @dataclass(frozen=True, slots=True)

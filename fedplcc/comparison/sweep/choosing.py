@@ -8,12 +8,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from fedplcc.comparison.choice import Choice, Key, Trial
 from fedplcc.comparison.file import Comparison, RowSection
 from fedplcc.comparison.outcomes import MEAN, VIEWS, outcome
 from fedplcc.comparison.reading import CellResult
 from fedplcc.comparison.round_values import VALIDATED_MODELS
-from fedplcc.comparison.sweep import Point, SweepSection, name_of
+from fedplcc.comparison.sweep.records import Choice, Key, Trial
+from fedplcc.comparison.sweep.section import Point, SweepSection, name_of
 
 
 def criterion(sweep: SweepSection) -> str:

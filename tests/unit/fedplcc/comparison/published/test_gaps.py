@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.comparison.document import markdown
-from fedplcc.comparison.published_gaps import Gap
+from fedplcc.comparison.published.gaps import Gap
 from fedplcc.comparison.report import report
 from tests.support.records.comparisons import cells_of, findings_of, write_cell, write_comparison
 

@@ -17,18 +17,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fedplcc.comparison.choice import Choice, Key
-from fedplcc.comparison.choosing import (
+from fedplcc.comparison.file import TRIALS, Comparison
+from fedplcc.comparison.plan import Cell, plan, without_validation
+from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
+from fedplcc.comparison.sweep.choosing import (
     seeds_of,
     trials_of,
     with_choices,
 )
-from fedplcc.comparison.file import TRIALS, Comparison
-from fedplcc.comparison.plan import Cell, plan, without_validation
-from fedplcc.comparison.proposals import load
-from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
-from fedplcc.comparison.study import Basis, Study
-from fedplcc.comparison.sweep import Point, SweepSection, name_of
+from fedplcc.comparison.sweep.proposals import load
+from fedplcc.comparison.sweep.records import Choice, Key
+from fedplcc.comparison.sweep.section import Point, SweepSection, name_of
+from fedplcc.comparison.sweep.study import Basis, Study
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
 from shared.config.run import canonical_json

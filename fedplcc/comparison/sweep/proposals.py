@@ -12,8 +12,8 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any
 
-from fedplcc.comparison.choice import Trial
-from fedplcc.comparison.sweep import Axis, SweepSection
+from fedplcc.comparison.sweep.records import Trial
+from fedplcc.comparison.sweep.section import Axis, SweepSection
 from shared.errors import InvalidConfig
 
 SIGNIFICANT_DIGITS = 6

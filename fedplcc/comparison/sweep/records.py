@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from fedplcc.comparison.sweep import Point
+from fedplcc.comparison.sweep.section import Point
 
 Key = tuple[str, str]
 """A data set and a row."""

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.comparison.choosing import trials_of
 from fedplcc.comparison.file import Comparison, parse_comparison, read_comparison
 from fedplcc.comparison.plan import plan
-from fedplcc.comparison.sweep import MAX_NAME, name_of, words_of
+from fedplcc.comparison.sweep.choosing import trials_of
+from fedplcc.comparison.sweep.section import MAX_NAME, name_of, words_of
 from shared.errors import InvalidConfig
 from tests.support import ROOT
 from tests.support.records.comparisons import COMPARISON, cells_of, write_comparison
