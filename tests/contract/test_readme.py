@@ -20,9 +20,15 @@ COMPUTED = {
     "results": ("report.md", "summary.csv", "differences.csv", "cells.csv"),
     "chosen": ("report.md", "summary.csv"),
     "choice-digit5": ("report.md",),
+    "choice-office10": ("report.md",),
 }
 """Committed files that follow from the archived cells, by the folder of a comparison."""
-FILES = {"results": "compare.toml", "chosen": "chosen.toml", "choice-digit5": "choice-digit5.toml"}
+FILES = {
+    "results": "compare.toml",
+    "chosen": "chosen.toml",
+    "choice-digit5": "choice-digit5.toml",
+    "choice-office10": "choice-office10.toml",
+}
 MARKED_TABLE = re.compile(r"<!-- (digit5|office10) -->\n(.*?)<!-- /\1 -->", re.DOTALL)
 """A result table of the README: the data set's name, and the lines."""
 ROWS = {"FedPLCC, clip": "clipped", "FedPLCC, grow in": "grown"}
