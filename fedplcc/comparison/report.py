@@ -43,13 +43,14 @@ def report(findings: Findings) -> list[Part]:
     parts: list[Part] = [Heading(1, comparison.compare.title or comparison.compare.name)]
     parts += [Paragraph(note) for note in comparison.compare.notes]
     parts.append(Paragraph(_state(findings)))
-    parts.append(
-        Paragraph(
-            "Accuracy in percent on the domains' test sets: mean ± sample standard deviation over seeds; mean is the "
-            "unweighted mean of the domains, worst the lowest of them; the best value of a column is bold. "
-            "The best round is the one with the highest mean on the test sets themselves: an upper bound, not a result."
+    if not all(map(comparison.chooses_among, comparison.rows)):
+        parts.append(
+            Paragraph(
+                "Accuracy in percent on the domains' test sets: mean ± sample standard deviation over seeds; mean is the "
+                "unweighted mean of the domains, worst the lowest of them; the best value of a column is bold. "
+                "The best round is the one with the highest mean on the test sets themselves: an upper bound, not a result."
+            )
         )
-    )
     parts += uncertainty_notes(findings)
     for dataset in comparison.datasets:
         parts += _of_dataset(findings, dataset)

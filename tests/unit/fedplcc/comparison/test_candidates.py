@@ -132,7 +132,7 @@ def test_no_file_of_the_report_has_a_test_number_of_the_rows(is_open: bool, tmp_
     assert "0.2" in files["evaluations.csv"], "the other rows have theirs"
 
 
-def test_drawings_from_before_the_group_chose_go_though_nothing_else_is_drawn(tmp_path: Path) -> None:
+def test_what_a_report_of_choices_alone_has_no_use_for_goes(tmp_path: Path) -> None:
     alone = re.sub(
         r"\[rows\.average\].*?(?=\[rows\.plain\])", "", CHOOSING.replace('baseline = "average"', ""), flags=re.S
     )
@@ -140,9 +140,11 @@ def test_drawings_from_before_the_group_chose_go_though_nothing_else_is_drawn(tm
     trained(path, out)
     compare("--config", path, "--out", out, "--report-only")
     assert [name for name in everything(out) if name.endswith(".svg")]
+    assert "test sets" in everything(out)["report.md"]
     path.write_text(alone)
     compare("--config", path, "--out", out, "--report-only")
     assert not [name for name in everything(out) if name.endswith(".svg")]
+    assert "test sets" not in everything(out)["report.md"], "it has no such accuracy to explain"
 
 
 def test_rows_are_ranked_by_the_mean_of_mean_and_worst_domain(tmp_path: Path) -> None:
