@@ -84,7 +84,7 @@ def init(
     or those of --clients; the run starts once all of them are there.
     """
     from fedplcc.runs.atomic_file import write_new
-    from fedplcc.runs.configuration import DEFAULT_FILE
+    from fedplcc.runs.configuration import DEFAULT_FILE, Overrides, override
     from fedplcc.runs.configuration_text import template
     from shared.config.run import parse_federation
     from shared.errors import InvalidConfig
@@ -101,7 +101,8 @@ def init(
         document, notes = _of_data(named, names, class_names)
     else:
         document, notes = _of_names(names, class_names, data[0] if data else None)
-    document["run"] = {"name": file.stem, **document["run"], "method": method}
+    document["run"] = {"name": file.stem, **document["run"]}
+    document = override(document, Overrides(method=method))
     record = METHODS.get(method)
     if record is not None and record.uses_public(record.config()):
         document["public"] = PUBLIC_IMAGES

@@ -275,7 +275,8 @@ def test_what_is_shown_is_a_configuration_of_the_same_run() -> None:
     federation = load_federation(demo_file())
     assert out.splitlines()[0].endswith("demo.toml is a run's configuration: fedplcc, 30 rounds, 4 clients, 10 classes")
     assert f"# configuration {federation.config.hash}" in out
-    assert "lambda2 = 1000.0  # default" in out
+    assert "tau = 0.07  # default" in out
+    assert "lambda2 = 100.0\n" in out
     assert "local_steps = 15\n" in out, "what the file says itself is not marked"
     assert parse_federation(tomllib.loads(out)) == federation
 

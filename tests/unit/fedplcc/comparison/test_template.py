@@ -23,6 +23,7 @@ from fedplcc.runs.configuration import demo_file
 from shared.config.key_descriptions import key_descriptions
 from shared.config.run import load_federation
 from shared.config.sections import Section
+from shared.methods import METHODS
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import write_config
 from tests.support.records.comparisons import cells_of
@@ -46,7 +47,13 @@ def test_what_init_writes_is_right_and_compares_on_the_digits(tmp_path: Path) ->
     code, out, error = called("compare", "init", path)
     assert (code, error) == (0, "")
     assert f"fedplcc compare --config {path} --dry-run" in out
-    assert load_federation(tmp_path / "run.toml").config == load_federation(demo_file()).config
+    run, demo = load_federation(tmp_path / "run.toml"), load_federation(demo_file())
+    assert (run.clients, run.config.data, run.config.model) == (demo.clients, demo.config.data, demo.config.model)
+    chosen = [
+        (each.config.method, each.config.training.clip_norm, each.config.training.augment) for each in (run, demo)
+    ]
+    assert chosen[0] == (METHODS["fedplcc"].config(), None, ()), "no row has what was chosen for another"
+    assert all(there != own for there, own in zip(*chosen, strict=True))
     assert called("config", "check", path)[0] == 0
     comparison = read_comparison(path)
     assert comparison.compare.name == "few"
