@@ -14,8 +14,6 @@ from fedplcc.command.exit_codes import ExitCode, explains_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shared.config.run import FederationFile
-
 EXAMPLES = examples(
     "fedplcc compare init",
     "fedplcc compare init shops.toml --dataset run.toml --seeds 3",
@@ -69,8 +67,9 @@ def init(
     from fedplcc.comparison.template import template
     from fedplcc.runs.atomic_file import write_new
     from fedplcc.runs.configuration import DEFAULT_FILE as RUN_FILE
-    from fedplcc.runs.configuration import demo_file
+    from fedplcc.runs.configuration import demo_file, plain_demo
     from fedplcc.runs.configuration_text import template as run_template
+    from shared.config.run import parse_federation
     from shared.errors import InvalidConfig
 
     file = file or DEFAULT_FILE
@@ -88,7 +87,7 @@ def init(
     if problems := problems_of(document):
         raise InvalidConfig("; ".join(problems))
     if makes_digits:
-        write_new(beside, run_template(_digits()))
+        write_new(beside, run_template(parse_federation(plain_demo())))
     if unfit := check(document, file).problems:
         raise InvalidConfig("; ".join(unfit))
     write_new(file, text)
@@ -96,16 +95,6 @@ def init(
         print(f"{beside} is written too: digits of four domains, which need no download")
     print(f"{file} is written; see what it trains with: fedplcc compare --config {file} --dry-run")
     return ExitCode.OK
-
-
-def _digits() -> FederationFile:
-    """The demo's data and model without what was chosen for its one method: every row begins with its own settings."""
-    from fedplcc.runs.configuration import demo_file
-    from shared.config.run import parse_federation, read_document
-
-    document = read_document(demo_file())
-    training = {key: value for key, value in document["training"].items() if key not in ("clip_norm", "augment")}
-    return parse_federation({**document, "method": {}, "training": training})
 
 
 def _datasets(configs: Sequence[Path], file: Path) -> dict[str, dict[str, Any]]:

@@ -84,7 +84,7 @@ def init(
     or those of --clients; the run starts once all of them are there.
     """
     from fedplcc.runs.atomic_file import write_new
-    from fedplcc.runs.configuration import DEFAULT_FILE, Overrides, override
+    from fedplcc.runs.configuration import DEFAULT_FILE
     from fedplcc.runs.configuration_text import template
     from shared.config.run import parse_federation
     from shared.errors import InvalidConfig
@@ -100,9 +100,8 @@ def init(
     elif named := _named_data(data or []):
         document, notes = _of_data(named, names, class_names)
     else:
-        document, notes = _of_names(names, class_names, data[0] if data else None)
-    document["run"] = {"name": file.stem, **document["run"]}
-    document = override(document, Overrides(method=method))
+        document, notes = _of_names(names, class_names, data[0] if data else None, method)
+    document["run"] = {"name": file.stem, **document["run"], "method": method}
     record = METHODS.get(method)
     if record is not None and record.uses_public(record.config()):
         document["public"] = PUBLIC_IMAGES
@@ -196,14 +195,17 @@ def _of_data(
     }, _about_classes(counts, classes)
 
 
-def _of_names(clients: list[str], classes: list[str], data: str | None) -> tuple[dict[str, Any], list[str]]:
+def _of_names(
+    clients: list[str], classes: list[str], data: str | None, method: str
+) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for named clients, or the demo's tables without any."""
-    from fedplcc.runs.configuration import demo_file
+    from fedplcc.runs.configuration import demo_file, plain_demo
     from shared.config.run import read_document
     from shared.errors import InvalidConfig
 
     if not clients and not classes and data is None:
-        return read_document(demo_file()), []
+        demo = read_document(demo_file())
+        return (demo if method == demo["run"]["method"] else plain_demo()), []
     clients = clients or ["client"]
     specs = {name: (data or f"folder:data/{CLIENT}").replace(CLIENT, name) for name in clients}
     if not classes and data is None:

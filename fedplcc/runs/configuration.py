@@ -61,6 +61,13 @@ def demo_file() -> Path:
     return Path(str(resources.files("fedplcc.runs") / "demo.toml"))
 
 
+def plain_demo() -> dict[str, Any]:
+    """The demo's document without what was chosen for its method, so that any method begins with its own settings."""
+    document = read_document(demo_file())
+    training = {key: value for key, value in document["training"].items() if key not in ("clip_norm", "augment")}
+    return {**document, "method": {}, "training": training}
+
+
 def stream_demo_file() -> Path:
     """The configuration that `fedplcc demo --stream` runs."""
     return demo_file().with_name("demo-stream.toml")

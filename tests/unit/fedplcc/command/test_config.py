@@ -68,6 +68,10 @@ def test_what_init_writes_is_right_and_has_every_key(file: Path, method: str) ->
     expected = load_federation(demo_file()).config
     if method == expected.run.method:
         assert load_federation(file).config == expected, "the demo, with every key written out"
+    else:
+        written = load_federation(file).config
+        assert written.data == expected.data
+        assert (written.training.clip_norm, written.training.augment) == (None, ()), "not what another method was given"
     for section, kind in {**SECTIONS, "method": METHODS[method].config}.items():
         part = text.split(f"\n[{section}]\n")[1].split("\n[")[0]
         for key in kind.model_fields:
