@@ -91,7 +91,7 @@ class Deletion:
             changes.afterwards.append(lambda: self._metrics.clients.registered(-1))
 
         self._ledger.together(change)
-        if self._uploads.held_bytes(client_id):
+        if self._uploads.has_any(client_id):
             self._uploads.drop(client_id)
         return client
 

@@ -89,7 +89,7 @@ class Space:
         """Remove the uploads of clients that a run has quarantined, but for those that another run waits for."""
         runs = self._ledger.open_runs()
         for client_id in run.quarantined:
-            if not _is_awaited(client_id, runs) and self._blobs.uploads.held_bytes(client_id):
+            if not _is_awaited(client_id, runs) and self._blobs.uploads.has_any(client_id):
                 with suppress(StoreUnavailable):
                     self._drop(client_id)
 

@@ -157,6 +157,12 @@ class Transfers:
         with self._ledger.write_trouble.writing("uploads", is_proof=False):
             self._space.require(client_id, blob.size_bytes - offset)
             upload = self._blobs.uploads.begin(client_id, blob, self._budget_bytes(client_id))
+        try:
+            # A quarantine since the check above has removed the client's uploads before this one began.
+            self._check_upload(client_id, token, run_id, number, blob)
+        except FedplccError:
+            self._blobs.uploads.withdraw(client_id, upload)
+            raise
 
         @contextmanager
         def guard() -> Iterator[None]:

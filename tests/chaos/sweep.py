@@ -67,6 +67,7 @@ NEVER_PASSED: Mapping[str, str] = {
     "upload.expire.remove_tree": "an upload left for hours: tests/unit/aggregator/coordinator/test_garbage.py",
     "reserve.remove": "a full disk: tests/chaos/test_full_disk.py",
     "upload.dropped.remove_tree": "a full disk, and a client in quarantine: tests/chaos/test_full_disk.py",
+    "upload.withdrawn.remove": "a quarantine as an upload begins: tests/unit/aggregator/coordinator/test_space.py",
     "upload.damaged.remove": "an upload that the disk has changed: tests/unit/aggregator/coordinator/test_damage.py",
     "initial.expire.remove": "a model left for days: tests/unit/aggregator/coordinator/test_garbage.py",
     "belonging.write": "only with PostgreSQL: --store-url",

@@ -119,10 +119,25 @@ class Uploads:
             return 0  # it has none, or they were committed and forgotten meanwhile
         return sum(status.st_size for status in files if status.st_nlink == 1)
 
+    def has_any(self, client_id: str) -> bool:
+        """Whether a client has uploads, also one without a byte yet."""
+        with suppress(OSError):  # committed and forgotten meanwhile
+            return any((self.folder / client_id).iterdir())
+        return False
+
     def holders(self) -> dict[str, int]:
         """Return the bytes of each client that has uploads, by client id."""
         with disk_errors():
             return {folder.name: self.held_bytes(folder.name) for folder in self.folder.iterdir()}
+
+    def withdraw(self, client_id: str, upload: Upload) -> None:
+        """End an upload that has just begun and remove it, unless a newer stream has taken over."""
+        upload.close()
+        with self._lock, disk_errors():
+            key = (client_id, upload.blob.sha256)
+            if self._uploads.get(key) is upload:
+                del self._uploads[key]
+                disk.remove(upload.part_path, "upload.withdrawn")
 
     def drop(self, client_id: str) -> int:
         """End a client's uploads and remove them; returns their bytes. A stream that sends one is told to begin again."""

@@ -12,7 +12,8 @@ import pytest
 from aggregator.coordinator.space import in_order
 from aggregator.coordinator.transfers import Receiver
 from aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
-from shared.errors import StoreUnavailable, UploadSuperseded
+from aggregator.store.blobs.uploads import Upload
+from shared.errors import ClientQuarantined, StoreUnavailable, UploadSuperseded
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -90,6 +91,48 @@ def test_a_quarantined_client_s_uploads_go_at_once_and_its_stream_ends(
         receiver.write(1, b"y")
     receiver.close()
     assert {client.held_bytes for client in federation.coordinator.list_clients()} == {0}
+
+
+def test_a_quarantine_removes_an_upload_without_a_byte_too(federation: LocalFederation, folder: Path) -> None:
+    run = run_of(federation, "eve")
+    receiver = federation.coordinator.transfers.begin_upload(
+        "eve", federation.clients["eve"].token, run.run_id, 0, BlobRef(MODEL, a_blob("eve").sha256, 1000)
+    )
+    assert receiver is not None
+    assert len(list(folder.glob("incoming/eve/*"))) == 1
+    federation.coordinator.quarantine(run.run_id, "eve")
+    assert not list(folder.glob("incoming/eve/*"))
+    with pytest.raises(UploadSuperseded):
+        receiver.write(0, b"x")
+    receiver.close()
+
+
+def test_an_upload_that_begins_while_its_client_is_quarantined_leaves_nothing(
+    federation: LocalFederation, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, uploads = run_of(federation, "eve"), federation.coordinator._blobs.uploads
+    begin = uploads.begin
+
+    def begin_late(client_id: str, blob: BlobRef, budget_bytes: int | None = None) -> Upload:
+        federation.coordinator.quarantine(run.run_id, client_id)  # after the check of the call, before its first byte
+        return begin(client_id, blob, budget_bytes)
+
+    monkeypatch.setattr(uploads, "begin", begin_late)
+    with pytest.raises(ClientQuarantined):
+        begun(federation, run, "eve", 1000)
+    assert not list(folder.glob("incoming/eve/*"))
+
+
+def test_a_newer_stream_of_an_upload_is_not_withdrawn_with_the_older_one(
+    federation: LocalFederation, folder: Path
+) -> None:
+    uploads, blob = federation.coordinator._blobs.uploads, BlobRef(MODEL, a_blob("eve").sha256, 1000)
+    older, newer = uploads.begin("eve", blob), uploads.begin("eve", blob)
+    uploads.withdraw("eve", older)
+    newer.write(0, b"x")
+    assert [path.stat().st_size for path in folder.glob("incoming/eve/*")] == [1]
+    uploads.withdraw("eve", newer)
+    assert not uploads.has_any("eve")
 
 
 def test_a_quarantined_client_keeps_what_another_run_waits_for(federation: LocalFederation, folder: Path) -> None:
