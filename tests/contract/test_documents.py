@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 
@@ -14,7 +13,6 @@ from shared.methods.prototypes import ClusterConfig, PrototypeConfig
 from tests.support import ROOT
 
 DOCS = ROOT / "docs"
-RESULTS = ROOT / "experiments" / "results"
 SHARED_KEYS = (MethodConfig, PrototypeConfig, ClusterConfig)
 
 
@@ -34,30 +32,6 @@ def test_the_table_of_methods_has_every_method_with_its_own_keys() -> None:
         own = [key for key in method.config.model_fields if key in method.config.__annotations__]
         assert set(own) >= method.config.model_fields.keys() - inherited.model_fields.keys()
         assert re.findall(r"`(\w+)`", row[5]) == own, method.name
-
-
-def test_the_results_of_the_methods_are_those_of_the_report() -> None:
-    text = (DOCS / "methods.md").read_text(encoding="utf-8")
-    table = rows(text.split("<!-- results -->")[1].split("<!-- /results -->")[0])
-    with (RESULTS / "summary.csv").open(encoding="utf-8") as file:
-        found = {
-            (line["dataset"], line["column"], _shown(line))
-            for line in csv.DictReader(file)
-            if (line["view"], line["model"]) == ("last", "global")
-        }
-    report = (RESULTS / "report.md").read_text(encoding="utf-8")
-    assert len(table) == 10
-    for label, *cells in table:
-        assert f"\n| {label} |" in report
-        columns = [(dataset, column) for dataset in ("digit5", "office10") for column in ("mean", "worst")]
-        for (dataset, column), cell in zip(columns, cells, strict=True):
-            assert (dataset, column, cell.strip("*")) in found, f"{label}: {dataset}, {column}"
-
-
-def _shown(line: dict[str, str]) -> str:
-    """A mean, and its deviation over seeds if there are several, in percent."""
-    mean = f"{100 * float(line['mean']):.1f}"
-    return f"{mean} ± {100 * float(line['std']):.1f}" if int(line["seeds"]) > 1 else mean
 
 
 GUARANTEES = rows((DOCS / "guarantees.md").read_text(encoding="utf-8"))
