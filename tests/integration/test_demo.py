@@ -182,7 +182,8 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
 
 @linux
 def test_the_demo_of_stages_says_what_was_taught_and_forgotten(tmp_path: Path) -> None:
-    with running(None, tmp_path / "demo", "--samples-per-class", "2", "--set", "training.local_steps=1") as demo:
+    less = ("--set", "training.local_steps=1", "--set", "evaluation.every=12", "--set", "evaluation.last=1")
+    with running(None, tmp_path / "demo", "--samples-per-class", "2", *less) as demo:
         demo.wait_for("run digits-stream-")
         code, _ = demo.end()
     assert code == 0, demo.said()
@@ -203,7 +204,7 @@ def test_the_demo_of_stages_says_what_was_taught_and_forgotten(tmp_path: Path) -
     ):
         assert word in demo.said()
     values = read_document(stream_demo_file())
-    values["training"]["local_steps"] = 1
+    values |= {"training": values["training"] | {"local_steps": 1}, "evaluation": {"every": 12, "last": 1}}
     for client in values["clients"].values():
         client["samples_per_class"] = 2
     simulated(values, tmp_path / "simulation")
