@@ -189,6 +189,10 @@ class Comparison(Section):
         """Return the name of a row in a table of published numbers, if it has one."""
         return next((name for name in self.rows[row].published if name in table.accuracy), None)
 
+    def published_baseline(self, table: PublishedTable) -> str | None:
+        """Return the first baseline that has a row in a table of published numbers."""
+        return next((row for row in self.compare.baseline if self.published_as(row, table)), None)
+
     def with_points(self, row: str, by_dataset: Mapping[str, Point]) -> RowSection:
         """Return a row with the settings of a point on each of these data sets, and on no other."""
         section = self.rows[row]

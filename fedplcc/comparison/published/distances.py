@@ -1,18 +1,19 @@
-"""Table of how near several data sets come to one published table, after the baseline's own difference is taken off.
+"""Tables of how near several data sets, readings of one set-up, come to one published table.
 
-It is for data sets that are readings of one set-up: what moves all methods alike, the data or the number of rounds, is in
-the baseline's difference, and what is left is the reading's.
+What moves all methods alike, the data or the number of rounds, is in the baseline's differences (by_domain.py). What is
+left of the other methods' means once the baseline's is taken off is the reading's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN, over_seeds
 from fedplcc.comparison.published.accuracies import PublishedTable, published_tables
+from fedplcc.comparison.published.by_domain import domain_table
 from fedplcc.comparison.reading import Findings
 from fedplcc.comparison.tables import points_text
 from shared.types import GLOBAL_MODEL
@@ -39,35 +40,41 @@ class Distance:
 
 
 def distance_tables(findings: Findings) -> Iterator[Part]:
-    """Yield a table for each published one that several data sets name, the nearest data set first."""
+    """Yield, for each published table that several data sets name, how near they come to it, the nearest first."""
     comparison = findings.comparison
     named = dict.fromkeys(key for section in comparison.datasets.values() for key in section.published)
     for key in named:
         table = published_tables()[key]
         readings = [name for name, section in comparison.datasets.items() if key in section.published]
-        found = {name: near for name in readings if (near := distance(findings, name, table)) is not None}
-        if len(readings) < 2 or not found:
-            continue
-        lines = []
-        for name, near in sorted(found.items(), key=lambda item: abs(item[1].largest[1])):
-            row, largest = near.largest
-            texts = (
-                points_text(near.of_baseline),
-                f"{abs(largest):.1f}",
-                f"{comparison.label_of_row(row)} {points_text(largest)}",
-                f"{len(near.remaining)} of {near.num_methods}",
-            )
-            lines.append(Line(comparison.label_of_dataset(name), tuple(map(Value, texts))))
-        yield Heading(2, f"How near to {table.title}")
-        yield Table(
-            caption=f"Points between ours and the published means ({table.title}), the baseline's own difference taken off",
-            heads=("", "baseline", "largest", "where", "published rows"),
-            lines=tuple(lines),
+        if len(readings) > 1:
+            parts = [*domain_table(findings, readings, table), *_remaining(findings, readings, table)]
+            yield from (Heading(2, f"How near to {table.title}"), *parts) if parts else ()
+
+
+def _remaining(findings: Findings, readings: Sequence[str], table: PublishedTable) -> Iterator[Part]:
+    comparison = findings.comparison
+    found = {name: near for name in readings if (near := distance(findings, name, table)) is not None}
+    if not found:
+        return
+    lines = []
+    for name, near in sorted(found.items(), key=lambda item: abs(item[1].largest[1])):
+        row, largest = near.largest
+        texts = (
+            points_text(near.of_baseline),
+            f"{abs(largest):.1f}",
+            f"{comparison.label_of_row(row)} {points_text(largest)}",
+            f"{len(near.remaining)} of {near.num_methods}",
         )
-        yield Paragraph(
-            "Where several rows stand for one published number, the nearest counts. A data set without the baseline takes "
-            "it of one whose configuration differs in the method's own settings alone."
-        )
+        lines.append(Line(comparison.label_of_dataset(name), tuple(map(Value, texts))))
+    yield Table(
+        caption=f"Points between ours and the published means ({table.title}), the baseline's own difference taken off",
+        heads=("", "baseline", "largest", "where", "published rows"),
+        lines=tuple(lines),
+    )
+    yield Paragraph(
+        "Where several rows stand for one published number, the nearest counts. A data set without the baseline takes "
+        "it of one whose configuration differs in the method's own settings alone."
+    )
 
 
 def distance(findings: Findings, dataset: str, table: PublishedTable) -> Distance | None:
@@ -77,7 +84,7 @@ def distance(findings: Findings, dataset: str, table: PublishedTable) -> Distanc
     """
     comparison = findings.comparison
     place = next((place for place, kind in enumerate(table.kinds) if kind == (GLOBAL_MODEL, MEAN)), None)
-    baseline = next((row for row in comparison.compare.baseline if comparison.published_as(row, table)), None)
+    baseline = comparison.published_baseline(table)
     if place is None or baseline is None:
         return None
     base, by_method = None, dict[str, dict[str, float]]()
