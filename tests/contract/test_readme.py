@@ -20,6 +20,7 @@ COMPUTED = {
     "chosen": ("report.md", "summary.csv"),
     "choice-digit5": ("report.md",),
     "choice-office10": ("report.md",),
+    "office10-protocols": ("report.md",),
 }
 """Committed files that follow from the archived cells, by the folder of a comparison."""
 FILES = {
@@ -27,6 +28,7 @@ FILES = {
     "chosen": "chosen.toml",
     "choice-digit5": "choice-digit5.toml",
     "choice-office10": "choice-office10.toml",
+    "office10-protocols": "office10-protocols.toml",
 }
 TABLE = README.partition("<!-- results -->\n")[2].partition("<!-- /results -->")[0]
 """The results: mean over domains, worst domain and published mean of each data set."""
