@@ -4,10 +4,13 @@ BIN := $(VENV)/bin
 BUF_VERSION := 1.75.0
 TYPESCRIPT_VERSION := 5.9.3
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 BURNERS ?= 4
 SITE := build/site
 BUILD_SITE = $(BIN)/sphinx-build -E -W -n --keep-going -q -c docs/site -d build/doctrees . $(SITE)
+
+# Tests start hundreds of processes; each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-busy test-fast chaos lint format proto docs bench screenshots clean
@@ -35,7 +38,7 @@ setup: $(VENV)/.dev ## Create .venv with everything that development needs
 demo: $(VENV)/.demo ## Train FedPLCC with six processes on this machine; ARGS="--rounds 2 --method fedavg --json", ARGS="--stream"
 	@$(BIN)/fedplcc demo $(ARGS)
 
-test: $(VENV)/.dev ## Run every test, two files at a time; ARGS="-k words" for some, WORKERS=0 for one at a time
+test: $(VENV)/.dev ## Run every test, three files at a time; ARGS="-k words" for some, WORKERS=0 for one at a time
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-busy: $(VENV)/.dev ## Run every test beside four processes that burn the cores; ARGS as for test, BURNERS=8 for more
