@@ -1,4 +1,4 @@
-"""The README is short, and its results are those of the report."""
+"""The README is short, and the results that it and the documents show are those of the reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPUTED = {
     "chosen": ("report.md", "summary.csv"),
     "choice-digit5": ("report.md",),
     "choice-office10": ("report.md",),
-    "office10-protocols": ("report.md",),
+    "office10-protocols": ("report.md", "summary.csv"),
 }
 """Committed files that follow from the archived cells, by the folder of a comparison."""
 FILES = {
@@ -64,12 +64,43 @@ def test_the_results_of_the_readme_are_those_of_the_report(dataset: str) -> None
         assert cells[at : at + 3] == [ours.get((row, "mean"), ""), ours.get((row, "worst"), ""), printed], label
 
 
+def test_the_protocols_of_the_documents_are_those_of_the_report() -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    lines = text.partition("<!-- protocols -->\n")[2].partition("<!-- /protocols -->")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    columns, published = (
+        ("caltech", "amazon", "webcam", "dslr", "mean"),
+        published_tables()["fedplcc/office10"].of("FedAvg"),
+    )
+    assert published is not None
+    assert rows[2][1:6] == [f"{published[column]:.1f}" for column in columns]
+    largest = []
+    for label, *cells in rows[3:]:
+        ours = {column: last_means(label[0], "office10-protocols")["fedavg", column][0] for column in columns}
+        largest.append(max(abs(ours[column] - published[column]) for column in columns[:-1]))
+        assert cells == [f"{value:.1f}" for value in (*ours.values(), largest[-1])], label
+    assert largest == sorted(largest)
+    with (EXPERIMENTS / "office10-protocols" / "summary.csv").open(encoding="utf-8") as file:
+        trained = {line["dataset"] for line in csv.DictReader(file) if line["row"] == "fedavg"}
+    assert {label[0] for label, *_ in rows[3:]} == trained
+
+
 def last_rounds(dataset: str, folder: str) -> dict[tuple[str, str], str]:
     """Accuracies of the global model after the last round in percent, by row and column, as the README writes them."""
+    return {
+        place: f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}")
+        for place, (mean, std) in last_means(dataset, folder).items()
+    }
+
+
+def last_means(dataset: str, folder: str) -> dict[tuple[str, str], tuple[float, float | None]]:
+    """The same as numbers: mean and standard deviation over seeds, None with one seed."""
     with (EXPERIMENTS / folder / "summary.csv").open(encoding="utf-8") as file:
         return {
-            (line["row"], line["column"]): f"{100 * float(line['mean']):.1f}"
-            + (f" ± {100 * float(line['std']):.1f}" if line["std"] else "")
+            (line["row"], line["column"]): (
+                100 * float(line["mean"]),
+                100 * float(line["std"]) if line["std"] else None,
+            )
             for line in csv.DictReader(file)
             if (line["dataset"], line["view"], line["model"]) == (dataset, "last", "global")
         }
