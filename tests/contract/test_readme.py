@@ -64,6 +64,23 @@ def test_the_results_of_the_readme_are_those_of_the_report(dataset: str) -> None
         assert cells[at : at + 3] == [ours.get((row, "mean"), ""), ours.get((row, "worst"), ""), printed], label
 
 
+@pytest.mark.parametrize(
+    ("head", "model"), [("| global model |", "global"), ("| with the site's statistics |", "local")]
+)
+def test_the_tables_of_the_experiments_are_those_of_the_report(head: str, model: str) -> None:
+    text = (EXPERIMENTS / "README.md").read_text(encoding="utf-8")
+    lines = (head + text.partition(head)[2]).partition("\n\n")[0].splitlines()
+    rows = {label.replace(", clip, the same", ", the same"): row for label, row in CHOSEN.items()}
+    assert len(lines) == 2 + len(CHOSEN)
+    for line in lines[2:]:
+        label, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        for place, dataset in enumerate(DATASETS):
+            ours = last_rounds(dataset, "chosen", model)
+            seeds, *shown = cells[3 * place : 3 * place + 3]
+            assert shown == [ours[rows[label], column] for column in ("mean", "worst")], label
+            assert num_seeds(dataset, rows[label]) == int(seeds.rpartition(" ")[2]) + 1, label
+
+
 def test_the_protocols_of_the_documents_are_those_of_the_report() -> None:
     text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     lines = text.partition("<!-- protocols -->\n")[2].partition("<!-- /protocols -->")[0].splitlines()
@@ -85,15 +102,22 @@ def test_the_protocols_of_the_documents_are_those_of_the_report() -> None:
     assert {label[0] for label, *_ in rows[3:]} == trained
 
 
-def last_rounds(dataset: str, folder: str) -> dict[tuple[str, str], str]:
-    """Accuracies of the global model after the last round in percent, by row and column, as the README writes them."""
+def num_seeds(dataset: str, row: str) -> int:
+    """Seeds of a row in the comparison of what was chosen."""
+    with (EXPERIMENTS / "chosen" / "summary.csv").open(encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if (line["dataset"], line["row"]) == (dataset, row)]
+    return int(lines[0]["seeds"])
+
+
+def last_rounds(dataset: str, folder: str, model: str = "global") -> dict[tuple[str, str], str]:
+    """A model's accuracies after the last round in percent, by row and column, as the documents write them."""
     return {
         place: f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}")
-        for place, (mean, std) in last_means(dataset, folder).items()
+        for place, (mean, std) in last_means(dataset, folder, model).items()
     }
 
 
-def last_means(dataset: str, folder: str) -> dict[tuple[str, str], tuple[float, float | None]]:
+def last_means(dataset: str, folder: str, model: str = "global") -> dict[tuple[str, str], tuple[float, float | None]]:
     """The same as numbers: mean and standard deviation over seeds, None with one seed."""
     with (EXPERIMENTS / folder / "summary.csv").open(encoding="utf-8") as file:
         return {
@@ -102,7 +126,7 @@ def last_means(dataset: str, folder: str) -> dict[tuple[str, str], tuple[float, 
                 100 * float(line["std"]) if line["std"] else None,
             )
             for line in csv.DictReader(file)
-            if (line["dataset"], line["view"], line["model"]) == (dataset, "last", "global")
+            if (line["dataset"], line["view"], line["model"]) == (dataset, "last", model)
         }
 
 
