@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from shared.bounds import MAX_VALUE
 from shared.errors import MalformedUpdate
 from shared.methods import METHODS
-from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from shared.tensors import Array, blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
     MODEL,
     BlobRef,
@@ -98,8 +98,7 @@ def _with_tensors(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -
             made[groups[-1]] = data
         elif blob in declared:
             if spoilt.field == "vectors":
-                arrays = from_bytes(data)
-                data = to_bytes({**arrays, "weight": np.full_like(arrays["weight"], spoilt.value)})
+                data = to_bytes({name: _filled(array, spoilt.value) for name, array in from_bytes(data).items()})
             groups.append(blob_ref(blob.role, data))
             made[groups[-1]] = data
         else:
@@ -108,6 +107,10 @@ def _with_tensors(update: Update, blobs: dict[BlobRef, bytes], spoilt: Spoilt) -
             made[sets[-1]] = data
     payload = replace(update.payload, tensor_groups=tuple(groups), prototype_sets=tuple(sets))
     return replace(update, payload=payload), made
+
+
+def _filled(array: Array, value: float) -> Array:
+    return np.full_like(array, value) if array.dtype == np.float32 else array
 
 
 def _spoilt_prototypes(data: bytes, spoilt: Spoilt) -> PrototypeSet:
@@ -174,6 +177,9 @@ class Bob:
 @example(method="fedavg", spoilt=[Spoilt("losses", 1.7e308)])
 @example(method="fedproto", spoilt=[Spoilt("vectors", MAX_VALUE)])
 @example(method="fedplcc", spoilt=[Spoilt("vectors", MAX_VALUE), Spoilt("model", MAX_VALUE)])
+@example(method="creff", spoilt=[Spoilt("vectors", MAX_VALUE)])
+@example(method="fcclplus", spoilt=[Spoilt("vectors", MAX_VALUE)])
+@example(method="fcclplus", spoilt=[Spoilt("vectors", 0.0)])
 def test_any_number_in_any_field_is_taken_or_refused_by_name_and_stops_nothing(
     method: str, spoilt: list[Spoilt]
 ) -> None:
