@@ -72,16 +72,16 @@ def console(browser: Browser, served: ServedGateway, look: Look, request: pytest
 
 @pytest.fixture
 def open_tab(browser: Browser, look: Look, request: pytest.FixtureRequest) -> Iterator[Callable[..., Tab]]:
-    """Opens a tab on a gateway that the test has started, by its URL and a view; as strict as `console`."""
+    """Opens a tab on a gateway that the test has started, by its URL and a code if it asks for one; as strict as `console`."""
     with ExitStack() as closing:
 
-        def opened(origin: str, view: str = "#/") -> Tab:
+        def opened(origin: str, code: str | None = None) -> Tab:
             context = browser.new_context(**look.context)
             closing.callback(context.close)
             tab = Tab(context.new_page(), origin)
             kept = kept_if_failed(context, tab, _name(request), lambda: request.node.stash.get(FAILED, False))
             closing.enter_context(kept)
-            return tab.open(view)
+            return tab.sign_in(code) if code else tab.open()
 
         yield opened
 

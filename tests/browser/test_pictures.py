@@ -42,7 +42,7 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
     clients = local_clients(demo)
     for name, client in clients.items():
         federation.start_trainer(name, client.data, "--samples-per-class", str(client.samples_per_class))
-    tab = open_tab(federation.gateway_url, f"#code={federation.console_code()}")
+    tab = open_tab(federation.gateway_url, federation.console_code())
     page = tab.page
     tab.open("#/start")
     form = page.get_by_role("form", name="Start a run")
@@ -62,7 +62,7 @@ def test_the_pictures_of_the_readme(federation: Federation, browser: Browser, op
     picture(tab, "overview", 800)
     for name, look, height in (("run-dark", DARK, 1300), ("phone", PHONE, 1500)):
         other = Tab(browser.new_context(**look.context).new_page(), tab.origin)
-        other.open(f"#code={federation.console_code()}")
+        other.sign_in(federation.console_code())
         expect(other.page.get_by_role("article")).to_contain_text("running")
         other.open(f"#/runs/{run_id}")
         expect_everything(other)
@@ -87,7 +87,7 @@ def test_the_picture_of_stages(federation: Federation, open_tab: Callable[..., T
     federation.start_gateway()
     for name, client in local_clients(demo).items():
         federation.start_trainer(name, client.data, "--samples-per-class", str(client.samples_per_class))
-    tab = open_tab(federation.gateway_url, f"#code={federation.console_code()}")
+    tab = open_tab(federation.gateway_url, federation.console_code())
     run_id = started(federation, demo.config)
     tab.open(f"#/runs/{run_id}")
     expect(tab.page.locator(".run-head .badge")).to_have_text("completed", timeout=demo.config.run.rounds * ROUND_MS)

@@ -25,9 +25,8 @@ def test_a_run_is_started_paused_resumed_and_watched_to_its_end(
     federation.start_gateway()
     for name in tiny_federation.CLIENTS:
         federation.start_trainer(name, f"npz:{tmp_path / name}.npz")
-    tab = open_tab(federation.gateway_url, f"#code={federation.console_code()}")
+    tab = open_tab(federation.gateway_url, federation.console_code())
     page = tab.page
-    page.wait_for_url(f"{federation.gateway_url}/#/")
     tab.open("#/start")
     form = page.get_by_role("form", name="Start a run")
     for name in tiny_federation.CLIENTS:

@@ -149,6 +149,12 @@ class Tab:
         self.page.goto(f"{self.origin}/{view}", wait_until="load")
         return self
 
+    def sign_in(self, code: str) -> Self:
+        """Open the console with a code and wait for the session; until it is there, every call is refused. Returns itself."""
+        self.open(f"#code={code}")
+        expect(self.page.get_by_role("button", name="Sign out")).to_be_visible()
+        return self
+
     def call(self, module: str, name: str, *arguments: Any) -> Any:
         """What a function that a module of the console exports returns, awaited if it is a promise."""
         return self.within(module, "(module, [name, values]) => module[name](...values)", [name, list(arguments)])
