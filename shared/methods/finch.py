@@ -27,8 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+import scipy  # loads scipy.sparse, a fifth of a second, where it is first used: most processes cluster nothing
 
 from shared.types import FloatArray, IntArray
 
@@ -213,8 +212,8 @@ def _merge(rows_ND: Rows, block_rows: int) -> IntArray:
     num_rows = len(rows_ND)
     neighbours_N = first_neighbours(rows_ND, block_rows=block_rows)
     ones = np.ones(num_rows, dtype=np.int8)
-    links_NN = csr_array((ones, neighbours_N, np.arange(num_rows + 1)), shape=(num_rows, num_rows))
-    _, component_N = connected_components(links_NN, directed=True, connection="weak")
+    links_NN = scipy.sparse.csr_array((ones, neighbours_N, np.arange(num_rows + 1)), shape=(num_rows, num_rows))
+    _, component_N = scipy.sparse.csgraph.connected_components(links_NN, directed=True, connection="weak")
     _, first_C, label_N = np.unique(component_N, return_index=True, return_inverse=True)
     number_C = np.empty(len(first_C), dtype=np.int64)
     number_C[np.argsort(first_C)] = np.arange(len(first_C))
@@ -229,7 +228,7 @@ def _means(rows_ND: FloatArray, labels_N: IntArray, weights_N: DoubleArray | Non
     num_rows, dim = rows_ND.shape
     sizes_C = np.bincount(labels_N)
     num_clusters = len(sizes_C)
-    members_CN = csr_array(
+    members_CN = scipy.sparse.csr_array(
         (np.ones(num_rows), np.argsort(labels_N, kind="stable"), np.concatenate([[0], np.cumsum(sizes_C)])),
         shape=(num_clusters, num_rows),
     )
