@@ -85,6 +85,10 @@ class Sessions:
                 f"another trainer acts for client {client.client_id}; end it, or wait {wait:.0f} s for its lease to run out",
                 client_id=client.client_id,
             )
+        if known is not None and known.token == token:
+            # The same object: who reports a problem or finishes a task beside the join has it in hand already.
+            known.client, known.last_seen = client, self._clock()
+            return known
         session = Session(
             client=client,
             token=token,
@@ -92,10 +96,6 @@ class Sessions:
             progress=self._progress.setdefault(client.client_id, Progress()),
             heartbeat=Heartbeat(client_id=client.client_id),
         )
-        if known is not None and known.token == token:
-            session.task, session.heartbeat, session.problem = known.task, known.heartbeat, known.problem
-            session.num_announced, session.num_problems = known.num_announced, known.num_problems
-            session.reported_at, session.logged_left_out = known.reported_at, known.logged_left_out
         self._sessions[client.client_id] = session
         return session
 

@@ -6,7 +6,7 @@ import pytest
 
 from aggregator.presence.sessions import Sessions
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
-from shared.types import ClientActivity, Heartbeat, RunSpec, Task, TaskKind
+from shared.types import ClientActivity, ClientProblem, Heartbeat, RunSpec, Task, TaskKind
 from tests.support.records.builders import a_client
 
 LEASE_S = 10.0
@@ -41,6 +41,15 @@ def test_the_same_token_takes_over_at_once_and_keeps_its_task(sessions: Sessions
     sessions.check("ann", "first").task = a_task()
     after = sessions.join(a_client("ann", num_examples=3), "first")
     assert (after.task, after.client.num_examples) == (a_task(), 3)
+
+
+def test_what_a_call_records_while_the_same_instance_joins_again_is_kept(sessions: Sessions) -> None:
+    problem = ClientProblem(reason="UNREADABLE_FILES", detail="1 of the files", hint="mend it", is_fatal=False)
+    in_hand = sessions.check("ann", "first")
+    sessions.join(a_client("ann", num_examples=3), "first")
+    sessions.record_problem(in_hand, problem)
+    after = sessions.check("ann", "first")
+    assert (after.problem, after.client.num_examples) == (problem, 3)
 
 
 def test_another_token_is_refused_while_the_lease_lives(sessions: Sessions, clock: Clock) -> None:
