@@ -72,7 +72,7 @@ def console(browser: Browser, served: ServedGateway, look: Look, request: pytest
 
 @pytest.fixture
 def open_tab(browser: Browser, look: Look, request: pytest.FixtureRequest) -> Iterator[Callable[..., Tab]]:
-    """Opens a tab on a gateway that the test has started, by its URL and a code if it asks for one; as strict as `console`."""
+    """Opens a tab on a gateway of the test, by its URL and, if it asks for one, a code; as strict as `console`."""
     with ExitStack() as closing:
 
         def opened(origin: str, code: str | None = None) -> Tab:

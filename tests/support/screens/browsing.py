@@ -150,7 +150,7 @@ class Tab:
         return self
 
     def sign_in(self, code: str) -> Self:
-        """Open the console with a code and wait for the session; until it is there, every call is refused. Returns itself."""
+        """Open the console with a code and wait for the session; before that every call is refused. Returns itself."""
         self.open(f"#code={code}")
         expect(self.page.get_by_role("button", name="Sign out")).to_be_visible()
         return self
