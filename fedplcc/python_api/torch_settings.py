@@ -17,8 +17,7 @@ def kept_torch_settings() -> Iterator[None]:
 
     dtype, has_gradients = torch.get_default_dtype(), torch.is_grad_enabled()
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    is_deterministic = torch.are_deterministic_algorithms_enabled()
-    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    determinism = torch.get_deterministic_debug_mode()
     fills: bool = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     benchmark, cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
     device = torch.get_default_device()
@@ -30,7 +29,7 @@ def kept_torch_settings() -> Iterator[None]:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
+        torch.set_deterministic_debug_mode(determinism)
         torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, cudnn
         if torch.get_default_device() != device:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from shared.config.training import TrainingSection
+from trainer.learning.update_rules import Adam, Sgd, UpdateRule
 
 FIRST_SCALE = 1024.0
 """Scale of the loss at the beginning of each round with float16: a round is short, and each step that overflows is lost."""
@@ -44,15 +46,11 @@ class Optimiser:
         self._device = device
         self._dtype = DTYPES.get(training.precision)
         self._scaler = torch.amp.GradScaler(device.type, FIRST_SCALE, enabled=training.precision == "float16")
-        self._optimizer: torch.optim.Optimizer
+        self._rule: UpdateRule
         if training.optimizer == "adamw":
-            self._optimizer = torch.optim.AdamW(
-                self._params, learning_rate, weight_decay=training.weight_decay, fused=True
-            )
+            self._rule = Adam(self._params, learning_rate, training.weight_decay, decoupled=True)
         else:
-            self._optimizer = torch.optim.SGD(
-                self._params, learning_rate, training.momentum, weight_decay=training.weight_decay, fused=True
-            )
+            self._rule = Sgd(self._params, learning_rate, training.weight_decay, momentum=training.momentum)
         self.num_skipped = 0
 
     def forward(self) -> AbstractContextManager[object]:
@@ -65,17 +63,18 @@ class Optimiser:
         Returns:
             The gradient's L2 norm before clipping if the run clips, which may be infinite or NaN; else None.
         """
-        self._optimizer.zero_grad()
+        self._rule.zero_grad()
         self._scaler.scale(loss).backward()
         if not self._scaler.is_enabled():
             norm = self._clipped()
             if norm is None or math.isfinite(norm):
-                self._optimizer.step()
+                self._rule.step()
             return norm
-        self._scaler.unscale_(self._optimizer)
+        scaled = cast(torch.optim.Optimizer, self._rule)
+        self._scaler.unscale_(scaled)
         norm = self._clipped()
         before = self._scaler.get_scale()
-        self._scaler.step(self._optimizer)
+        self._scaler.step(scaled)
         self._scaler.update()
         if self._scaler.get_scale() < before:
             self.num_skipped += 1

@@ -29,6 +29,7 @@ from trainer.learning.divergence import cause_in_loss, is_finite
 from trainer.learning.losses import loss_values, total_loss
 from trainer.learning.ops import TorchOps
 from trainer.learning.training import RoundInputs
+from trainer.learning.update_rules import Adam
 from trainer.models import FeatureModel
 from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
 
@@ -90,7 +91,7 @@ def learn_from_public(
     params = [param for param in model.parameters() if param.requires_grad]
     if not params:
         raise InvalidModel(f"model {config.model.name!r} has no parameter that requires a gradient")
-    optimizer = torch.optim.Adam(params, part.learning_rate(config.method))
+    rule = Adam(params, part.learning_rate(config.method))
     on_device = {name: torch.tensor(array, device=public.images.device) for name, array in targets.items()}
     totals: dict[str, float] = {}
     num_batches = 0
@@ -102,9 +103,9 @@ def learn_from_public(
             values = loss_values(loss, terms)
             if not all(map(math.isfinite, values.values())):
                 raise inputs.diverged(cause_in_loss(model, rows.start // len(step.places_B) + 1, values))
-            optimizer.zero_grad(set_to_none=True)
+            rule.zero_grad()
             loss.backward()
-            optimizer.step()
+            rule.step()
             num_batches += 1
             for name in terms:
                 totals[name] = totals.get(name, 0.0) + values[name]

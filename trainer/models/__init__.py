@@ -90,8 +90,9 @@ def build_model(
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
-        blank = _blank(section.name, section.stem, section.norm, num_classes, image_size)
-        model = copy.deepcopy(blank).to_empty(device="cpu")
+        model = copy.deepcopy(_blank(section.name, section.stem, section.norm, num_classes, image_size))
+        memory = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in model.state_dict().items()}
+        model.load_state_dict(memory, assign=True)  # `to_empty` does the same, but imports sympy: 0.3 s and 39 MB
     else:
         with seeded(derive_seed("model", seed)):
             made = _make(section, num_classes, image_size, with_weights=with_weights, consent=consent)

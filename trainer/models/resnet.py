@@ -102,7 +102,7 @@ class ResNet(nn.Module):
         self.stages = nn.Sequential(*blocks)
         self.classifier = nn.Linear(self.feature_dim, num_classes)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     @property

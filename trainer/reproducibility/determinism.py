@@ -26,7 +26,8 @@ def prepare_torch(threads: int, device: torch.device) -> None:
     give other last bits.
     """
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    # `use_deterministic_algorithms` sets the same, but imports torch's compiler: a second, and 150 MB.
+    torch.set_deterministic_debug_mode("error")
     # Deterministic mode would also fill every new tensor with NaN, to expose reads of uninitialised memory. That slows every
     # step and changes no result of a model that does not read such memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
