@@ -461,17 +461,17 @@ class Ledger:
                 without_raising(work)
 
     def _publish(self, made: Sequence[Changes]) -> None:
-        """Log changes that are durable, call the listeners, and set the metrics."""
+        """Log changes that are durable, set the metrics, and call the listeners."""
         for changes in made:
             for event in changes.events:
                 failpoint("transition", event.type, "after")
                 without_raising(changes.context.run, log_event, event)
+        # Before the listeners: a client that is woken takes its task of a round at once, and that is measured.
+        without_raising(self._observe, [states for changes in made for states in changes.steps])
         if any(changes.events for changes in made):
             tasks_of = frozenset[str]().union(*(changes.tasks_of for changes in made))
             for listener in self._listeners:
                 without_raising(listener, tasks_of)
-        # Last: listeners must be called even if this fails.
-        without_raising(self._observe, [states for changes in made for states in changes.steps])
 
     def _settled_or_parked(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import urllib.error
@@ -54,7 +55,13 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logs]:
             with pytest.raises(urllib.error.HTTPError):
                 asked(federation, path, {} if path.endswith("pause") else None)
         eventually(lambda: asked(federation, f"/v1/runs/{run_id}")["round"] >= 1, "round 1 has opened", RUN_S)
+        os.kill(trainer.pid, signal.SIGSTOP)  # a call's line is written after its answer; none is lost by the kill
+        eventually(
+            lambda: aggregator.log().count("/CommitUpdate") >= asked(federation, f"/v1/runs/{run_id}")["round"],
+            "every commit has its line",
+        )
         aggregator.kill()
+        os.kill(trainer.pid, signal.SIGCONT)
         with pytest.raises(urllib.error.HTTPError):
             asked(federation, f"/v1/runs/{run_id}")
         federation.start_aggregator()

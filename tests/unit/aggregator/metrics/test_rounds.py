@@ -50,6 +50,23 @@ def phases(federation: LocalFederation) -> dict[str, float]:
     return {phase: round(seconds, 6) for phase, seconds in sums.items() if seconds}
 
 
+def test_a_task_that_a_client_takes_as_soon_as_it_hears_of_a_round_ends_the_selection(
+    federation: LocalFederation,
+) -> None:
+    run = federation.create("fedplcc", run=ROUNDS)
+    ann = next(iter(federation.clients.values()))
+    heard: list[tuple[int, bool]] = []
+
+    def take(_tasks_of: object) -> None:
+        number = federation.task(ann).round
+        times = federation.metrics.rounds.times(run.run_id)
+        heard.append((number, times is not None and times.number == number and times.taken_at is not None))
+
+    federation.coordinator.subscribe(take)
+    round_of(federation, run, 1)
+    assert next(is_measured for number, is_measured in heard if number == 1)
+
+
 def test_the_phases_of_a_round_are_those_that_its_clients_went_through(federation: LocalFederation) -> None:
     run, clock = federation.create("fedplcc", run=ROUNDS), federation.clock
     ann, bob = federation.clients.values()

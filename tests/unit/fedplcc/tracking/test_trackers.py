@@ -16,6 +16,7 @@ from fedplcc.tracking.measurements import flat_configuration, measurements
 from fedplcc.tracking.observation import Observation
 from fedplcc.tracking.tracker import Tracker
 from shared.errors import InvalidConfig, Unavailable
+from tests.support.federation.processes import eventually
 from tests.support.records import kept_curves
 from tests.support.records.kept_curves import Curves
 from tests.support.records.round_results import a_result, a_start
@@ -69,6 +70,8 @@ def test_a_tracker_that_is_started_again_keeps_each_round_once(kind: str, tmp_pa
             again.on_round(a_result(number))
         again.on_end(RunEnd(status="completed"))
         again.close()
+    # wandb answers before the last records are on the disk.
+    eventually(lambda: len(kept(kind, tmp_path).get("loss/ce", ())) >= 4, "four rounds are on the disk")
     found = kept(kind, tmp_path)
     assert rounds(found) == {name: [1, 2, 3, 4] for name in EXPECTED}
     assert {name: [value for _, value in values] for name, values in found.items()} == EXPECTED
