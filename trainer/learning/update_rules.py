@@ -49,7 +49,7 @@ class UpdateRule:
 
 
 class Sgd(UpdateRule):
-    """`torch.optim.SGD(fused=True)`."""
+    """`torch.optim.SGD(fused=True)`, also where a parameter has its first gradient later than others."""
 
     def __init__(self, params: Sequence[Tensor], learning_rate: float, weight_decay: float, *, momentum: float) -> None:
         """Begin; the first gradient of a parameter is its first velocity."""
@@ -58,21 +58,25 @@ class Sgd(UpdateRule):
         self._velocities: list[Tensor | None] = [None] * len(self._params)
 
     def _step(self, numbers: list[int], gradients: list[Tensor]) -> None:
-        velocities = [self._velocities[number] for number in numbers]
-        sgd(
-            [self._params[number] for number in numbers],
-            gradients,
-            velocities if self._momentum else [],
-            fused=True,
-            weight_decay=self._weight_decay,
-            momentum=self._momentum,
-            lr=self._learning_rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
-        for number, velocity in zip(numbers, velocities, strict=True):
-            self._velocities[number] = velocity
+        graded = list(zip(numbers, gradients, strict=True))
+        # torch's function takes parameters with velocities or without; first steps come last, so that none is made twice.
+        for is_first in (False, True):
+            chosen = [each for each in graded if (self._velocities[each[0]] is None) == is_first]
+            velocities = [self._velocities[number] for number, _ in chosen]
+            sgd(
+                [self._params[number] for number, _ in chosen],
+                [gradient for _, gradient in chosen],
+                velocities if self._momentum else [],
+                fused=True,
+                weight_decay=self._weight_decay,
+                momentum=self._momentum,
+                lr=self._learning_rate,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+            for (number, _), velocity in zip(chosen, velocities, strict=True):
+                self._velocities[number] = velocity
 
 
 class Adam(UpdateRule):

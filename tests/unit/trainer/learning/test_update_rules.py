@@ -61,6 +61,25 @@ def test_a_step_without_any_gradient_changes_nothing() -> None:
     assert param.tolist() == [1, 1]
 
 
+def trained_late(begin: Callable[[Sequence[Tensor]], UpdateRule | torch.optim.Optimizer]) -> list[nn.Parameter]:
+    """Two parameters after some steps; the second has its first gradient in the third one."""
+    params = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))]
+    rule = begin(params)
+    for step in range(STEPS):
+        for param in params[: 1 if step < 2 else 2]:
+            param.grad = torch.full((2,), 0.5 + step)
+        rule.step()
+    return params
+
+
+def test_a_parameter_may_have_its_first_gradient_later_than_others() -> None:
+    """A model with a branch that is not taken in every batch; torch's fused class fails there, its plain one does not."""
+    ours = trained_late(RULES["sgd with momentum"][0])
+    torchs = trained_late(lambda params: torch.optim.SGD(params, 0.1, 0.9, weight_decay=5e-4))
+    for mine, other in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
 def test_training_does_not_import_torchs_compiler() -> None:
     """It takes a second of processor time and 150 MB in each process."""
     program = """
