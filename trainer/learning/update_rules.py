@@ -38,14 +38,19 @@ class UpdateRule:
 
     def step(self) -> None:
         """Change every parameter that has a gradient, by it."""
-        graded = [(number, param.grad) for number, param in enumerate(self._params) if param.grad is not None]
-        if graded:
+        numbers = [number for number, param in enumerate(self._params) if param.grad is not None]
+        if numbers:
             with torch.no_grad():
-                self._step([number for number, _ in graded], [gradient for _, gradient in graded])
+                self._step(numbers)
 
-    def _step(self, numbers: list[int], gradients: list[Tensor]) -> None:
-        """Change the parameters of these numbers, which have these gradients."""
+    def _step(self, numbers: list[int]) -> None:
+        """Change the parameters of these numbers, which have gradients."""
         raise NotImplementedError
+
+    def _graded(self, numbers: list[int]) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the parameters of these numbers, and their gradients."""
+        params = [self._params[number] for number in numbers]
+        return params, [param.grad for param in params if param.grad is not None]
 
 
 class Sgd(UpdateRule):
@@ -57,15 +62,13 @@ class Sgd(UpdateRule):
         self._momentum = momentum
         self._velocities: list[Tensor | None] = [None] * len(self._params)
 
-    def _step(self, numbers: list[int], gradients: list[Tensor]) -> None:
-        graded = list(zip(numbers, gradients, strict=True))
+    def _step(self, numbers: list[int]) -> None:
         # torch's function takes parameters with velocities or without; first steps come last, so that none is made twice.
         for is_first in (False, True):
-            chosen = [each for each in graded if (self._velocities[each[0]] is None) == is_first]
-            velocities = [self._velocities[number] for number, _ in chosen]
+            chosen = [number for number in numbers if (self._velocities[number] is None) == is_first]
+            velocities = [self._velocities[number] for number in chosen]
             sgd(
-                [self._params[number] for number, _ in chosen],
-                [gradient for _, gradient in chosen],
+                *self._graded(chosen),
                 velocities if self._momentum else [],
                 fused=True,
                 weight_decay=self._weight_decay,
@@ -75,7 +78,7 @@ class Sgd(UpdateRule):
                 nesterov=False,
                 maximize=False,
             )
-            for (number, _), velocity in zip(chosen, velocities, strict=True):
+            for number, velocity in zip(chosen, velocities, strict=True):
                 self._velocities[number] = velocity
 
 
@@ -92,10 +95,9 @@ class Adam(UpdateRule):
         self._means = [torch.zeros_like(param) for param in self._params]
         self._mean_squares = [torch.zeros_like(param) for param in self._params]
 
-    def _step(self, numbers: list[int], gradients: list[Tensor]) -> None:
+    def _step(self, numbers: list[int]) -> None:
         adam(
-            [self._params[number] for number in numbers],
-            gradients,
+            *self._graded(numbers),
             [self._means[number] for number in numbers],
             [self._mean_squares[number] for number in numbers],
             [],
