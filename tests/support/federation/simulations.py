@@ -34,6 +34,7 @@ def simulated(
     should_stop: Callable[[], bool] = never,
     *,
     jobs: int | None = 1,
+    device: str = "cpu",
     on_event: Callable[[Event], None] = lambda event: None,
 ) -> dict[str, Any]:
     """The last line of metrics.jsonl of a simulation, and the bytes that must be equal, by name."""
@@ -41,7 +42,7 @@ def simulated(
     with claimed_folder(out, federation) as folder:
         folder.prepare()
         progress = _Watched(federation.config.run.rounds, on_event)
-        simulate_in_folder(federation, folder, progress, device="cpu", should_stop=should_stop, jobs=jobs)
+        simulate_in_folder(federation, folder, progress, device=device, should_stop=should_stop, jobs=jobs)
     last: dict[str, Any] = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     return last
 
