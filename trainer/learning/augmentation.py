@@ -4,7 +4,7 @@ In each batch they come in this order, whatever their order in the configuration
 then those of other packages. All of them make uint8 images of uint8 images.
 
 `resized_crop`, `color` and `gray` are torchvision's RandomResizedCrop, ColorJitter and RandomGrayscale with the numbers of
-the benchmark MarsFL, https://github.com/WenkeHuang/MarsFL. The operations are torchvision's functions, the draws are made
+the benchmark MarsFL, https://github.com/WenkeHuang/MarsFL. The operations are torchvision's, the draws are made
 here. Each draws from a generator of its own, so that it changes no draw of another. ColorJitter draws the order of its four
 operations too; here it is brightness, contrast, saturation, hue.
 
@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from shared.errors import InvalidConfig
+from trainer.learning import colors
 from trainer.reproducibility.randomness import derive_seed
 
 ImageChange = Callable[[Tensor, torch.Generator], Tensor]
@@ -37,13 +37,6 @@ TRIES = 10
 JITTER = 0.4
 """Largest change of brightness, contrast and saturation by `color`, as a share, and of hue, as a share of the circle."""
 GRAY_PROBABILITY = 0.1
-
-
-def _functional() -> Any:
-    """Return torchvision's functions; loading them takes a second, which only runs that use them spend."""
-    from torchvision.transforms.v2 import functional
-
-    return functional
 
 
 def cropped(images_BSS3: Tensor, generator: torch.Generator) -> Tensor:
@@ -82,16 +75,16 @@ def crop_windows(batch_size: int, side: int, generator: torch.Generator) -> Tens
 
 def resized_crops(images_BSS3: Tensor, generator: torch.Generator) -> Tensor:
     """Return a window of each image, brought to the images' size (bilinear)."""
+    from torchvision.transforms.v2.functional import resized_crop  # takes a second
+
     batch_size, side = images_BSS3.shape[:2]
-    functional = _functional()
     windows = crop_windows(batch_size, side, generator).tolist()
-    # A window is never made smaller, which is what antialiasing would be for.
-    return _image_by_image(
-        images_BSS3,
-        lambda number, image_3SS: functional.resized_crop(
-            image_3SS, *windows[number], size=[side, side], antialias=False
-        ),
-    )
+    made = [
+        # A window is never made smaller, which is what antialiasing would be for.
+        resized_crop(image_3SS, *window, size=[side, side], antialias=False)
+        for image_3SS, window in zip(images_BSS3.permute(0, 3, 1, 2), windows, strict=True)
+    ]
+    return torch.stack(made).permute(0, 2, 3, 1)
 
 
 def jittered(images_BSS3: Tensor, generator: torch.Generator) -> Tensor:
@@ -99,25 +92,19 @@ def jittered(images_BSS3: Tensor, generator: torch.Generator) -> Tensor:
 
     Three factors are uniform between 1 - `JITTER` and 1 + `JITTER`, the change of hue between -`JITTER` and `JITTER`.
     """
-    functional = _functional()
-    changes = (JITTER * (2 * torch.rand((len(images_BSS3), 4), generator=generator, dtype=torch.float64) - 1)).tolist()
-
-    def changed(number: int, image_3SS: Tensor) -> Tensor:
-        brightness, contrast, saturation, hue = changes[number]
-        image_3SS = functional.adjust_brightness(image_3SS, 1 + brightness)
-        image_3SS = functional.adjust_contrast(image_3SS, 1 + contrast)
-        image_3SS = functional.adjust_saturation(image_3SS, 1 + saturation)
-        found_3SS: Tensor = functional.adjust_hue(image_3SS, hue)
-        return found_3SS
-
-    return _image_by_image(images_BSS3, changed)
+    draws_B4 = torch.rand((len(images_BSS3), 4), generator=generator, dtype=torch.float64)
+    change_4B = (JITTER * (2 * draws_B4 - 1)).T.to(images_BSS3.device)
+    images_B3SS = colors.brightened(images_BSS3.permute(0, 3, 1, 2), 1 + change_4B[0])
+    images_B3SS = colors.contrasted(images_B3SS, 1 + change_4B[1])
+    images_B3SS = colors.saturated(images_B3SS, 1 + change_4B[2])
+    return colors.hue_turned(images_B3SS, change_4B[3]).permute(0, 2, 3, 1)
 
 
 def grayed(images_BSS3: Tensor, generator: torch.Generator) -> Tensor:
     """Return the images, about a tenth of them gray: three equal channels."""
     is_gray_B = torch.rand(len(images_BSS3), generator=generator) < GRAY_PROBABILITY
-    gray_BSS3: Tensor = _functional().rgb_to_grayscale(images_BSS3.permute(0, 3, 1, 2), 3).permute(0, 2, 3, 1)
-    return torch.where(_column(is_gray_B, images_BSS3), gray_BSS3, images_BSS3)
+    gray_BSS1 = colors.in_gray(images_BSS3.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    return torch.where(_column(is_gray_B, images_BSS3), gray_BSS1, images_BSS3)
 
 
 CHANGES: Mapping[str, ImageChange] = MappingProxyType(
@@ -158,12 +145,6 @@ class Augmentation:
 
 def _column(mask_B: Tensor, images_BSS3: Tensor) -> Tensor:
     return mask_B.to(images_BSS3.device)[:, None, None, None]
-
-
-def _image_by_image(images_BSS3: Tensor, change: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """Return what a function of a number and an image `[3, S, S]` makes of each image."""
-    made = [change(number, image_3SS) for number, image_3SS in enumerate(images_BSS3.permute(0, 3, 1, 2))]
-    return torch.stack(made).permute(0, 2, 3, 1)
 
 
 def _checked(found: object, images_BSS3: Tensor) -> Tensor:
