@@ -1,8 +1,8 @@
 """Changes of the colours of a batch, each image by a factor of its own, in some fifty torch operations a batch.
 
-torchvision's functions of the same names take one factor for all images, so they would be called image by image: a
-thousand launches a batch, for which a GPU waits. These give their results to the bit on a processor; their functions are
-used where they need no factor. Images are uint8, `[B, 3, S, S]`, in and out.
+torchvision's functions of the kind take one factor for all images, so they would be called image by image: a thousand
+launches a batch, for which a GPU waits. On a processor these have the same results to the bit, up to 256 x 256 pixels.
+Images are uint8, `[B, 3, S, S]`, in and out.
 
 Sources: PIL's ImageEnhance, which torchvision follows, for the blends; A. R. Smith, "Color Gamut Transform Pairs", SIGGRAPH
 1978, for hue, saturation and value.
@@ -55,17 +55,17 @@ def hue_turned(images_B3SS: Tensor, turn_B: Tensor) -> Tensor:
     """Return the images with their hues turned, each by a share of the circle from -1/2 to 1/2."""
     functional = _functional()
     colors_B3SS = functional.to_dtype(images_B3SS, torch.float32, scale=True)
-    lowest_BSS, value_BSS = torch.aminmax(colors_B3SS, dim=1)
-    spread_BSS = value_BSS - lowest_BSS
+    darkest_BSS, value_BSS = torch.aminmax(colors_B3SS, dim=1)
+    spread_BSS = value_BSS - darkest_BSS
     is_gray_BSS = spread_BSS == 0
     divisor_BSS = spread_BSS.masked_fill(is_gray_BSS, 1.0)
     red_BSS, green_BSS, blue_BSS = ((value_BSS[:, None] - colors_B3SS) / divisor_BSS[:, None]).unbind(1)
-    sixths_BSS = torch.where(
+    direction_BSS = torch.where(
         colors_B3SS[:, 0] == value_BSS,
         blue_BSS - green_BSS,
         torch.where(colors_B3SS[:, 1] == value_BSS, red_BSS + 2 - blue_BSS, green_BSS + 4 - red_BSS),
     )
-    hue_BSS = (sixths_BSS * (1 / 6) + 1).fmod(1)
+    hue_BSS = (direction_BSS * (1 / 6) + 1).fmod(1)
     saturation_BSS = spread_BSS / value_BSS.masked_fill(is_gray_BSS, 1.0)
 
     sixths_BSS = (hue_BSS + turn_B.to(torch.float32)[:, None, None]).remainder(1) * 6
