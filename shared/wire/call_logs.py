@@ -2,7 +2,8 @@
 
 The server writes one line, event "rpc", when a call has ended. The run, round, client and request that a call names are
 bound as soon as they are known, so that other lines logged during the call carry them too. The client writes one line,
-event "call_failed", for each call that fails.
+event "call_failed", for each call that fails. The stack trace that gRPC logs of its own for a caller that leaves while its
+answer is sent becomes one line at debug, event "answer_not_sent".
 """
 
 from __future__ import annotations
@@ -169,6 +170,34 @@ class OutgoingCalls:
                 "duration_s": round(seconds, 6),
             },
         )
+
+
+class _AnswersNotSent(logging.Filter):
+    """Filter of grpc.aio's lines: an answer that its caller did not wait for is no error of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log = get_logger("rpc")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether gRPC's own line is written."""
+        kind = record.exc_info[0] if record.exc_info else None
+        if kind is None or kind.__name__ != "ExecuteBatchError":
+            return True
+        self._log.debug("answer_not_sent", detail=record.getMessage())
+        return False
+
+
+_ANSWERS_NOT_SENT = _AnswersNotSent()
+
+
+def expect_callers_to_leave() -> None:
+    """Have gRPC log no stack trace for a caller that leaves while its answer is sent; a second call changes nothing.
+
+    The server's operation fails then (`ExecuteBatchError`, which no caller can catch) where a moment earlier or later it
+    would have been cancelled or done. The call's line "rpc" is written all the same.
+    """
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_ANSWERS_NOT_SENT)
 
 
 def request_metadata() -> tuple[tuple[str, str], ...]:

@@ -21,7 +21,7 @@ from shared.process.failpoints import failpoint, passing
 from shared.process.log import get_logger
 from shared.version import VERSION
 from shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
-from shared.wire.call_logs import Call, level_of
+from shared.wire.call_logs import Call, expect_callers_to_leave, level_of
 from shared.wire.call_observer import CallObserver
 from shared.wire.caller import Callers
 from shared.wire.channels import IDLE_S
@@ -60,6 +60,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         self._observer, self._quiet, self._idle_s = observer or CallObserver(), frozenset(quiet), idle_s
         self._callers = callers or Callers(None)
         self._log = get_logger(_lines.name)
+        expect_callers_to_leave()
 
     async def intercept_service(
         self,

@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs leave it out
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -398,6 +399,42 @@ def test_a_caller_that_goes_away_is_no_error(lines: io.StringIO) -> None:
     asyncio.run(leave())
     assert notes.observed == [("/fedplcc.v1.RoundService/Join", "CANCELLED")]
     assert [json.loads(line)["level"] for line in lines.getvalue().splitlines()] == ["info"]
+
+
+def test_an_answer_to_a_caller_that_left_leaves_no_stack_trace_of_grpcs_own_but_other_errors_do(
+    lines: io.StringIO,
+) -> None:
+    log.set_up("debug", json=True, stream=lines)
+
+    def failing(error: Exception) -> Any:
+        async def fail(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+            raise error
+
+        return grpc.unary_unary_rpc_method_handler(fail)
+
+    def register(_servicer: object, server: Any) -> None:
+        methods = {"Leave": failing(cygrpc.ExecuteBatchError("core")), "Fail": failing(RuntimeError("a bug"))}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("elsewhere.Service", methods),))
+
+    async def call() -> None:
+        server = RpcServer("127.0.0.1", 0)
+        server.add(register, None, SERVICE)
+        async with open_aio_channel(f"127.0.0.1:{await server.start()}") as channel:
+            for name in ("Fail", "Leave"):
+                answer = channel.unary_unary(f"/elsewhere.Service/{name}", None, None)(b"", timeout=20)
+                written = lines.getvalue()
+                while lines.getvalue() == written:
+                    await asyncio.sleep(0)
+                answer.cancel()
+        await server.stop(0)
+
+    asyncio.run(call())
+    bug, left = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert (bug["level"], bug["logger"]) == ("error", "grpc._cython.cygrpc")
+    assert "a bug" in bug["exception"]
+    assert (left["level"], left["event"], left["logger"]) == ("debug", "answer_not_sent", "rpc")
+    assert "/elsewhere.Service/Leave" in left["detail"]
+    assert "exception" not in left
 
 
 def test_health_and_reflection_are_served_and_health_ends_before_the_server() -> None:
