@@ -22,8 +22,8 @@ Differs from the paper, or settles what it leaves open:
   on, with coefficients of 100 and 1000, on a nearly untrained extractor whose prototypes mean little: accuracy falls to
   chance, and recovers in a different round of every run.
 - `corr_margin` is an addition: a chosen prototype adds nothing to eq. 8 where the similarity of eq. 7 has reached it.
-- `weights_by`, `weights_over` and `weights_in` are other readings of the weights in eq. 6, 8 and 11. The paper's Table V
-  does not come out under the one that its equations print, and its code is not public.
+- `weights_by`, `weights_over`, `weights_in` and `corr_over` are other readings of eq. 6, 8 and 11. The paper's Table V does
+  not come out under the one that its equations print, and its code is not public.
 - Zero features, and clusters below `min_cluster_size` (1, as published), are not uploaded and are reported as excluded.
 """
 
@@ -85,14 +85,20 @@ class Config(ClusterConfig):
     weights_in: Literal["sum", "exponent"] = "sum"
     """Place of a weight in the contrast (eq. 6): a factor of the exponential in both sums, as published, or a factor of the
     similarity within the exponential."""
+    corr_over: Literal["class", "all"] = "class"
+    """Prototypes that eq. 8 ranks and pulls a feature to: those of its class, as published, or those of all classes.
+    With all, `phi` is a share of all, and the correlation is at least minus the sum of all weights."""
 
     younger: ClassVar[frozenset[str]] = frozenset(
-        {"unit_weights", "ramp_rounds", "corr_margin", "weights_by", "weights_over", "weights_in"}
+        {"unit_weights", "ramp_rounds", "corr_margin", "weights_by", "weights_over", "weights_in", "corr_over"}
     )
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
-    """Return L_CE + lambda1 L_contra + lambda2 L_corr as terms (eq. 4): `ce`, `contra` >= 0 and `corr` in [-1, 0]."""
+    """Return L_CE + lambda1 L_contra + lambda2 L_corr as terms (eq. 4): `ce`, `contra` >= 0 and `corr` in [-1, 0].
+
+    Other readings of the weights than the published one can take `corr` below -1.
+    """
     terms = {"ce": Term(step.task_loss)}
     prototypes = step.prototypes
     if prototypes is None or config.lambda1 == config.lambda2 == 0:
@@ -124,12 +130,18 @@ def _correlation(
     is_positive_BG: Array,
     config: Config,
 ) -> Array:
-    """Return minus the sum of the pulls s W of the top ceil(phi C) prototypes of each sample's class (eq. 8), `[B]`."""
+    """Return minus the sum of the pulls s W of the top ceil(phi C) prototypes of each sample's class (eq. 8), `[B]`.
+
+    With `corr_over = "all"` the prototypes of all classes are ranked as if they were those of each.
+    """
     ops = step.ops
+    is_ranked_BG, sizes_M = is_positive_BG, prototypes.class_sizes_M
+    if config.corr_over == "all":
+        is_ranked_BG, sizes_M = is_positive_BG | ~is_positive_BG, sizes_M * 0 + sizes_M.sum()
     rank_BG = pull_BG if config.topk_rank == "weighted" else similarity_BG
     # -(-x // 1) is the ceiling of x in operators.
-    count_M = ops.clamp_min(-((1e-9 - config.phi * prototypes.class_sizes_M) // 1), 1.0)
-    is_chosen_BG = ops.largest(rank_BG, is_positive_BG, count_M[step.labels_B])
+    count_M = ops.clamp_min(-((1e-9 - config.phi * sizes_M) // 1), 1.0)
+    is_chosen_BG = ops.largest(rank_BG, is_ranked_BG, count_M[step.labels_B])
     if config.corr_margin < 1:  # a similarity of 1 can be rounded up, and is pulled as published
         is_chosen_BG = is_chosen_BG & (similarity_BG < config.corr_margin)
     return -ops.where(is_chosen_BG, pull_BG, 0.0).sum(-1)

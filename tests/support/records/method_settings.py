@@ -49,7 +49,7 @@ OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedplcc", {"partition": "index:1", "min_cluster_size": 2, "phi": 1.0, "alpha": 1.0}),
     ("fedplcc", {"proto_window": 2, "global_average": "ema"}),
     ("fedplcc", {"corr_margin": 0.7, "weights_by": "prototypes"}),
-    ("fedplcc", {"weights_over": "all", "weights_in": "exponent"}),
+    ("fedplcc", {"weights_over": "all", "weights_in": "exponent", "corr_over": "all"}),
     ("fedplcc", {"lambda1": 0.0}),
     ("fedplcc", {"lambda2": 0.0}),
     ("fedccl", {"max_pool_per_class": 1}),

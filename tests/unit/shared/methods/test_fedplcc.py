@@ -240,6 +240,7 @@ class TestVariants:
             Config(ramp_rounds=4),
             Config(corr_margin=0.9, phi=1.0),
             Config(weights_in="exponent"),
+            Config(corr_over="all", phi=0.7),
         ],
     )
     def test_gradients_agree_with_finite_differences(self, config: Config) -> None:
@@ -288,6 +289,23 @@ class TestOtherReadingsOfTheWeights:
         masses = np.exp(np.sqrt([1, 0.6, 0.28]) * [0.75, 0.25, 1] / 0.07)
         assert values["contra"] == pytest.approx(-np.log(masses[:2].sum() / masses.sum()), rel=1e-6)
         assert values["corr"] == values_of(a_step([(1, 0)], [0], PUBLISHED), Config())["corr"]
+
+    @pytest.mark.parametrize(("phi", "chosen"), [(0.3, [0]), (0.34, [0, 2]), (1.0, [0, 1, 2])])
+    def test_a_correlation_over_all_classes_takes_the_strongest_pulls_of_all(
+        self, phi: float, chosen: list[int]
+    ) -> None:
+        # Similarities 1, sqrt(0.6), sqrt(0.28), the last of another class; weights 0.75, 0.25 and 1.
+        pulls = np.sqrt([1, 0.6, 0.28]) * [0.75, 0.25, 1]
+        step = a_step([(1, 0)], [0], PUBLISHED)
+        config = Config(corr_over="all", phi=phi)
+        assert values_of(step, config)["corr"] == pytest.approx(-pulls[chosen].sum(), rel=1e-6)
+        assert values_of(step, config)["contra"] == values_of(step, Config())["contra"]
+
+    def test_a_sample_whose_class_has_no_prototype_is_pulled_to_none_of_another(self) -> None:
+        step = a_step([(1, 0), (1, 0)], [0, 2], PUBLISHED, num_classes=3)
+        alone = a_step([(1, 0)], [0], PUBLISHED, num_classes=3)
+        config = Config(corr_over="all")
+        assert values_of(step, config)["corr"] == pytest.approx(values_of(alone, config)["corr"] / 2)
 
     @pytest.mark.parametrize("scale", [1.0, 0.1])
     def test_weights_that_are_smaller_by_one_factor_leave_the_contrast_and_shrink_the_correlation(
@@ -358,6 +376,7 @@ class TestConfig:
             ("weights_by", "clients", "'samples' or 'prototypes'"),
             ("weights_over", "clients", "'class' or 'all'"),
             ("weights_in", "denominator", "'sum' or 'exponent'"),
+            ("corr_over", "others", "'class' or 'all'"),
         ],
     )
     def test_a_value_out_of_range_is_refused_with_the_range(self, key: str, value: float | str, message: str) -> None:
