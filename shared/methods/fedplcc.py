@@ -97,7 +97,7 @@ class Config(ClusterConfig):
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
     """Return L_CE + lambda1 L_contra + lambda2 L_corr as terms (eq. 4): `ce`, `contra` >= 0 and `corr` in [-1, 0].
 
-    Other readings of the weights than the published one can take `corr` below -1.
+    Other readings than the published one can take `corr` below -1.
     """
     terms = {"ce": Term(step.task_loss)}
     prototypes = step.prototypes

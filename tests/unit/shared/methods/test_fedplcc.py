@@ -281,8 +281,8 @@ class TestCorrelationMargin:
         assert total == -1
 
 
-class TestOtherReadingsOfTheWeights:
-    """Of eq. 6 and 11, for the search of what Table V was computed by."""
+class TestOtherReadings:
+    """Of eq. 6, 8 and 11, for the search of what Table V was computed by."""
 
     def test_weights_in_the_exponent_by_hand(self) -> None:
         values = values_of(a_step([(1, 0)], [0], PUBLISHED), Config(weights_in="exponent"))
