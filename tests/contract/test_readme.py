@@ -82,7 +82,7 @@ def test_the_tables_of_the_experiments_are_those_of_the_report(head: str, model:
             ours, shown = last_rounds(dataset, "chosen", model), cells[4 * place : 4 * place + 4]
             assert shown[:2] == [ours[row, column] for column in ("mean", "worst")], label
             assert shown[2:] == (["", ""] if row == "chosen" else below_the_chosen(dataset, row, model)), label
-            assert num_seeds(dataset, row) == int(seeds.rpartition(" ")[2]) + 1, label
+            assert num_seeds(dataset, "chosen")[row] == int(seeds.rpartition(" ")[2]) + 1, label
 
 
 def test_the_protocols_of_the_documents_are_those_of_the_report() -> None:
@@ -107,11 +107,25 @@ def test_the_protocols_of_the_documents_are_those_of_the_report() -> None:
     assert {label[0] for label, *_ in rows[3:]} == trained
 
 
-def num_seeds(dataset: str, row: str) -> int:
-    """Seeds of a row in the comparison of what was chosen; none where it is not trained."""
-    with (EXPERIMENTS / "chosen" / "summary.csv").open(encoding="utf-8") as file:
-        lines = [line for line in csv.DictReader(file) if (line["dataset"], line["row"]) == (dataset, row)]
-    return int(lines[0]["seeds"]) if lines else 0
+def test_the_methods_in_the_published_protocol_are_those_of_the_report() -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    lines = text.partition("<!-- published -->\n")[2].partition("<!-- /published -->")[0].splitlines()[2:]
+    ours, published = last_rounds("office10-published", "results"), published_tables()["fedplcc/office10"]
+    seeds_of = num_seeds("office10-published", "results")
+    for line in lines:
+        label, seeds, *shown = (cell.strip() for cell in line.strip("|").split("|"))
+        known = published.of(label)
+        printed = "" if known is None else f"{known['mean']:.1f}"
+        means = [ours[label.lower(), column] for column in ("caltech", "amazon", "webcam", "dslr", "mean")]
+        assert shown == [*means, printed], label
+        assert int(seeds) == seeds_of.pop(label.lower()), label
+    assert not seeds_of, "rows that are trained and not shown"
+
+
+def num_seeds(dataset: str, folder: str) -> dict[str, int]:
+    """Seeds of the trained rows of a comparison."""
+    with (EXPERIMENTS / folder / "summary.csv").open(encoding="utf-8") as file:
+        return {line["row"]: int(line["seeds"]) for line in csv.DictReader(file) if line["dataset"] == dataset}
 
 
 def last_rounds(dataset: str, folder: str, model: str = "global") -> dict[tuple[str, str], str]:
