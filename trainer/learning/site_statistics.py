@@ -1,9 +1,10 @@
 """BatchNorm's running mean and variance as a function of a model's weights and a site's training images.
 
 One pass over the images gives them: BatchNorm layers in training mode, all else in evaluation mode, so that nothing is
-random; images as they are, in the data's order; mini-batches of `BATCH_SIZE`. A layer's mean and variance are the plain
-means over the mini-batches of the batch's mean and of its unbiased variance (`momentum = None` of torch). Nothing is kept
-from one pass to the next: the same weights and images give the same bits. See docs/algorithms.md, rule 12.3.
+random; images as they are. Up to `BATCH_SIZE` images are one mini-batch. More are shuffled, since data are often sorted by
+class, and divided evenly; then the variance is that within the mini-batches and that between their means, each weighted by
+its images. Nothing is kept from one pass to the next, and the order depends on the number of images alone: the same weights
+and images give the same bits. See docs/algorithms.md, rule 12.3.
 
 Source: Andreux et al., DART 2020, https://arxiv.org/abs/2008.07424 (SiloBN), keep running statistics at their sites; Li et
 al., ICLR 2021, https://arxiv.org/abs/2102.07623 (FedBN), the whole layers. There they are what training left.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +24,13 @@ from torch import Tensor, nn
 from shared.config.run import RunConfig
 from shared.errors import InvalidModel
 from trainer.cancellation import ShouldStop, check, never
-from trainer.learning.batches import divided
 from trainer.learning.device_images import DeviceImages
 from trainer.models import FeatureModel, counting_layers
 from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+from trainer.reproducibility.randomness import derive_seed
 
 BATCH_SIZE = 1024
-"""Images of a mini-batch; one more where the last one would be of one image. Up to so many images are one mini-batch."""
+"""Most images of a mini-batch."""
 
 
 def check_layers(model: nn.Module, name: str, key: str | None) -> None:
@@ -81,10 +82,9 @@ def take_site_statistics(
     model.eval()
     try:
         for layer in layers:
-            layer.reset_running_stats()
-            layer.momentum = None
+            layer.momentum = None  # the plain mean, where a model calls a layer more than once
             layer.training = True  # not train(), which would reach the layers within it
-        _pass_over(model, data, config, should_stop, on_share)
+        pooled = _pass_over(model, layers, data, config, should_stop, on_share)
     except BaseException:
         _restore(layers, before)
         raise
@@ -92,8 +92,10 @@ def take_site_statistics(
         model.eval()
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
-    found = [_statistics(layer) for layer in layers]
-    _restore(layers, [old if not new[2] else (*new[:2], old[2]) for new, old in zip(found, before, strict=True)])
+    _restore(
+        layers,
+        [old if new is None else (new.mean, new.variance, old[2]) for new, old in zip(pooled, before, strict=True)],
+    )
 
 
 @contextmanager
@@ -120,20 +122,61 @@ def with_site_statistics(
 
 def _pass_over(
     model: nn.Module,
+    layers: list[nn.modules.batchnorm._BatchNorm],
     data: DeviceImages,
     config: RunConfig,
     should_stop: ShouldStop,
     on_share: Callable[[float], None],
-) -> None:
+) -> list[_Moments | None]:
+    """Return the moments of each layer over all images; None of a layer that the pass does not reach."""
     extractor = cast(FeatureModel, model)
+    found: list[_Moments | None] = [None] * len(layers)
     num_done = 0
     with torch.no_grad(), nondeterminism_explained(config.model.name):
-        for numbers_B in divided(torch.arange(len(data)), BATCH_SIZE):
+        for numbers_B in _mini_batches(len(data)):
             check(should_stop)
+            for layer in layers:
+                layer.reset_running_stats()
             x_B3SS, _ = data.batch(numbers_B)
             extractor.classifier(extractor.features(x_B3SS))
+            found = [_joined(old, layer, len(numbers_B)) for old, layer in zip(found, layers, strict=True)]
             num_done += len(numbers_B)
             on_share(min(1.0, num_done / len(data)))
+    return found
+
+
+def _mini_batches(num_images: int) -> tuple[Tensor, ...]:
+    """Return the image numbers of each mini-batch; none has a single image, which has no variance."""
+    if num_images <= BATCH_SIZE:
+        return (torch.arange(num_images).repeat(2 if num_images == 1 else 1),)
+    generator = torch.Generator().manual_seed(derive_seed("site statistics", num_images))
+    return torch.randperm(num_images, generator=generator).tensor_split(-(-num_images // BATCH_SIZE))
+
+
+class _Moments(NamedTuple):
+    """A layer's mean and variance over so many images, in float64 in host memory."""
+
+    num_images: int
+    mean: Tensor
+    variance: Tensor
+
+
+def _joined(known: _Moments | None, layer: nn.modules.batchnorm._BatchNorm, num_images: int) -> _Moments | None:
+    """Return the moments of the images so far and of a mini-batch together (Chan, Golub, LeVeque 1979)."""
+    mean, variance, num_calls = _tensors(layer)
+    if not num_calls:
+        return known
+    new = _Moments(num_images, *(each.to("cpu", torch.float64, copy=True) for each in (mean, variance)))
+    if known is None:
+        return new
+    total = known.num_images + num_images
+    share = num_images / total
+    apart = new.mean - known.mean
+    return _Moments(
+        total,
+        known.mean + share * apart,
+        (1 - share) * known.variance + share * new.variance + share * (1 - share) * apart**2,
+    )
 
 
 _Statistics = tuple[Tensor, Tensor, Tensor]

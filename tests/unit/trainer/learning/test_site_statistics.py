@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def a_normed(seed: int = 0) -> Normed:
 
 
 def in_numpy(model: Normed, images: DeviceImages, batches: list[list[int]]) -> dict[str, Floats]:
-    """The plain mean over the batches of each layer's mean and unbiased variance, in float64."""
+    """Each layer's mean, and its variance within the batches and between their means, weighted by images, in float64."""
     state = {name: tensor.double().numpy() for name, tensor in model.state_dict().items()}
     pixels = (images.images_NSS3.double().numpy() / 255 - 0.5) / 0.5
     found: dict[str, list[Floats]] = {"of_images": [], "of_vectors": []}
@@ -72,23 +73,27 @@ def in_numpy(model: Normed, images: DeviceImages, batches: list[list[int]]) -> d
         normed = normalised("of_images", rows).reshape(len(batch), -1, 3)
         means = np.maximum(normed, 0).mean(1)
         normalised("of_vectors", means @ state["mixing.weight"].T + state["mixing.bias"])
-    return {name: np.mean(values, axis=0) for name, values in found.items()}
+    weights = np.array([len(batch) for batch in batches]) / sum(map(len, batches))
+    pooled = {}
+    for name, values in found.items():
+        means, variances = np.stack(values, axis=1)
+        mean = weights @ means
+        pooled[name] = np.stack([mean, weights @ (variances + (means - mean) ** 2)])
+    return pooled
 
 
 @pytest.mark.parametrize(
-    ("num_images", "batch_size", "batches"),
-    [
-        (10, BATCH_SIZE, [list(range(10))]),
-        (10, 4, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]),
-        (9, 4, [[0, 1, 2, 3], [4, 5, 6, 7, 8]]),
-        (5, 4, [[0, 1, 2, 3, 4]]),
-    ],
-    ids=["one batch", "three batches", "a last one of one image", "one image too many"],
+    ("num_images", "batch_size", "sizes"),
+    [(10, BATCH_SIZE, [10]), (10, 4, [4, 3, 3]), (9, 4, [3, 3, 3]), (5, 4, [3, 2]), (4, 4, [4])],
+    ids=["one batch", "three batches", "three of one size", "one image too many", "just one batch"],
 )
-def test_statistics_are_the_means_over_batches_of_their_mean_and_unbiased_variance(
-    num_images: int, batch_size: int, batches: list[list[int]], monkeypatch: pytest.MonkeyPatch
+def test_statistics_are_those_within_and_between_even_batches(
+    num_images: int, batch_size: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site_statistics, "BATCH_SIZE", batch_size)
+    batches = [numbers.tolist() for numbers in site_statistics._mini_batches(num_images)]
+    assert [len(batch) for batch in batches] == sizes
+    assert sorted(number for batch in batches for number in batch) == list(range(num_images)), "each image once"
     model, images = a_normed(), some_data(num_images)
     expected = in_numpy(model, images, batches)
     take_site_statistics(model, images, a_config())
@@ -101,13 +106,42 @@ def test_statistics_are_the_means_over_batches_of_their_mean_and_unbiased_varian
 
 @pytest.mark.parametrize(
     ("num_images", "shares"),
-    [(1024, [1.0]), (1025, [1.0]), (1026, [1024 / 1026, 1.0]), (2048, [0.5, 1.0])],
+    [(1024, [1.0]), (1025, [513 / 1025, 1.0]), (2048, [0.5, 1.0]), (2049, [683 / 2049, 1366 / 2049, 1.0])],
 )
 def test_up_to_1024_images_are_one_batch_and_no_batch_is_of_one_image(num_images: int, shares: list[float]) -> None:
     seen: list[float] = []
     config = a_config(data={"image_size": 8})
     take_site_statistics(a_normed(), some_data(num_images, config), config, on_share=seen.append)
     assert seen == shares
+
+
+def test_the_order_of_the_data_changes_statistics_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder's images are sorted by class; a mini-batch of one class would lack the variance between classes."""
+    monkeypatch.setattr(site_statistics, "BATCH_SIZE", 128)
+    images = some_data(512)
+    levels = torch.arange(512)[:, None, None, None] // 128 * 60  # four classes, from dark to bright
+    images = replace(images, images_NSS3=(images.images_NSS3 // 4 + levels).to(torch.uint8))
+    whole = (images.images_NSS3.double() / 255 - 0.5) / 0.5
+    model = a_normed()
+    take_site_statistics(model, images, a_config())
+    assert model.of_images.running_var is not None
+    np.testing.assert_allclose(model.of_images.running_var.numpy(), whole.var((0, 1, 2)).numpy(), rtol=0.02)
+
+
+def test_a_layer_that_is_called_twice_has_the_plain_mean_of_both_calls() -> None:
+    class Twice(Normed):
+        def features(self, x_B3SS: Tensor) -> Tensor:
+            z_BD: Tensor = self.of_vectors(self.of_vectors(self.mixing(x_B3SS.mean((2, 3)))))
+            return z_BD
+
+    torch.manual_seed(0)
+    model, images = Twice(), some_data(8)
+    x_B3SS, _ = images.batch(torch.arange(8))
+    with torch.no_grad():
+        z_BD = model.mixing(x_B3SS.mean((2, 3)))
+        first = z_BD.mean(0)
+    take_site_statistics(model, images, a_config())
+    np.testing.assert_allclose(model.of_vectors.running_mean.numpy(), (first / 2).numpy(), rtol=1e-4, atol=1e-6)  # type: ignore[union-attr]
 
 
 def test_a_site_with_a_single_image_has_statistics() -> None:
