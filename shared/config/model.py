@@ -135,6 +135,13 @@ class ModelSection(Section):
         return validate(TimmOptions, options, "model.options.").model_dump()
 
 
+def batch_norm_refusal(model: ModelSection) -> str | None:
+    """Return why a model has no BatchNorm layers; None where it has some, or where only the model itself can say."""
+    if model.name in STEMS and model.name not in RESNETS:
+        return f"model {model.name!r} has no BatchNorm layer"
+    return None if model.norm == "batch" else f'model.norm = "{model.norm}" leaves no BatchNorm layer in the model'
+
+
 def mixing_refusal(model: ModelSection) -> str | None:
     """Return why early features of a model cannot be mixed; None where they can."""
     if model.name in RESNETS:

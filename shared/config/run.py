@@ -29,7 +29,7 @@ from shared.config.class_map import ClassMap, class_fault, class_map
 from shared.config.evaluation import EvaluationSection
 from shared.config.initial_model import ModelBlob, parse_initial_model
 from shared.config.membership import NO_PLAN, MembershipSection
-from shared.config.model import ModelSection, mixing_refusal
+from shared.config.model import ModelSection, batch_norm_refusal, mixing_refusal
 from shared.config.partition import expand
 from shared.config.public import PublicSection
 from shared.config.run_checks import check_sections
@@ -218,6 +218,10 @@ class AdmissionSection(Section):
     max_prototype_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
     without a limit, one huge prototype makes a run diverge. No limit if not set."""
+    max_style_norm: float | None = Field(None, gt=0)
+    """Largest L2 norm of the styles of an update, with training.mix_style.statistics = "federation"; an update with a larger
+    one is refused. Without a limit, one client's huge styles take every client's training away from its images, and past
+    max_update_norm. No limit if not set."""
     max_prototypes_per_class: int | None = Field(None, ge=1, le=MAX_ROWS_PER_CLASS)
     """Largest number of prototypes of one class in an update; an update with more is refused. The aggregator's clustering
     compares every two prototypes of a class: its time grows with the square of this number times the number of clients. If
@@ -235,7 +239,7 @@ class AdmissionSection(Section):
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # The keys were added after their section; runs with the section but without a key keep their hashes.
         values: dict[str, Any] = plain(self)
-        for key in ("max_prototype_norm", "max_prototypes_per_class"):
+        for key in ("max_prototype_norm", "max_style_norm", "max_prototypes_per_class"):
             if values[key] is None:
                 del values[key]
         return values
@@ -580,7 +584,13 @@ def own_kind_refusal(config: RunConfig, model: ModelSection | None = None) -> st
     """
     if config.algorithm.shares_model(config.method):
         return f"method {config.run.method} averages models, so every client has the run's"
-    return None if model is None or config.training.mix_style is None else mixing_refusal(model)
+    if model is None:
+        return None
+    key = config.site_statistics_key
+    refused = None if key is None else batch_norm_refusal(model)
+    if refused is not None:
+        return f"{refused}, and {key} is about such layers"
+    return None if config.training.mix_style is None else mixing_refusal(model)
 
 
 def load_federation(path: Path) -> FederationFile:

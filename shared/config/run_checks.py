@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from shared.bounds import MAX_CONFUSED_CLASSES
 from shared.config.class_map import class_fault
-from shared.config.model import mixing_refusal
+from shared.config.model import batch_norm_refusal, mixing_refusal
 from shared.config.public import PublicSection
 from shared.config.sections import InvalidKey, unknown
 from shared.config.stream import unknown_classes
-from shared.methods.base import MAX_PAIRS, most_rows_per_class
+from shared.methods.base import MAX_PAIRS, MethodConfig, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
 from shared.types import BATCH_NORM
 
@@ -102,6 +102,12 @@ def _a_limit_on_what_is_sent(config: RunConfig) -> None:
             "admission.max_prototype_norm",
             f"admission.max_prototype_norm limits prototypes, and {config.run.method} has none; leave it out",
         )
+    if config.admission.max_style_norm is not None and not config.training.federates_styles:
+        raise InvalidKey(
+            "admission.max_style_norm",
+            'admission.max_style_norm limits styles, which clients send with training.mix_style.statistics = "federation" '
+            "alone; leave it out",
+        )
 
 
 def _a_clustering_that_ends(config: RunConfig) -> None:
@@ -135,9 +141,15 @@ def _a_window_that_can_be_clustered(config: RunConfig) -> None:
 
 
 def _an_average_that_is_the_result(config: RunConfig) -> None:
-    if config.method.global_average == "none":
-        return
     key = "method.global_average"
+    if config.method.global_average == "none":
+        decay = config.method.average_decay
+        if decay != MethodConfig().average_decay:
+            raise InvalidKey(
+                "method.average_decay",
+                f'method.average_decay = {decay} does nothing without {key} = "ema"; set that, or leave it out',
+            )
+        return
     if not config.algorithm.shares_model(config.method):
         raise InvalidKey(key, f"{key} averages the global models of rounds, and in this run clients keep theirs")
     if config.stream.epoch_model == "stage_mean":
@@ -203,12 +215,9 @@ def _a_model_with_early_features(config: RunConfig) -> None:
 def _batch_norm_where_it_is_used(config: RunConfig) -> None:
     is_kept = config.algorithm.personal_part(config.method) == BATCH_NORM
     used_by = 'method.personal = "batch_norm"' if is_kept else config.site_statistics_key
-    if config.model.norm != "batch" and used_by is not None:
-        raise InvalidKey(
-            "model.norm",
-            f'model.norm = "{config.model.norm}" leaves no BatchNorm layer in the model, and {used_by} is about such '
-            "layers; leave one of the two out",
-        )
+    refused = batch_norm_refusal(config.model)
+    if used_by is not None and refused is not None:
+        raise InvalidKey("model", f"{refused}, and {used_by} is about such layers; change one of the two")
 
 
 def _a_pass_that_makes_prototypes(config: RunConfig) -> None:

@@ -11,14 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shared.methods.public import PUBLIC
+from shared.methods.styles import STYLES
+
 if TYPE_CHECKING:
     from shared.methods.base import Block, MethodConfig
 
 
 SLOT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 """Form of a slot's name."""
-RESERVED = frozenset({"model", "prototypes", "start"})
-"""Names of a round's other results."""
+RESERVED = frozenset({"model", "prototypes", "start", PUBLIC, STYLES})
+"""Names of a round's other results, and of the groups of arrays that are not a method's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

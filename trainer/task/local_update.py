@@ -112,7 +112,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     update = Update(
         client_id=job.site.client_id,
         payload=Payload(
-            tensor_groups=(*groups, *uploads),
+            tensor_groups=(*groups, *sorted(uploads, key=lambda blob: blob.role)),
             prototype_sets=summary.sets,
             int_lists={**inputs.public_lists(job.config), **_stage_lists(job)},
         ),

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aggregator.computation.upload_checks import check_style_norm
 from fedplcc.state.replay import replay
-from shared.errors import MalformedUpdate
+from shared.errors import MalformedUpdate, UpdateNormExceeded
 from shared.methods import creff, fedopt
 from shared.methods.public import PUBLIC
 from shared.methods.styles import PLACES, STYLES
@@ -131,3 +132,24 @@ def test_styles_that_are_not_as_declared_are_refused_by_name(
         with pytest.raises(MalformedUpdate) as refused:
             federation.submit(ann, task, replace(update, payload=Payload(tensor_groups=tuple(blobs))), blobs)
         assert refused.value.metadata["check"] == "roles"
+
+
+def test_styles_beyond_the_runs_norm_are_refused(folder: Path) -> None:
+    for most in (1e9, 1e-9):
+        with a_federation(folder / str(most)) as federation:
+            run = begin(federation, rounds=1, admission={"max_style_norm": most})
+            if most == 1e9:
+                federation.run_to_end(run.run_id)
+                continue
+            with pytest.raises(UpdateNormExceeded) as refused:
+                federation.run_to_end(run.run_id)
+        assert refused.value.detail.endswith("the run takes up to 1e-09 (admission.max_style_norm)")
+        assert refused.value.metadata["check"] == "style_norm"
+
+
+def test_the_norm_of_styles_is_that_of_all_their_numbers() -> None:
+    styles = {place: np.full((2, 2, width), 3e37, np.float32) for place, width in PLACES.items()}
+    norm = float(np.float32(3e37)) * np.sqrt(4 * sum(PLACES.values()))
+    check_style_norm(styles, norm * (1 + 1e-12))
+    with pytest.raises(UpdateNormExceeded):
+        check_style_norm(styles, norm * (1 - 1e-12))

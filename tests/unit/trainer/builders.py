@@ -8,11 +8,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from shared.config.model import ModelSection
 from shared.config.run import DataSection, RunConfig, parse_run_config
 from shared.types import PrototypeSet
 from trainer.data import ImageSet
 from trainer.learning.device_images import DeviceImages
 from trainer.models import build_model, state_arrays
+from trainer.models.cnn import CNN
 
 CPU = torch.device("cpu")
 CLASSES = ("cat", "dog", "owl")
@@ -67,3 +69,11 @@ def digest(model: nn.Module) -> str:
     for name, array in state_arrays(model).items():
         content.update(name.encode() + array.tobytes())
     return content.hexdigest()
+
+
+WITHOUT_NORMS = ModelSection(name=f"{__name__}:a_model_without_norms")
+"""A factory's model that has no BatchNorm layer, which only the model itself can say; `Consent.to` allows it."""
+
+
+def a_model_without_norms(num_classes: int, image_size: int) -> CNN:
+    return CNN(num_classes, image_size, maps=(8, 8))

@@ -191,6 +191,11 @@ def test_a_run_that_does_not_set_admission_keeps_the_hash_that_it_had_before_the
         ({"quarantined": ["bob", "ann"]}, "admission.quarantined names every client of the run; leave at least one"),
         ({"max_prototype_norm": -1.0}, "admission.max_prototype_norm = -1.0: input should be greater than 0"),
         (
+            {"max_style_norm": 1.0},
+            'admission.max_style_norm limits styles, which clients send with training.mix_style.statistics = "federation" '
+            "alone; leave it out",
+        ),
+        (
             {"max_prototypes_per_class": 4097},
             "admission.max_prototypes_per_class = 4097: input should be less than or equal to 4096",
         ),
@@ -581,6 +586,18 @@ OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
     "a norm without what a site computes": (
         {"model": {"norm": "group"}, "evaluation": {"batch_norm": "site"}},
         'model.norm = "group" leaves no BatchNorm layer in the model, and evaluation.batch_norm = "site" is about',
+    ),
+    "a built-in model without what a site computes": (
+        {"model": {"name": "cnn5"}, "evaluation": {"batch_norm": "site"}},
+        "model 'cnn5' has no BatchNorm layer, and evaluation.batch_norm = \"site\" is about such layers; change one",
+    ),
+    "a built-in model without what clients keep": (
+        {"run": {"method": "fedrep"}, "method": {"personal": "batch_norm"}, "model": {"name": "cnn4"}},
+        "model 'cnn4' has no BatchNorm layer, and method.personal = \"batch_norm\" is about such layers",
+    ),
+    "a decay of no average": (
+        {"method": {"average_decay": 0.5}},
+        'method.average_decay = 0.5 does nothing without method.global_average = "ema"; set that, or leave it out',
     ),
     "a stem of no model": (
         {"model": {"name": "cnn5", "stem": "cifar3x3"}},

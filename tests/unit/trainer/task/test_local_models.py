@@ -35,8 +35,9 @@ from shared.types import (
     Update,
 )
 from tests.support.hosts.failing_disk import Killed
-from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_prototypes
+from tests.unit.trainer.builders import CPU, WITHOUT_NORMS, a_config, a_model, digest, some_data, some_prototypes
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
+from trainer.consent import Consent
 from trainer.data import load_dataset
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import collect_features, evaluate
@@ -88,7 +89,9 @@ def config_of(run: RunSpec) -> RunConfig:
 
 
 def a_runner(data: str, folder: Path) -> TaskRunner:
-    return TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(folder))
+    return TaskRunner(
+        ClientSite.at("ann", "hospital", data, device="cpu", consent=Consent.to(WITHOUT_NORMS)), ClientStates(folder)
+    )
 
 
 def global_model(seed: int = 0) -> bytes:
@@ -334,8 +337,10 @@ class TestPersonalHead:
             assert all(np.array_equal(kept[name], whole[name]) for name in heads)
 
     def test_a_model_that_cannot_be_trained_so_is_refused_before_round_1(self, data: str, tmp_path: Path) -> None:
-        aggregator, run = MemoryAggregator(), a_run("fedrep", personal="batch_norm")
-        with pytest.raises(InvalidModel, match="'cnn4' has no BatchNorm layer for a client to keep"):
+        config = a_config("fedrep", method={"personal": "batch_norm"}, model={"name": WITHOUT_NORMS.name})
+        run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+        aggregator = MemoryAggregator()
+        with pytest.raises(InvalidModel, match=f"'{WITHOUT_NORMS.name}' has no BatchNorm layer for a client to keep"):
             a_runner(data, tmp_path).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), aggregator)
         assert aggregator.updates == []
 

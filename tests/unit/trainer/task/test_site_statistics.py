@@ -14,7 +14,7 @@ from torch import nn
 
 from shared.config.model import ModelSection
 from shared.config.run import RunConfig, parse_run_config
-from shared.errors import InvalidModel
+from shared.errors import InvalidModel, ModelKindRefused
 from shared.tensors import from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
     GLOBAL_CLUSTER,
@@ -28,8 +28,9 @@ from shared.types import (
     Task,
     TaskKind,
 )
-from tests.unit.trainer.builders import CPU, a_config, a_model, some_prototypes
+from tests.unit.trainer.builders import CPU, WITHOUT_NORMS, a_config, a_model, some_prototypes
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
+from trainer.consent import Consent
 from trainer.data import load_dataset
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.evaluation import evaluate
@@ -69,7 +70,8 @@ def config_of(run: RunSpec) -> RunConfig:
 
 
 def a_runner(data: str, folder: Path, model: ModelSection | None = None) -> TaskRunner:
-    return TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu", model=model), ClientStates(folder))
+    site = ClientSite.at("ann", "hospital", data, device="cpu", model=model, consent=Consent.to(WITHOUT_NORMS))
+    return TaskRunner(site, ClientStates(folder))
 
 
 def a_task(aggregator: MemoryAggregator, run: RunSpec, kind: TaskKind, number: int = 1) -> Task:
@@ -212,16 +214,17 @@ def test_prototypes_are_the_features_under_the_statistics_of_the_site(data: str,
 def test_a_model_without_batch_norm_is_refused_before_the_first_round(
     data: str, tmp_path: Path, sections: dict[str, Any]
 ) -> None:
-    run = a_run("fedplcc", model={"name": "cnn4"}, **sections)
+    run = a_run("fedplcc", model={"name": WITHOUT_NORMS.name}, **sections)
     with pytest.raises(InvalidModel) as caught:
         a_runner(data, tmp_path).perform(Task(kind=TaskKind.INIT, run=run, total_rounds=3), MemoryAggregator())
     assert caught.value.detail.startswith(f"{config_of(run).site_statistics_key} takes BatchNorm statistics")
-    assert "model 'cnn4' has no BatchNorm layer with running statistics" in caught.value.detail
+    assert f"model {WITHOUT_NORMS.name!r} has no BatchNorm layer with running statistics" in caught.value.detail
 
 
 def test_a_clients_own_kind_without_batch_norm_is_refused_before_it_trains(data: str, tmp_path: Path) -> None:
     aggregator, run = MemoryAggregator(), a_run("fedproto", OWN, **AT_SITE)
-    runner = a_runner(data, tmp_path, ModelSection(name="cnn5"))
-    with pytest.raises(InvalidModel, match="model 'cnn5' has no BatchNorm layer"):
-        runner.perform(a_task(aggregator, run, TaskKind.TRAIN), aggregator)
+    with pytest.raises(InvalidModel, match=f"model '{WITHOUT_NORMS.name}' has no BatchNorm layer"):
+        a_runner(data, tmp_path, WITHOUT_NORMS).perform(a_task(aggregator, run, TaskKind.TRAIN), aggregator)
+    with pytest.raises(ModelKindRefused, match=r"model 'cnn5' has no BatchNorm layer, and evaluation\.batch_norm"):
+        a_runner(data, tmp_path, ModelSection(name="cnn5")).perform(a_task(aggregator, run, TaskKind.TRAIN), aggregator)
     assert aggregator.updates == []

@@ -1,0 +1,57 @@
+"""What an update has beside its model: the groups of the method and of styles, in the order that the aggregator asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared import methods
+from shared.config.declared_arrays import declared_uploads
+from shared.methods.server_arrays import ArrayGroup
+from shared.methods.styles import STYLES
+from shared.tensors import to_bytes
+from shared.types import MODEL, Payload, RunSpec, Task, TaskKind
+from tests.unit.trainer.builders import a_config, a_model
+from tests.unit.trainer.memory_aggregator import MemoryAggregator
+from trainer.models import state_arrays
+from trainer.task.client_state import ClientStates
+from trainer.task.runner import TaskRunner
+from trainer.task.site import ClientSite
+
+
+@pytest.mark.parametrize("name", ["angles", "tokens"])
+def test_a_methods_groups_stand_among_styles_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def groups(*_: object) -> Mapping[str, ArrayGroup]:
+        return {name: {"sums": np.ones(3, np.float32)}}
+
+    sending = replace(
+        methods.METHODS["fedavg"],
+        uploads=lambda config, num_classes, feature_dim: {name: {"sums": ("F32", (3,))}},
+        before_training=groups,
+    )
+    monkeypatch.setitem(methods._added, "fedavg", sending)
+    mix_style = {"probability": 1.0, "alpha": 0.1, "statistics": "federation"}
+    config = a_config(
+        model={"name": "resnet10", "stem": "cifar3x3"}, training={"local_steps": 1, "mix_style": mix_style}
+    )
+    np.savez(
+        tmp_path / "images.npz",
+        **{f"x_{part}": np.zeros((6, 16, 16, 3), np.uint8) for part in ("train", "test")},
+        **{f"y_{part}": np.arange(6) % 3 for part in ("train", "test")},
+        classes=["cat", "dog", "owl"],
+    )
+    aggregator = MemoryAggregator()
+    run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
+    model = aggregator.offer(MODEL, to_bytes(state_arrays(a_model(config))))
+    task = Task(kind=TaskKind.TRAIN, run=run, round=1, total_rounds=3, payload=Payload(tensor_groups=(model,)))
+    site = ClientSite.at("ann", "hospital", f"npz:{tmp_path / 'images.npz'}", device="cpu")
+    TaskRunner(site, ClientStates(tmp_path)).perform(task, aggregator)
+    ((_, update),) = aggregator.updates
+    sent = [blob.role for blob in update.payload.tensor_groups]
+    assert sent == [MODEL, *sorted(declared_uploads(config, 512))] == [MODEL, *sorted((name, STYLES))]
