@@ -40,12 +40,8 @@ def test_a_methods_groups_stand_among_styles_by_name(
     config = a_config(
         model={"name": "resnet10", "stem": "cifar3x3"}, training={"local_steps": 1, "mix_style": mix_style}
     )
-    np.savez(
-        tmp_path / "images.npz",
-        **{f"x_{part}": np.zeros((6, 16, 16, 3), np.uint8) for part in ("train", "test")},
-        **{f"y_{part}": np.arange(6) % 3 for part in ("train", "test")},
-        classes=["cat", "dog", "owl"],
-    )
+    x, y = np.zeros((6, 16, 16, 3), np.uint8), np.arange(6) % 3
+    np.savez(tmp_path / "images.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=["cat", "dog", "owl"])
     aggregator = MemoryAggregator()
     run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
     model = aggregator.offer(MODEL, to_bytes(state_arrays(a_model(config))))
