@@ -205,12 +205,15 @@ def aggregate(
     if keeps_arrays(config):
         made.update(_stepped(run, table, blobs, int_lists, model, block_elements))
         model = made.pop(MODEL, model)
+    came_to = model
     if config.stream.epoch_model == "stage_mean" and method.shares_model(hyper):
         number, before = run.current_round.number, run.server_state.get(STAGE_MEAN)
         model, made = with_stage_mean(model, made, before, number, config.stream, table, blobs, block_elements)
     if averages(hyper) and method.shares_model(hyper):
         before = run.model if run.current_round.number > 1 else None
         model, made = with_average(model, made, before, hyper.average_decay, table, blobs, block_elements)
+    if came_to.sha256 not in {blob.sha256 for blob in (model, *made.values())}:
+        blobs.unnamed.append(came_to.sha256)  # the method starts from another model, so nothing else tells of this one
     if observer is not None:
         observer.folded()
     prototypes = PrototypeSet.empty()

@@ -1,10 +1,11 @@
 """Garbage collection: removes the blobs that no run keeps, a little at a time, soon after each commit that frees some.
 
-Commits of rounds and ends of runs name the blobs that they free (kept_blobs.py); these wait in a queue for small batches.
-At the start, and hourly, a scan walks over all files, a part at a time, and finds what a crash left. Between two steps the
-collection rests, so that it takes at most `SHARE` of a processor, unless more than `HURRY` blobs wait. If more than
-`MOST_WAITING` wait, each round removes some before it is aggregated: the queue is bounded whatever the rate of rounds. The
-deletion of a run removes its blobs at once, in its caller's thread, so that the answer can say what became free.
+Commits of rounds and ends of runs name the blobs that they free (kept_blobs.py), aggregations those that only they needed;
+these wait in a queue for small batches. At the start, and hourly, a scan walks over all files, a part at a time, and finds
+what a crash left. Between two steps the collection rests, so that it takes at most `SHARE` of a processor, unless more than
+`HURRY` blobs wait. If more than `MOST_WAITING` wait, each round removes some before it is aggregated: the queue is bounded
+whatever the rate of rounds. The deletion of a run removes its blobs at once, in its caller's thread, so that the answer can
+say what became free.
 
 A batch removes rows before files, so that a crash leaves only files without a row, which the next scan finds. It spares
 blobs that are being stored or read (store/blobs/holds.py).
@@ -237,7 +238,14 @@ class GarbageCollection:
         for run_id in sorted(self._unfollowed):
             self._await(self._kept.follow_by_id(run_id, functools.partial(self._find, run_id)))
             self._unfollowed.discard(run_id)
+        self._await_unnamed()
         return needed
+
+    def _await_unnamed(self) -> None:
+        """Put blobs that no row will name into the queue once it is known what others keep."""
+        while self._knows_all and self._blobs.unnamed:
+            name = self._blobs.unnamed.popleft()
+            self._await([] if self._kept.unreadable else [name])  # a scan finds it when all runs can be read
 
     def _find(self, run_id: str) -> Run | None:
         try:

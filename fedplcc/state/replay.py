@@ -100,14 +100,18 @@ def _by_name(record: Round | Aggregated) -> dict[str, BlobRef]:
 
 
 class _Scratch(BlobStore):
-    """A blob store that reads a state directory's blobs, with their hashes checked, and writes new ones elsewhere."""
+    """A blob store that writes to a folder of its own, and reads what it wrote itself there.
+
+    Other blobs are those of a state directory, with their hashes checked.
+    """
 
     def __init__(self, folder: Path, state: Path) -> None:
         super().__init__(folder)
         self._state = BlobFiles(state)
 
     def verified_path(self, sha256: str) -> Path:
-        return self._state.verified_path(sha256)
+        own = self.path(sha256)
+        return own if own.is_file() else self._state.verified_path(sha256)
 
 
 def _found(store: Store, run_id: str, number: int) -> tuple[Run, Round]:

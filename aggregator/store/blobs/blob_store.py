@@ -16,6 +16,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ class BlobStore(BlobFiles):
         """Room for what people ask for on a full disk."""
         self.holds = Holds()
         """Holds on blobs against garbage collection."""
+        self.unnamed: deque[str] = deque()
+        """Stored blobs that no row will name, for garbage collection to take over; any thread adds some."""
         self.uploads = Uploads(folder, on_whole=self._remember)
         """Uploads of clients before their commit."""
         with disk_errors():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.coordinator.garbage import Keep
+from aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
 from fedplcc.state.replay import replay
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
@@ -109,6 +109,41 @@ def test_whatever_is_killed_or_collected_the_averages_are_the_same_and_can_be_co
         assert replay(tmp_path / "killed", run_id, number).is_equal
     with Sparse.small(tmp_path / "sparse") as federation:
         assert [each.model for each in ended(federation, "fedavg", AVERAGE)] == [each.model for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("method", "hyper"),
+    [
+        ("fedavg", {}),
+        ("feddyn", {}),
+        ("creff", {"num_features": 4, "match_steps": 3, "retrain_epochs": 2}),
+    ],
+    ids=["fedavg", "feddyn", "creff"],
+)
+def test_a_model_that_no_round_names_goes_with_the_next_collection_and_averages_are_computed_again_without_it(
+    tmp_path: Path, method: str, hyper: dict[str, Any]
+) -> None:
+    """Of FedDyn and CReFF the next round starts from another model than the round came to."""
+    with Kept.small(tmp_path) as federation:
+        federation.coordinator.garbage_collection.collect()
+        run = federation.run_to_end(begun(federation, method, {**hyper, **AVERAGE}).run_id)
+        federation.coordinator.garbage_collection.step()  # and no scan
+        stored = {path.name for path in (tmp_path / "blobs").glob("*/*")}
+        assert stored == needed_blobs(run, rounds_of(federation.store, run, Kept.keep), Kept.keep)
+        federation.coordinator.garbage_collection.collect()
+        for number in range(1, ROUNDS + 1):
+            assert replay(tmp_path, run.run_id, number).is_equal
+
+
+def test_a_round_that_does_not_come_to_its_models_again_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Kept.small(tmp_path) as federation:
+        run = federation.run_to_end(begun(federation, "fedavg", AVERAGE).run_id)
+    monkeypatch.setattr("aggregator.computation.aggregation.fold_weights", lambda counts, *_: [1.0] * len(counts))
+    found = replay(tmp_path, run.run_id, 3)
+    assert not found.is_equal
+    assert found.computed.keys() == found.recorded.keys()
 
 
 def results(federation: LocalFederation, run: Run) -> list[tuple[BlobRef | None, ...]]:

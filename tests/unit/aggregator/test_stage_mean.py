@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from aggregator.coordinator.garbage import Keep
+from aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
 from fedplcc.state.replay import replay
 from shared.config.stream import StreamSection
 from shared.tensors import from_bytes
@@ -90,6 +90,21 @@ def test_whatever_is_killed_or_collected_the_means_are_the_same_and_can_be_compu
         assert replay(tmp_path / "killed", run_id, number).is_equal
     with Sparse.small(tmp_path / "sparse") as federation:
         assert [each.model for each in ended(federation, "fedavg", **MEAN)] == [each.model for each in expected]
+
+
+@pytest.mark.parametrize("method", ["feddyn", "creff"])
+def test_a_model_that_no_round_names_goes_with_the_next_collection_and_means_are_computed_again_without_it(
+    tmp_path: Path, method: str
+) -> None:
+    with Kept.small(tmp_path) as federation:
+        federation.coordinator.garbage_collection.collect()
+        run = federation.run_to_end(begun(federation, method, **MEAN).run_id)
+        federation.coordinator.garbage_collection.step()  # and no scan
+        stored = {path.name for path in (tmp_path / "blobs").glob("*/*")}
+        assert stored == needed_blobs(run, rounds_of(federation.store, run, Kept.keep), Kept.keep)
+        federation.coordinator.garbage_collection.collect()
+        for number in ENDS:
+            assert replay(tmp_path, run.run_id, number).is_equal
 
 
 def test_where_clients_keep_their_models_there_is_nothing_to_average(tmp_path: Path) -> None:
