@@ -103,8 +103,8 @@ def metrics_line(
             of the clients' own models.
         is_evaluated: Whether clients were asked for reports; if not, each accuracy is None as a whole.
         attacks: Attacks under which clients evaluate too. `accuracy_attacked` has, by attack, what `accuracy` has without.
-        is_validated: Whether the run sets validation images aside. `accuracy_validation` is the accuracy on these; also
-            where clients have some of their own accord.
+        is_validated: Whether the run sets validation images aside. `accuracy_validation` is the accuracy on these; in
+            another run on those of the clients' own accord, if each client that reports has some.
         stage: In a run with stages, what the line needs of earlier rounds; see `stage_entries`.
     """
     updates = _in_order(current.updates)
@@ -117,9 +117,7 @@ def metrics_line(
     local = {"accuracy_local": accuracy[LOCAL_MODEL]} if LOCAL_MODEL in accuracy else {}
     under = {attack: accuracy_by_domain(reports, names, evaluated[0], attacked_set(attack)) for attack in attacks}
     attacked = {"accuracy_attacked": under if is_evaluated else None} if attacks else {}
-    has_validation = is_validated or any(
-        counts.set_name == VALIDATION_SET for report in reports for counts in report.counts
-    )
+    has_validation = is_validated or (bool(reports) and all(map(_has_validation, reports)))
     on_validation = accuracy_by_domain(reports, names, evaluated[0], VALIDATION_SET) if is_evaluated else None
     validation = {"accuracy_validation": on_validation} if has_validation else {}
     return {
@@ -187,6 +185,11 @@ def stage_entries(current: Round, stage: StageContext, model: str, *, is_evaluat
         _pooled(reports, model, TEST_SET, set(range(len(counts))) - rare),
     )
     return {**entries, **dict(zip(names, values, strict=True))}
+
+
+def _has_validation(report: Evaluation) -> bool:
+    """Whether a client reports on validation images."""
+    return any(counts.set_name == VALIDATION_SET and any(counts.total) for counts in report.counts)
 
 
 def _class_counts(current: Round) -> list[Sequence[int]]:

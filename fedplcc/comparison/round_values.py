@@ -118,11 +118,13 @@ def _accuracy(
         accuracy[LOCAL_MODEL] = line["accuracy_local"]
     for attack, values in (line.get("accuracy_attacked") or {}).items():
         accuracy[under(own, attack)] = values
-    if line.get("accuracy_validation"):
+    from_reports = {*ATTACKED_MODELS, *STREAM_MODELS}
+    if line.get("accuracy_validation"):  # without it some clients at most report on validation images
         accuracy[under(own, VALIDATION_SET)] = line["accuracy_validation"]
+        from_reports |= {*VALIDATED_MODELS}
     for (domain, model), (correct, total) in counts.items():
         # A line has these accuracies of one model; reports have those of the other too.
-        if model in (*ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS) and total:
+        if model in from_reports and total:
             accuracy.setdefault(model, {}).setdefault(domain, correct / total)
     for (domain, model), share in balanced(classes).items():
         accuracy.setdefault(under(model, "balanced"), {})[domain] = share

@@ -112,6 +112,19 @@ def test_a_run_that_gets_no_better_ends_early_wherever_the_aggregator_is_killed(
     assert federation.store.find_run(run.run_id) == run, "the reason is stored"
 
 
+def test_one_client_that_validates_of_its_own_accord_ends_no_run_and_leaving_it_out_hinders_no_run_that_validates(
+    tmp_path: Path,
+) -> None:
+    with Frugal(tmp_path, [NumpyClient("ann"), Validating("eve")]) as federation:
+        federation.join()
+        run = whole(federation, patience=1)
+        assert (run.round_number, run.reason) == (len(HITS), None)
+        assert federation.coordinator.best_round(run) is None
+        assert best_rounds(federation, run) == []
+        created = federation.create("fedplcc", run={"rounds": len(HITS), "patience": 2}, data={"validation_every": 5})
+        assert federation.run_to_end(created.run_id).reason == StoppedEarly(best_round=4, patience=2)
+
+
 def test_without_validation_images_nothing_is_the_best_and_nothing_ends_early(tmp_path: Path) -> None:
     with Frugal(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
         federation.join()

@@ -108,6 +108,35 @@ def test_a_line_has_the_accuracy_on_validation_images_where_a_client_or_the_run_
     assert line(made, is_validated=True, is_evaluated=False)["accuracy_validation"] is None
 
 
+def test_one_client_that_reports_on_validation_images_of_its_own_does_not_validate_a_run() -> None:
+    def reports(**others: int | None) -> dict[str, Any]:
+        """Each client's number of validation images beside four test images."""
+        return {
+            name: replace(
+                an_evaluation(name, domain=f"{name}-domain"),
+                counts=(
+                    EvaluationCounts("test", "global", (2, 0), (4, 0)),
+                    *([] if number is None else [EvaluationCounts("validation", "global", (number, 0), (number, 0))]),
+                ),
+            )
+            for name, number in {"eve": 1, **others}.items()
+        }
+
+    def line(evaluations: dict[str, Any], **options: Any) -> dict[str, Any]:
+        made = replace(a_round(1, RoundPhase.EVALUATING), model=a_blob("m"), prototypes=a_blob("p"))
+        domains = {name: f"{name}-domain" for name in evaluations}
+        current = replace(made, evaluations=evaluations)
+        return results.metrics_line(current, domains=domains, num_global_prototypes=0, **options)
+
+    with_one = reports(ann=None, bob=3)
+    assert "accuracy_validation" not in line(with_one)
+    assert "accuracy_validation" not in line(reports(ann=0, bob=3)), "no images are none"
+    assert line(reports(ann=2, bob=3))["accuracy_validation"]["mean"] == 1.0
+    by_rule = line(with_one, is_validated=True)["accuracy_validation"]
+    assert by_rule["ann-domain"] is None, "the run's rule is not undone by a client that leaves its images out"
+    assert by_rule["mean"] == 1.0
+
+
 def test_domains_come_in_order_with_the_summaries_last() -> None:
     reports = [report("zoe", "sea", 1, 1), report("ann", "city", 1, 1)]
     assert list(results.accuracy_by_domain(reports, ["sea", "city"])) == ["city", "sea", "mean", "worst"]

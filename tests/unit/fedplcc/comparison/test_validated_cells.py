@@ -65,6 +65,21 @@ def test_a_run_that_stopped_early_is_whole(patience: int, is_whole: bool, tmp_pa
         assert "there is a run.json but not a line for each round in metrics.jsonl" in found.reason
 
 
+def test_validation_images_of_some_clients_alone_choose_no_round(tmp_path: Path) -> None:
+    """The line of such a round has no accuracy on them, and the reports have counts."""
+    cell = cells_of(write_comparison(tmp_path), tmp_path / "out")[0]
+    write_cell(cell, ROUNDS)
+    reports = cell.folder / "evaluations.jsonl"
+    lines = [json.loads(line) for line in reports.read_text().splitlines()]
+    for line in lines:
+        if line["domain"] == "mnist":
+            line["counts"] += [{"set_name": "validation", "model": "global", "correct": [1, 2], "total": [4, 4]}]
+    reports.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = read_cell(cell)
+    assert isinstance(found, CellResult)
+    assert not any("global/validation" in each.accuracy for each in found.rounds)
+
+
 def test_validation_images_of_every_model_are_read_from_its_reports(tmp_path: Path) -> None:
     path = write_comparison(tmp_path, run=VALIDATED)
     cell = cells_of(path, tmp_path / "out")[0]
