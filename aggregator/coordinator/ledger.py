@@ -36,7 +36,7 @@ from aggregator.rounds.configuration import config_of
 from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
-from aggregator.rounds.validation import Best, best_after, early_stop, event_of
+from aggregator.rounds.validation import Best, best_after, early_stop, event_of, judged_round
 from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.chance import RunWarning
@@ -526,7 +526,9 @@ class Ledger:
             commit=lambda evaluated: self._committed(evaluated, now),
             stream=config.stream,
             plan=config.membership,
-            stops_early=lambda run: early_stop(self._best_after(run), run.round_number, config.run.patience),
+            stops_early=lambda run: early_stop(
+                self._best_after(run), judged_round(run.current_round), config.run.patience
+            ),
         )
         after = settled(run, around, now=now)
         has_more = after.roster is not run.roster or after.status is not run.status

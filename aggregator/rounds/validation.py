@@ -6,8 +6,9 @@ The best round is told by events of the run's history, `best_round`, each of whi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shared.reasons import StoppedEarly
 from shared.types import Event, Round, RoundPhase
@@ -37,10 +38,21 @@ def best_after(known: Best | None, current: Round | None) -> Best | None:
         known: The best one of the rounds before it.
         current: The run's latest round.
     """
+    judged = judged_round(current)
+    return known if judged is None else better(known, judged)
+
+
+def judged_round(current: Round | None) -> Best | None:
+    """Return a run's latest round as the best one of itself; None if it has not committed, or was not validated."""
     if current is None or current.phase is not RoundPhase.COMMITTED or not current.results_json:
-        return known
-    accuracy = (json.loads(current.results_json).get("accuracy_validation") or {}).get("mean")
-    return known if accuracy is None else better(known, Best(current.number, accuracy))
+        return None
+    return judged_line(json.loads(current.results_json))
+
+
+def judged_line(line: Mapping[str, Any]) -> Best | None:
+    """Return the round of a line of metrics.jsonl as the best one of itself; None if it was not validated."""
+    accuracy = (line.get("accuracy_validation") or {}).get("mean")
+    return None if accuracy is None else Best(line["round"], accuracy)
 
 
 def better(known: Best | None, other: Best) -> Best:
@@ -48,15 +60,15 @@ def better(known: Best | None, other: Best) -> Best:
     return other if known is None or other.accuracy > known.accuracy else known
 
 
-def early_stop(best: Best | None, number: int, patience: int | None) -> StoppedEarly | None:
-    """Return why a run ends after its committed round `number`; None if it goes on.
+def early_stop(best: Best | None, last: Best | None, patience: int | None) -> StoppedEarly | None:
+    """Return why a run ends after its last committed round; None if it goes on, as after a round that was not validated.
 
     Args:
         best: Its best round; None where no round was validated.
-        number: Its last committed round.
+        last: Its last committed round; None if that was not validated.
         patience: Rounds without a better one after which it ends; None to go on in any case.
     """
-    if patience is None or best is None or number - best.round < patience:
+    if patience is None or best is None or last is None or last.round - best.round < patience:
         return None
     return StoppedEarly(best_round=best.round, patience=patience)
 

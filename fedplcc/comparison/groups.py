@@ -35,7 +35,8 @@ class GroupSection(Section):
     """Data sets whose part of the report shows the group; if not set, all on which any of its rows is trained."""
     choose: Literal["validation"] | None = None
     """Whether the report ranks the rows by validation images and has no test number of them: by the mean of the mean over
-    domains and the worst domain, over the file's seeds."""
+    domains and the worst domain, over the file's seeds. On a data set its rows have the same images of clients, the same
+    rule for validation images, and the same evaluation.every and evaluation.last."""
     view: Literal["last", "best", "last5", "last10"] = "last10"
     """Rounds whose accuracy on validation images ranks, where the group chooses."""
     model: Literal["global", "local"] = "global"

@@ -7,6 +7,7 @@ A cell's folder OUT/DATASET/ROW/seed-SEED is that of the following command, and 
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.comparison.file import Comparison, assignments
+from fedplcc.comparison.groups import choosing
+from fedplcc.comparison.sweep.section import why_fixed
 from fedplcc.runs.configuration import Overrides, local_clients, override
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.initial_model import anchored, require_file
 from shared.config.run import FederationFile
-from shared.config.sections import read_document, unknown
+from shared.config.sections import Section, read_document, unknown
 from shared.errors import InvalidConfig
 
 
@@ -184,9 +187,10 @@ def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]
             yield f"{comparison.datasets[dataset].config}: {problem}"
         if own:
             continue
+        federations = dict[str, FederationFile]()
         for row in comparison.rows_of(dataset):
             try:
-                federation = _federation(comparison, dataset, row, seed, document)
+                federation = federations[row] = _federation(comparison, dataset, row, seed, document)
             except InvalidConfig as error:
                 yield f"row {row} on data set {dataset}: {error.detail}"
                 continue
@@ -195,6 +199,40 @@ def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]
                     f"row {row} on data set {dataset}: its group chooses on validation images, and client {client} has "
                     "none; set data.validation_every in its file, or validation_per_class for each client"
                 )
+        for group, rows in comparison.groups_of(dataset).items():
+            if choosing([group], comparison.groups):
+                for problem in _incomparable({row: federations[row] for row in rows if row in federations}):
+                    yield f"group {group} on data set {dataset}: {problem}"
+
+
+def _incomparable(federations: Mapping[str, FederationFile]) -> Iterator[str]:
+    """Yield, of each row that other images or rounds would choose than the first one, the first key that says so."""
+    settings = {row: _fixed_settings(federation) for row, federation in federations.items()}
+    rows = [*settings]
+    for row in rows[1:]:
+        first, own = settings[rows[0]], settings[row]
+        key = next((key for key in {**first, **own} if first.get(key) != own.get(key)), None)
+        if key is not None:
+            yield (
+                f"{key} is {_written(first.get(key))} in row {rows[0]} and {_written(own.get(key))} in row {row}; "
+                f"{why_fixed(key)}, so give both rows the same value, or one of them another group"
+            )
+
+
+def _fixed_settings(federation: FederationFile) -> dict[str, Any]:
+    """Return the settings in which the rows of a group that chooses must not differ, by dotted key."""
+    sections: dict[str, Section] = {"data": federation.config.data, "evaluation": federation.config.evaluation}
+    sections |= {f"clients.{name}": client for name, client in federation.clients.items()}
+    return {
+        f"{name}.{key}": value
+        for name, section in sections.items()
+        for key, value in section.model_dump(mode="json").items()
+        if why_fixed(f"{name}.{key}") is not None
+    }
+
+
+def _written(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value)
 
 
 def without_validation(federation: FederationFile) -> str | None:

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from aggregator.rounds.validation import better, early_stop, judged_line
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.round_values import (
@@ -237,9 +238,11 @@ def _is_whole(files: Files) -> bool:
 def _stopped_early(manifest: Mapping[str, Any], lines: Sequence[str]) -> bool:
     """Whether run.patience ended the run with the last of these lines of metrics.jsonl."""
     patience = manifest.get("config", {}).get("run", {}).get("patience")
-    means = [(_parsed(line, "it is no JSON object").get("accuracy_validation") or {}).get("mean") for line in lines]
-    known = [mean for mean in means if mean is not None]
-    return patience is not None and bool(known) and len(means) - 1 - means.index(max(known)) >= patience
+    judged = [judged_line(_parsed(line, "it is no JSON object")) for line in lines]
+    best = None
+    for each in filter(None, judged):
+        best = better(best, each)
+    return bool(judged) and early_stop(best, judged[-1], patience) is not None
 
 
 def strays(out: Path, cells: Iterable[Cell]) -> list[str]:

@@ -33,15 +33,22 @@ MAX_POINTS = 1_000
 MAX_NAME = 64
 HASH_CHARACTERS = 10
 FIXED = {
-    "data.validation_every": "the images that choose must be the same for each value",
-    "data.test_every": "the images that choose must be the same for each value",
+    r"data\.(validation|test)_every": "the images that choose must be the same for all",
+    r"clients\..+\.(data|validation_per_class)": "the images that choose must be the same for all",
+    r"partition\.(?!(.+\.)?samples_per_class$).+": "the images that choose must be the same for all",
+    r"evaluation\.(every|last)": "the rounds that choose must be the same for all",
 }
-"""Keys that values chosen on validation images must not include, and why."""
+"""Patterns of keys in which nothing that validation images choose among may differ, and why."""
 
 Point = Mapping[str, Any]
 """Settings by dotted key."""
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Number = int | float
+
+
+def why_fixed(key: str) -> str | None:
+    """Return why what is chosen among must not differ in a key; None where it may."""
+    return next((why for pattern, why in FIXED.items() if re.fullmatch(pattern, key)), None)
 
 
 def as_list(value: Any) -> Any:
@@ -188,8 +195,8 @@ def sweep_problems(section: SweepSection, rows: Mapping[str, Any], baselines: It
 def _axis_problems(section: SweepSection, space: Mapping[str, Axis]) -> Iterator[str]:
     where = "sweep.ranges" if section.is_study else "sweep.grid"
     for key, axis in space.items():
-        if section.chooses and key in FIXED:
-            yield f"{where}: leave out {key!r}: {FIXED[key]}"
+        if section.chooses and (why := why_fixed(key)) is not None:
+            yield f"{where}: leave out {key!r}: {why}"
         if isinstance(axis, tuple):
             texts = [json.dumps(value, sort_keys=True, default=str) for value in axis]
             if len({*texts}) < len(texts):

@@ -125,6 +125,23 @@ def test_one_client_that_validates_of_its_own_accord_ends_no_run_and_leaving_it_
         assert federation.run_to_end(created.run_id).reason == StoppedEarly(best_round=4, patience=2)
 
 
+def test_a_run_ends_early_only_in_a_round_that_is_evaluated(federation: LocalFederation) -> None:
+    seldom = {"every": 2, "last": 1}
+    run = federation.run_to_end(
+        federation.create("fedplcc", run={"rounds": 8, "patience": 3}, evaluation=seldom).run_id
+    )
+    assert best_rounds(federation, run) == [(2, 0.4), (4, 0.9)]
+    assert run.round_number == 8, "rounds 5 and 7 are not evaluated, and round 6 is only two after the best one"
+    run = federation.run_to_end(
+        federation.create("fedplcc", run={"rounds": 8, "patience": 2}, evaluation=seldom).run_id
+    )
+    assert (run.round_number, run.reason) == (6, StoppedEarly(best_round=4, patience=2))
+    run = federation.run_to_end(
+        federation.create("fedplcc", run={"rounds": 8, "patience": 1}, evaluation=seldom).run_id
+    )
+    assert (run.round_number, run.reason) == (6, StoppedEarly(best_round=4, patience=1)), "the first that can be better"
+
+
 def test_without_validation_images_nothing_is_the_best_and_nothing_ends_early(tmp_path: Path) -> None:
     with Frugal(tmp_path, [NumpyClient("ann"), NumpyClient("bob")]) as federation:
         federation.join()

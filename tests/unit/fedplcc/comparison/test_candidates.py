@@ -242,3 +242,75 @@ def test_clients_own_numbers_of_validation_images_are_enough(tmp_path: Path) -> 
     document: dict[str, Any] = read_document(write_comparison(tmp_path, CHOOSING))
     document["datasets"]["digits"]["set"] = each
     assert cell_problems(parse_comparison(document), tmp_path / "compare.toml") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"data.validation_every": 2},
+            "data.validation_every is 5 in row plain and 2 in row wide; the images that choose must be the same for all, so "
+            "give both rows the same value, or one of them another group",
+        ),
+        (
+            {"clients.svhn.validation_per_class": 4},
+            "clients.svhn.validation_per_class is not set in row plain and 4 in row",
+        ),
+        ({"clients.svhn.data": "npz:other.npz"}, "clients.svhn.data is "),
+        (
+            {"evaluation.every": 30},
+            "evaluation.every is 1 in row plain and 30 in row wide; the rounds that choose must be",
+        ),
+        ({"evaluation.last": 1}, "evaluation.last is 10 in row plain and 1 in row wide"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_rows_that_other_images_or_rounds_would_choose_are_refused(
+    settings: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    path = write_comparison(tmp_path, CHOOSING, VALIDATED)
+    document: dict[str, Any] = read_document(path)
+    document["rows"]["wide"]["set"] = settings
+    (found,) = cell_problems(parse_comparison(document), path)
+    assert found.startswith(f"group candidates on data set digits: {problem}")
+    document["datasets"]["digits"]["set"] = settings
+    assert cell_problems(parse_comparison(document), path) == [], "the same for all rows"
+    del document["datasets"]["digits"]["set"]
+    document["rows"]["wide"]["group"] = "alone"
+    document["groups"]["alone"] = {"choose": "validation"}
+    assert cell_problems(parse_comparison(document), path) == [], "a group of its own"
+
+
+PARTITION = """
+[partition]
+kind = "dirichlet"
+data = "npz:mnist.npz"
+num_clients = 2
+alpha = 0.5
+validation_per_class = 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        (
+            "partition.validation_per_class",
+            9,
+            "clients.client-00.validation_per_class is 4 in row plain and 9 in row wide",
+        ),
+        ("partition.alpha", 5.0, "clients.client-00.data is "),
+        ("partition.samples_per_class", 50, None),
+        ("evaluation.every", 1, None),
+        ("evaluation.batch_norm", "site", None),
+        ("run.rounds", 9, None),
+    ],
+)
+def test_parts_of_one_data_set_choose_too_and_what_is_only_trained_differently_is_ranked(
+    key: str, value: Any, named: str | None, tmp_path: Path
+) -> None:
+    path = write_comparison(tmp_path, CHOOSING, RUN.partition("[clients.mnist]")[0] + PARTITION)
+    document: dict[str, Any] = read_document(path)
+    document["rows"]["wide"]["set"] = {key: value}
+    found = cell_problems(parse_comparison(document), path)
+    assert found == [] if named is None else named in found[0], found

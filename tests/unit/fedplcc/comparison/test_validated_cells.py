@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,26 @@ def test_validation_images_of_some_clients_alone_choose_no_round(tmp_path: Path)
     found = read_cell(cell)
     assert isinstance(found, CellResult)
     assert not any("global/validation" in each.accuracy for each in found.rounds)
+
+
+NOT_EVALUATED: dict[str, float] = {}
+
+
+@pytest.mark.parametrize(
+    ("validation", "is_whole"),
+    [
+        ([ON_VALIDATION[2], NOT_EVALUATED, ON_VALIDATION[0]], True),
+        ([ON_VALIDATION[2], ON_VALIDATION[0], NOT_EVALUATED], False),
+    ],
+    ids=["evaluated", "not evaluated"],
+)
+def test_a_run_stops_early_only_in_a_round_that_is_evaluated(
+    validation: Sequence[Mapping[str, float]], is_whole: bool, tmp_path: Path
+) -> None:
+    path = write_comparison(tmp_path, run=VALIDATED.replace("rounds = 3", "rounds = 30\npatience = 2"))
+    cell = cells_of(path, tmp_path / "out")[0]
+    write_cell(cell, ROUNDS, validation=validation)
+    assert isinstance(read_cell(cell), CellResult if is_whole else MissingCell)
 
 
 def test_validation_images_of_every_model_are_read_from_its_reports(tmp_path: Path) -> None:
