@@ -199,7 +199,7 @@ def test_a_run_that_does_not_set_admission_keeps_the_hash_that_it_had_before_the
             {"max_prototypes_per_class": 4097},
             "admission.max_prototypes_per_class = 4097: input should be less than or equal to 4096",
         ),
-        ({"max_norm": 1.0}, "unknown key 'admission.max_norm'; did you mean 'admission.max_update_norm'?"),
+        ({"max_update_nrm": 1.0}, "unknown key 'admission.max_update_nrm'; did you mean 'admission.max_update_norm'?"),
     ],
 )
 def test_what_is_wrong_with_admission_is_said(admission: dict[str, Any], sentence: str) -> None:
