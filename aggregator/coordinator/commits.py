@@ -24,7 +24,7 @@ from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.tensors import prototypes_from_bytes
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Run, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Round, Run, Update
 
 COMPUTING = 2
 """Small updates that are checked at the same time: more threads would keep the event loop from its turn."""
@@ -71,7 +71,7 @@ class Commits:
         ):
             committed = CommittedUpdate(run_id, number, tuple(blob.sha256 for blob in update.payload.blobs))
             session = self._sessions.check(client_id, token)
-            run = self._ledger.get(run_id)
+            run = self._ledger.get(run_id, of=client_id)
             if self._is_committed(run, number, update):
                 self._metrics.outcomes.taken("update", "duplicate")
                 return committed
@@ -92,7 +92,7 @@ class Commits:
 
             def change(changes: Changes) -> Session | None:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
-                run = changes.find(run_id) or self._ledger.get(run_id)
+                run = changes.find(run_id) or self._ledger.get(run_id, of=client_id)
                 after = machine.add_update(run, number, update, now=changes.now)
                 if after is run:
                     return None
@@ -115,7 +115,7 @@ class Commits:
 
         def change(changes: Changes) -> Session:
             session = self._sessions.check(client_id, token)
-            run = changes.find(run_id) or self._ledger.get(run_id)
+            run = changes.find(run_id) or self._ledger.get(run_id, of=client_id)
             config, place = config_of(run), place_of(run)
             assert place is not None
             check_stage(update, place)
@@ -139,9 +139,9 @@ class Commits:
 
         def change(changes: Changes) -> Session | None:
             session = self._sessions.check(client_id, token)
-            run = changes.find(run_id) or self._ledger.get(run_id)
+            run = changes.find(run_id) or self._ledger.get(run_id, of=client_id)
             report = replace(evaluation, domain=session.client.domain)
-            current = run.current_round if run.round_number == number else self._store.find_round(run_id, number)
+            current = self._round_of(run, number, client_id)
             if current is not None and client_id in current.evaluations:
                 return None
             after = machine.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
@@ -166,9 +166,15 @@ class Commits:
 
     def _is_committed(self, run: Run, number: int, update: Update) -> bool:
         """Whether the same update is committed already, in the open round or an earlier one."""
-        current = run.current_round if run.round_number == number else self._store.find_round(run.run_id, number)
+        current = self._round_of(run, number, update.client_id)
         known = None if current is None else current.updates.get(update.client_id)
         return known is not None and replace(known, num_prototypes=0, norm=None).same_content(update)
+
+    def _round_of(self, run: Run, number: int, client_id: str) -> Round | None:
+        """A run's round; of an earlier one, this client's update and report alone."""
+        if run.round_number == number:
+            return run.current_round
+        return self._store.find_round(run.run_id, number, of=client_id)
 
     def _arrived(
         self, client_id: str, run_id: str, number: int, update: Update, inline: Sequence[bytes]

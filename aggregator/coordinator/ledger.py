@@ -191,13 +191,18 @@ class Ledger:
         prototypes = prototypes_from_bytes(self._blobs.verified_path(current.prototypes.sha256).read_bytes())
         return count_prototypes(prototypes, len(config_of(run).data.classes))
 
-    def get(self, run_id: str) -> Run:
+    def get(self, run_id: str, *, of: str | None = None) -> Run:
         """One run.
+
+        Args:
+            run_id: Its id.
+            of: A client whose call asks: of a run that has ended, only this one's update and report are read, so that the
+                call costs the same however many clients the run had.
 
         Raises:
             RunNotFound: There is none of this id; RunDeleted if there was one.
         """
-        run = self._runs.get(run_id) or self._store.find_run(run_id)
+        run = self._runs.get(run_id) or self._store.find_run(run_id, of=of)
         if run is None:
             raise self._missing(run_id)
         return run

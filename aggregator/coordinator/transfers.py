@@ -140,7 +140,7 @@ class Transfers:
         """Return the offset from which to send a blob, and whether it is stored already."""
         if self._check_upload(client_id, token, run_id, number, blob):
             return blob.size_bytes, True
-        if number == 0 and self._ledger.get(run_id).model == blob:
+        if number == 0 and self._ledger.get(run_id, of=client_id).model == blob:
             return blob.size_bytes, True  # the initial model, which the client sends back unchanged
         if self._blobs.whole_upload(client_id, blob) is not None or self._has_stored(client_id, blob):
             return blob.size_bytes, True
@@ -300,7 +300,7 @@ class Transfers:
         """Check whether a client may send a blob; returns whether the call only repeats what was committed since."""
         with self.refusals(client_id, run_id, number):
             self._sessions.check(client_id, token)
-            run = self._ledger.get(run_id)
+            run = self._ledger.get(run_id, of=client_id)
             current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
                 try:

@@ -182,8 +182,8 @@ class Store(Protocol):
     def ended_retirements(self, *, limit: int) -> list[tuple[str, Mapping[str, Retired]]]:
         """Return the newest runs, also deleted ones, that have ended and from which clients were retired: who and when."""
 
-    def find_run(self, run_id: str) -> Run | None:
-        """Return a run with its latest round, updates and evaluations."""
+    def find_run(self, run_id: str, *, of: str | None = None) -> Run | None:
+        """Return a run with its latest round, updates and evaluations; those of one client alone if it is named."""
 
     def find_status(self, run_id: str) -> RunStatus | None:
         """Return a run's status without reading its rounds, updates and evaluations."""
@@ -219,8 +219,8 @@ class Store(Protocol):
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Return a run's rounds after a number, in order, without updates and evaluations."""
 
-    def find_round(self, run_id: str, number: int) -> Round | None:
-        """Return a round with its updates and evaluations."""
+    def find_round(self, run_id: str, number: int, *, of: str | None = None) -> Round | None:
+        """Return a round with its updates and evaluations; those of one client alone if it is named."""
 
     def list_evaluations(
         self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None

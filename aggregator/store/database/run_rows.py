@@ -66,11 +66,11 @@ class RunReads:
             except rows.UNREADABLE:
                 return []  # of a damaged row; no trainer is kept away for that
 
-    def find_run(self: _Reader, run_id: str) -> Run | None:
+    def find_run(self: _Reader, run_id: str, *, of: str | None = None) -> Run | None:
         """See `Store.find_run`."""
         with self._reading() as connection:
             query = select(schema.runs).where(schema.runs.c.run_id == run_id, _IS_KEPT)
-            found = _runs(connection, query, whole=True)
+            found = _runs(connection, query, whole=True, of=of)
         return found[0] if found else None
 
     def find_status(self: _Reader, run_id: str) -> RunStatus | None:
@@ -103,10 +103,10 @@ class RunReads:
         with self._reading() as connection:
             return [rows.round_of(row) for row in connection.execute(query.limit(limit)).all()]
 
-    def find_round(self: _Reader, run_id: str, number: int) -> Round | None:
+    def find_round(self: _Reader, run_id: str, number: int, *, of: str | None = None) -> Round | None:
         """See `Store.find_round`."""
         with self._reading() as connection:
-            return _find_round(connection, run_id, number, whole=True)
+            return _find_round(connection, run_id, number, whole=True, of=of)
 
 
 def _with_states(roster: Sequence[str], retired: Mapping[str, Retired]) -> tuple[str, ...]:
@@ -114,30 +114,37 @@ def _with_states(roster: Sequence[str], retired: Mapping[str, Retired]) -> tuple
     return tuple(name for name in roster if name not in retired or not retired[name].keeps_nothing)
 
 
-def _runs(connection: Connection, query: Any, *, whole: bool) -> list[Run]:
-    """Return the runs that a query of their table finds; a damaged one has a reason that says so, see `damaged_run`."""
+def _runs(connection: Connection, query: Any, *, whole: bool, of: str | None = None) -> list[Run]:
+    """Return the runs that a query of their table finds; a damaged one has a reason that says so, see `damaged_run`.
+
+    Args:
+        connection: Of a transaction.
+        query: Selects runs.
+        whole: Whether their latest rounds have updates and reports.
+        of: The client whose update and report these are; None for all.
+    """
     table = schema.runs
     try:
         found: Sequence[Row[Any]] = connection.execute(query).all()
     except rows.UNREADABLE:
         # The values of one row are none of their columns: each is read by itself.
         names = connection.execute(query.with_only_columns(table.c.run_id)).scalars().all()
-        return [_run_alone(connection, name, whole=whole) for name in names]
-    return [_with_round(connection, row, whole=whole) for row in found]
+        return [_run_alone(connection, name, whole=whole, of=of) for name in names]
+    return [_with_round(connection, row, whole=whole, of=of) for row in found]
 
 
-def _run_alone(connection: Connection, run_id: str, *, whole: bool) -> Run:
+def _run_alone(connection: Connection, run_id: str, *, whole: bool, of: str | None) -> Run:
     try:
         row = connection.execute(select(schema.runs).where(schema.runs.c.run_id == run_id)).one()
     except rows.UNREADABLE:
         return damaged_run(connection, run_id, RowDamaged(table=schema.runs.name, key=run_id))
-    return _with_round(connection, row, whole=whole)
+    return _with_round(connection, row, whole=whole, of=of)
 
 
-def _with_round(connection: Connection, row: Row[Any], *, whole: bool) -> Run:
+def _with_round(connection: Connection, row: Row[Any], *, whole: bool, of: str | None) -> Run:
     try:
         run = rows.run_of(row)
-        current = _find_round(connection, row.run_id, row.round, whole=whole)
+        current = _find_round(connection, row.run_id, row.round, whole=whole, of=of)
         if current is None and row.round >= 0:
             raise rows.corrupt(schema.rounds, {"run_id": row.run_id, "number": row.round})
     except RowCorrupt as error:
@@ -169,8 +176,8 @@ _NO_CONFIGURATION = '{"run":{"seed":0}}'
 """Stands for a configuration that cannot be trusted."""
 
 
-def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool) -> Round | None:
-    """Return a round, with its updates and reports if it is to be whole.
+def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool, of: str | None) -> Round | None:
+    """Return a round, with its updates and reports, or those of one client, if it is to be whole.
 
     Raises:
         RowCorrupt: One of its rows is damaged.
@@ -189,17 +196,20 @@ def _find_round(connection: Connection, run_id: str, number: int, *, whole: bool
     return replace(
         record,
         updates={
-            child.client_id: rows.update_of(child) for child in _children(connection, schema.updates, record, run_id)
+            child.client_id: rows.update_of(child)
+            for child in _children(connection, schema.updates, record, run_id, of)
         },
         evaluations={
             child.client_id: rows.evaluation_of(child)
-            for child in _children(connection, schema.evaluations, record, run_id)
+            for child in _children(connection, schema.evaluations, record, run_id, of)
         },
     )
 
 
-def _children(connection: Connection, table: Table, record: Round, run_id: str) -> Sequence[Row[Any]]:
+def _children(connection: Connection, table: Table, record: Round, run_id: str, of: str | None) -> Sequence[Row[Any]]:
     query = select(table).where(table.c.run_id == run_id, table.c.round == record.number)
+    if of is not None:
+        query = query.where(table.c.client_id == of)
     try:
         return connection.execute(query.order_by(table.c.client_id)).all()
     except rows.UNREADABLE as error:

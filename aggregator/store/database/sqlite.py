@@ -4,9 +4,9 @@ Each transaction increments a count in the only row of the table `writer`, next 
 claimed the database. If the token is another one, a second aggregator writes, whatever happened to the lock of the state
 directory: this process stops writing, and reports that once through `on_lost`.
 
-The file `committed` beside the database has the count too. It is written after each commit and not fsynced, so it may be
-behind after a power cut and is never ahead. A database that is behind the file has lost transactions: somebody removed or
-cut its write-ahead log, or put an older copy in its place. `claim` refuses it.
+The file `committed` beside the database has the count too. It is written after each commit where that can be, and not
+fsynced, so it may be behind after a power cut or on a full disk and is never ahead. A database that is behind the file has
+lost transactions: somebody removed or cut its write-ahead log, or put an older copy in its place. `claim` refuses it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,10 @@ class Sqlite:
     def note_committed(self) -> None:
         """See `Database.note_committed`."""
         if self._counter is not None:
-            os.pwrite(self._counter, _line(self._count), 0)
+            with suppress(
+                OSError
+            ):  # the transaction is durable: the file may be behind, and then tells of fewer lost ones
+                os.pwrite(self._counter, _line(self._count), 0)
 
     def close(self) -> None:
         """See `Database.close`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 from aggregator.coordinator.service import Limits
 from aggregator.coordinator.transfers import Receiver
+from aggregator.store.database import rows
 from shared.config.run import parse_run_config
 from shared.errors import (
     BlobCorrupt,
@@ -36,7 +37,7 @@ from shared.types import BlobRef, CommittedUpdate, EvaluationCounts, Payload, Ru
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.oracles.federation_result import expected
-from tests.support.records.builders import a_blob, an_evaluation
+from tests.support.records.builders import a_blob, an_evaluation, an_update
 
 NAMES = ("ann", "bob")
 
@@ -567,3 +568,39 @@ def test_equal_models_of_two_clients_are_one_blob_and_two_updates(federation: Lo
     first = federation.coordinator.artifact(run.run_id, 0, "model")[0]
     assert run.model == first == blob_ref("model", to_bytes(NumpyClient("ann").first_model()))
     assert committed(federation, run) == [(0, "ann"), (1, "bob"), (1, "ann")]
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["an earlier round", "the last round"])
+def test_a_call_about_rounds_that_are_over_reads_no_other_clients_rows(
+    federation: LocalFederation, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It costs the same however many clients there were, so that repeated calls keep nobody waiting."""
+    run = federation.run_to_end(federation.create("fedplcc", run={"rounds": 2}).run_id)
+    other = federation.run_to_end(federation.create("fedavg", run={"rounds": 2, "clients": ["bob"]}).run_id)
+    read: list[str] = []
+
+    def seen(kind: str) -> Callable[[Any], Any]:
+        read_row = getattr(rows, kind)
+
+        def read_and_note(row: Any) -> Any:
+            read.append(row.client_id)
+            return read_row(row)
+
+        return read_and_note
+
+    for kind in ("update_of", "evaluation_of"):
+        monkeypatch.setattr(rows, kind, seen(kind))
+    token = federation.clients["ann"].token
+    report = an_evaluation("ann")
+    federation.coordinator.report_evaluation(
+        "ann", token, run.run_id, number, report
+    )  # as before, so it is a repetition
+    assert set(read) == {"ann"}
+    read.clear()
+    with pytest.raises(RunEnded):
+        federation.coordinator.report_evaluation("ann", token, other.run_id, number, report)
+    with pytest.raises(RunEnded):
+        federation.coordinator.commit_update("ann", token, other.run_id, number, an_update("ann"))
+    with pytest.raises(RunEnded):
+        federation.coordinator.transfers.upload_status("ann", token, other.run_id, number, a_blob())
+    assert not read

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 from contextlib import closing
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.store.database.sql_store import SqlStore
+from aggregator.store.database.sqlite import COMMITTED, committed_count
 from shared.errors import StoreUnavailable
 from shared.types import Event, EventQuery
 
@@ -98,3 +101,21 @@ def test_a_killed_process_loses_nothing_and_is_accused_of_nothing(folder: Path) 
     for _ in range(3):
         with closing(SqlStore.in_folder(folder)) as store:
             assert len(written(store)) == 3
+
+
+def test_a_count_that_cannot_be_written_undoes_no_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where an overwrite takes new blocks of a full disk; the transaction is durable by then."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with closing(SqlStore.in_folder(folder)) as store:
+        write(store, "first")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", full)
+            write(store, "second")
+        assert committed_count(folder / COMMITTED) == 2, "those of the claim and of the first event"
+        write(store, "third")
+        assert committed_count(folder / COMMITTED) == 4
+    with closing(SqlStore.in_folder(folder)) as store:
+        assert written(store) == ["first", "second", "third"]
