@@ -29,6 +29,7 @@ from fedplcc.comparison.tables import (
     counted,
     measurements,
     ranking,
+    sources_of_statistics,
     tables_of_views,
 )
 from fedplcc.comparison.uncertainty import uncertainty_notes, uncertainty_tables
@@ -97,6 +98,7 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
             names = "; ".join(map(comparison.label_of_row, without))
             yield Paragraph(f"No global model, so only in the tables of local models: {names}.")
         yield from _absent(findings, dataset, rows)
+        yield from sources_of_statistics(findings, dataset, having)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
         balanced = BALANCED_MODELS if comparison.datasets[dataset].balanced else ()
         for model in (*balanced, *ATTACKED_MODELS, *STREAM_MODELS):

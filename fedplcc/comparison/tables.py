@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.inference import DIGITS
 from fedplcc.comparison.outcomes import (
     CHOSEN,
     LENGTHS,
@@ -22,7 +23,7 @@ from fedplcc.comparison.outcomes import (
 )
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.round_values import OWN, OWN_OF_WHOLE, WHOLE
-from shared.types import GLOBAL_MODEL, VALIDATION_SET
+from shared.types import GLOBAL_MODEL, LOCAL_MODEL, VALIDATION_SET
 
 NOTHING = "-"
 """Text of a missing value."""
@@ -33,14 +34,14 @@ def accuracy_value(found: Spread | None, best: float | None) -> Value:
     if found is None:
         return Value(NOTHING)
     text = f"{100 * found.mean:.1f}" + ("" if found.std is None else f" ± {100 * found.std:.1f}")
-    return Value(text, is_best=best is not None and found.mean == best)
+    return Value(text, is_best=best is not None and round(found.mean - best, DIGITS) == 0)
 
 
 def gain_text(found: Spread | None) -> str:
     """Return a difference of accuracies in points, with sign and deviation."""
     if found is None:
         return NOTHING
-    return points_text(100 * found.mean) + ("" if found.std is None else f" ± {100 * found.std:.1f}")
+    return points_text(100 * round(found.mean, DIGITS)) + ("" if found.std is None else f" ± {100 * found.std:.1f}")
 
 
 def points_text(points: float) -> str:
@@ -67,7 +68,7 @@ def ranking(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[P
     spreads = {row: found for row, found in spreads.items() if MEAN in found}
     if len(spreads) < 2:
         return
-    rank = ranks({row: found[MEAN].mean for row, found in spreads.items()})
+    rank = ranks({row: round(found[MEAN].mean, DIGITS) for row, found in spreads.items()})
     baselines = [row for row in comparison.compare.baseline if row in spreads]
     heads = ["", "rank", "seeds", *SUMMARIES]
     for baseline in baselines:
@@ -92,6 +93,11 @@ def ranking(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[P
             f"The rows are of {min(counts)} to {max(counts)} seeds, so ranks and best values are provisional; differences "
             "are of the seeds that both rows have."
         )
+    lengths = _lengths(findings, dataset, [*spreads])
+    if lengths.start != lengths.stop - 1:
+        yield Paragraph(
+            f"The runs have {lengths.start} to {lengths.stop - 1} rounds, so the last round is not the same one in each."
+        )
 
 
 def _versus(cells: Sequence[CellResult], baseline: Sequence[CellResult]) -> list[str]:
@@ -99,7 +105,10 @@ def _versus(cells: Sequence[CellResult], baseline: Sequence[CellResult]) -> list
     by_column = {column: gains(cells, baseline, "last", column) for column in SUMMARIES}
     differences = [gain_text(spread([*by_seed.values()])) for by_seed in by_column.values()]
     values = by_column[MEAN].values()
-    return [*differences, f"{sum(value > 0 for value in values)} of {len(values)}" if values else NOTHING]
+    return [
+        *differences,
+        f"{sum(round(value, DIGITS) > 0 for value in values)} of {len(values)}" if values else NOTHING,
+    ]
 
 
 def tables_of_views(
@@ -110,6 +119,27 @@ def tables_of_views(
     for view in VIEWS if having else ():
         if any(over_seeds(findings.cells(dataset, row), view, model) for row in having):
             yield _table_of_view(findings, dataset, having, domains, view, model)
+
+
+def sources_of_statistics(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[Part]:
+    """Yield which local models have the BatchNorm statistics of their sites, if some have."""
+    having = [row for row in rows if over_seeds(findings.cells(dataset, row), "last", LOCAL_MODEL)]
+    at_site = [row for row in having if _is_at_site(findings.cells(dataset, row)[0])]
+    if not at_site:
+        return
+    label = findings.comparison.label_of_row
+    others = [row for row in having if row not in at_site]
+    yield Paragraph(
+        "Local models with the BatchNorm mean and variance of their site's training images "
+        '(evaluation.batch_norm = "site"); where a method has none, that is the global model with these: '
+        f"{'; '.join(map(label, at_site))}."
+        + (f" Local models as trained: {'; '.join(map(label, others))}." if others else "")
+    )
+
+
+def _is_at_site(cell: CellResult) -> bool:
+    evaluation = cell.manifest.get("config", {}).get("evaluation", {})
+    return bool(evaluation.get("batch_norm") == "site")
 
 
 def _table_of_view(
@@ -136,7 +166,7 @@ def _table_of_view(
         values.append(Value(_rounds(cells, view, model) if view in CHOSEN else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
     which = in_words(model)
-    title = _title_of(view, max(len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)))
+    title = _title_of(view, _lengths(findings, dataset, rows))
     caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
 
@@ -157,11 +187,20 @@ _ON_SETS = {
 }
 
 
-def _title_of(view: View, num_rounds: int) -> str:
-    """Return the title of a view; it says so if the runs have fewer rounds than the view."""
-    if LENGTHS.get(view, 1) <= num_rounds:
+def _lengths(findings: Findings, dataset: str, rows: Sequence[str]) -> range:
+    """Return the numbers of rounds that the rows' runs have, from the smallest to the largest."""
+    found = [len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)]
+    return range(min(found), max(found) + 1)
+
+
+def _title_of(view: View, lengths: range) -> str:
+    """Return the title of a view; it says so if some runs have fewer rounds than the view."""
+    fewest, most = lengths.start, lengths.stop - 1
+    if LENGTHS.get(view, 1) <= fewest:
         return VIEWS[view]
-    return f"{VIEWS[view]} (of all, as there are only {num_rounds})"
+    if fewest == most:
+        return f"{VIEWS[view]} (of all, as there are only {most})"
+    return f"{VIEWS[view]} (of all where a run has fewer; runs have {fewest} to {most})"
 
 
 def _rounds(cells: Sequence[CellResult], view: View, model: str) -> str:

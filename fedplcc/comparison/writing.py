@@ -31,6 +31,7 @@ from fedplcc.comparison.document import Drawing, markdown, page
 from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.groups import choosing
+from fedplcc.comparison.inference import DIGITS
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spread
 from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
 from fedplcc.comparison.report import report
@@ -230,7 +231,10 @@ def _differences(findings: Findings) -> Iterator[tuple[Value, ...]]:
                 for view in VIEWS if row != baseline else ():
                     for column in over_seeds(ours, view):
                         by_seed = gains(ours, theirs, view, column)
-                        found, higher = spread([*by_seed.values()]), sum(value > 0 for value in by_seed.values())
+                        found, higher = (
+                            spread([*by_seed.values()]),
+                            sum(round(value, DIGITS) > 0 for value in by_seed.values()),
+                        )
                         if found is not None:
                             numbers = (found.mean, found.std, found.count, higher)
                             yield (dataset, row, method, baseline, view, column, *numbers)

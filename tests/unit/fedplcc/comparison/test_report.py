@@ -281,6 +281,37 @@ def test_a_mean_over_more_rounds_than_there_are_says_so(path: Path, tmp_path: Pa
     assert f"**Mean of the last 5 rounds (of all, as there are only {len(ROUNDS)}), global model, Digits**" in text
 
 
+def test_runs_of_different_lengths_are_named_where_rounds_are_compared(tmp_path: Path) -> None:
+    short = COMPARISON.replace("[rows.all]", 'set = { "run.rounds" = 2 }\n\n[rows.all]')
+    path, out = write_comparison(tmp_path, short), tmp_path / "out"
+    for cell in cells_of(path, out):
+        write_cell(cell, ROUNDS[: cell.federation.config.run.rounds])
+    methods, _, readings = markdown(report(findings_of(path, cells_of(path, out)))).partition(
+        "### Digits: Open readings"
+    )
+    said = "The runs have 2 to 3 rounds, so the last round is not the same one in each."
+    title = "**Mean of the last 5 rounds (of all where a run has fewer; runs have 2 to 3), global model, Digits**"
+    assert said in methods
+    assert title in methods
+    assert said not in readings
+    assert title not in readings
+
+
+def test_local_models_with_statistics_of_their_sites_are_named(path: Path, tmp_path: Path) -> None:
+    fill(path, tmp_path / "out")
+    said = "Local models with the BatchNorm mean and variance of their site's training images"
+    assert said not in markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    at_site = COMPARISON.replace("[rows.all]", 'set = { "evaluation.batch_norm" = "site" }\n\n[rows.all]')
+    path = write_comparison(tmp_path, at_site)
+    for cell in cells_of(path, tmp_path / "site"):
+        write_cell(cell, ROUNDS, local=ROUNDS)
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "site"))))
+    methods, _, readings = text.partition("### Digits: Open readings")
+    assert f'{said} (evaluation.batch\\_norm = "site")' in methods
+    assert "global model with these: FedPLCC. Local models as trained: FedAvg.\n" in methods
+    assert said not in readings
+
+
 def test_nothing_at_all_is_a_report_too(path: Path, tmp_path: Path) -> None:
     text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
     assert "0 of 9 cells" in text

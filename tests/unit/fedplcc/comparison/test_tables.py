@@ -1,4 +1,4 @@
-"""The tables for other programs: every evaluation once, and the same bytes as ever."""
+"""Tables: every evaluation once, the same bytes as ever, and texts that tell no order of additions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
+from fedplcc.comparison.outcomes import Spread
+from fedplcc.comparison.tables import accuracy_value, gain_text
 from fedplcc.comparison.writing import csv_tables
 from tests.support import ROOT
 from tests.support.records.comparisons import (
@@ -82,3 +84,12 @@ def test_the_computed_values_of_a_tiny_comparison_are_the_same_bytes_as_ever(pat
     assert {golden.name for golden in GOLDEN.iterdir()} == {
         *("evaluations.csv", "rounds.csv", "summary.csv", "differences.csv", "cells.csv"),
     }
+
+
+def test_what_additions_round_decides_no_table() -> None:
+    """0.1 + 0.2 is no better than 0.3, and 1.55 points are rounded alike whatever computed them."""
+    sums = Spread(0.1 + 0.2, None, 1)
+    assert sums.mean > 0.3
+    assert accuracy_value(sums, 0.3).is_best
+    assert accuracy_value(Spread(0.3, None, 1), 0.1 + 0.2).is_best
+    assert gain_text(Spread(0.015499999999999986, 0.0, 2)) == gain_text(Spread(0.0155, 0.0, 2)) == "+1.6 ± 0.0"
