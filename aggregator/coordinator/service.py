@@ -103,6 +103,11 @@ class Limits:
         """Seconds that a client id stays reserved after the last sign of life."""
         return self.heartbeat_interval_s * self.lease_heartbeats
 
+    @property
+    def stop_s(self) -> float:
+        """Most seconds that a stopping run waits for its clients, which hear of the stop with their next heartbeat."""
+        return 2 * self.lease_s
+
 
 class Coordinator:
     """Runs, rounds and updates of one aggregator."""
@@ -120,7 +125,9 @@ class Coordinator:
         monotonic_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._blobs, self._metrics = store, blobs, metrics
-        self._limits, self._audit = limits or Limits(), audit
+        self._limits, self._audit, self._monotonic_clock = limits or Limits(), audit, monotonic_clock
+        self._stopping_since: dict[str, float] = {}
+        """When each stopping run was first seen, by the monotonic clock: at its stop, or after a restart."""
         self._sessions = Sessions(self._limits.lease_s, monotonic_clock)
         self._ledger = Ledger(
             store,
@@ -700,12 +707,20 @@ class Coordinator:
         return (run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING)
 
     def _end_stopping_runs(self) -> None:
-        """End each stopping run once no connected trainer works for it."""
+        """End each stopping run once no connected trainer of its roster works for it, at the latest after `stop_s`."""
         if any(self._stopping_runs()):
-            self._ledger.for_each(self._end_stopping_run)
+            with self._ledger.lock:
+                since, now = self._stopping_since, self._monotonic_clock()
+                self._stopping_since = {run.run_id: since.get(run.run_id, now) for run in self._stopping_runs()}
+                self._ledger.for_each(self._end_stopping_run)
 
     def _end_stopping_run(self, run: Run) -> None:
-        if run.status is RunStatus.STOPPING and not any(session.works_for(run.run_id) for session in self._sessions):
+        if run.status is not RunStatus.STOPPING:
+            return
+        # What a heartbeat names is the client's word: no client outside the roster counts, and none for ever.
+        sessions = map(self._sessions.find, run.roster)
+        has_work = any(session is not None and session.works_for(run.run_id) for session in sessions)
+        if not has_work or self._monotonic_clock() - self._stopping_since[run.run_id] > self._limits.stop_s:
             self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
 
     def _next_task(self, session: Session) -> Task:

@@ -5,6 +5,7 @@
              PENDING, RUNNING, PAUSED --stop--> STOPPING --all_idle--> STOPPED
              PENDING, RUNNING, PAUSED --park--> PAUSED --wait--> PENDING, if it was pending
              COMPLETED --extend--> RUNNING, with more rounds
+             (all_idle: no client of the roster says that it works for the run, or the stop is two leases old)
 
     round 0  INITIALISING --collected--> COMMITTED
     round t  COLLECTING --collected--> AGGREGATING --aggregated--> EVALUATING --evaluated--> COMMITTED

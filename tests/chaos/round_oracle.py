@@ -59,6 +59,8 @@ class RunModel:
     dropped: set[str] = field(default_factory=set)
     updates: dict[tuple[int, str], Offer] = field(default_factory=dict)
     reports: set[tuple[int, str]] = field(default_factory=set)
+    stopping_since: float | None = None
+    """When its stop was first seen, since the aggregator started."""
     unfit: set[str] = field(default_factory=set)
     """Clients whose first model was refused; round 0 asks the next one at once."""
 
@@ -182,6 +184,7 @@ class Oracle:
         self.named.clear()
         self.turns.clear()
         for run in self.runs.values():
+            run.stopping_since = None
             if run.status not in ENDED:
                 self._happened("run_recovered", run, run.number)
 
@@ -388,8 +391,12 @@ class Oracle:
 
     def _end_stopping(self) -> None:
         for run in self.runs.values():
-            busy = [found for found in self.present.values() if run.run_id in (found.given, found.works_for)]
-            if run.status == "stopping" and not busy:
+            if run.status != "stopping":
+                continue
+            here = [found for name, found in self.present.items() if name in run.roster]
+            is_busy = any(run.run_id in (found.given, found.works_for) for found in here)
+            run.stopping_since = self.now if run.stopping_since is None else run.stopping_since
+            if not is_busy or self.now - run.stopping_since > 2 * self.lease_s:
                 self._enter(run, "stopped", "run_stopped")
 
     def _counted(self, what: str, outcome: str) -> str:

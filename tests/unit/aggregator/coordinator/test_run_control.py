@@ -405,6 +405,43 @@ def test_a_stop_does_not_wait_for_a_trainer_that_has_vanished(federation: LocalF
     assert lost.client_id == "bob"
 
 
+def test_a_stop_does_not_wait_for_a_member_of_other_runs_whatever_it_says(federation: LocalFederation) -> None:
+    run, eve = federation.create(), NumpyClient("eve")
+    federation.coordinator.join(eve.record, eve.token)
+    assert not federation.heartbeat(eve, activity=ClientActivity.TRAINING, run_id=run.run_id, round=0)
+    assert federation.coordinator.stop(run.run_id).status is RunStatus.STOPPED
+    federation.coordinator.delete_run(run.run_id)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_stop_waits_two_leases_for_a_client_that_never_says_that_it_is_idle(
+    federation: LocalFederation, is_restarted: bool
+) -> None:
+    run = until_round(federation, federation.create(), 1)
+    ann, bob = federation.clients.values()
+    training = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1}
+    for client in (ann, bob):
+        federation.task(client)
+        federation.heartbeat(client, **training)
+    federation.coordinator.stop(run.run_id)
+    if is_restarted:
+        federation.restart()
+        federation.heartbeat(ann, **training)
+        federation.coordinator.tick()
+    federation.idle(bob)
+    limits = Limits()
+    for _ in range(2 * limits.lease_heartbeats):
+        federation.clock.now += limits.heartbeat_interval_s
+        assert not federation.heartbeat(ann, **training)
+        federation.coordinator.tick()
+        assert status(federation, run) is RunStatus.STOPPING, "a client that ends a long batch is given its time"
+    federation.coordinator.quarantine(run.run_id, "bob")  # a change of the run, as a refused update may be
+    federation.clock.now += 0.1
+    federation.coordinator.tick()
+    assert status(federation, run) is RunStatus.STOPPED
+    assert not federation.heartbeat(ann, **training)
+
+
 def test_an_update_for_a_stopping_run_is_refused(federation: LocalFederation) -> None:
     run = until_round(federation, federation.create(), 1)
     ann, bob = federation.clients.values()
