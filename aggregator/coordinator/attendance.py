@@ -17,7 +17,7 @@ from aggregator.rounds import results
 from aggregator.store.base import Store
 from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
 from shared.process.log import get_logger
-from shared.types import Client, ClientProblem, Event
+from shared.types import Client, ClientProblem, Event, Run
 
 MAX_ANNOUNCED = 32
 """Most joins of one instance, each with changed facts, that the history records."""
@@ -69,7 +69,8 @@ class Attendance:
         """Record a problem that the operator of a client should know."""
         self._metrics.clients.reported_problem()
         if self._audit is not None and problem.reason in OWNERS_REFUSALS:
-            where = f"{session.heartbeat.run_id}/{session.client.client_id}"
+            run_id = _run_id_of(session, self._ledger.find_open(session.heartbeat.run_id))
+            where = f"{run_id}/{session.client.client_id}"
             self._audit.refused_here("Heartbeat", where, problem.reason)
         if session.num_problems < MAX_PROBLEMS:
             self._ledger.together(lambda changes: self._record_problem(changes, session, problem))
@@ -112,7 +113,7 @@ class Attendance:
         data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
         event = Event(
             type="client_problem",
-            run_id=session.heartbeat.run_id if changes.find_open(session.heartbeat.run_id) else "",
+            run_id=_run_id_of(session, changes.find_open(session.heartbeat.run_id)),
             round=session.heartbeat.round,
             client_id=client.client_id,
             data=data,
@@ -135,3 +136,8 @@ class Attendance:
                         time=changes.now,
                     )
                 )
+
+
+def _run_id_of(session: Session, run: Run | None) -> str:
+    """Return the id of the open run that a client's heartbeat names; empty if there is none, or it is not the client's."""
+    return run.run_id if run is not None and session.client.client_id in run.roster else ""

@@ -156,6 +156,16 @@ def test_a_refusal_that_a_site_reports_is_recorded(audited: Audited) -> None:
         ]
 
 
+def test_a_refusal_that_a_client_outside_the_roster_reports_names_no_run(audited: Audited) -> None:
+    with audited:
+        audited.join()
+        run, eve = audited.create().run_id, NumpyClient("eve")
+        audited.coordinator.join(eve.record, eve.token)
+        audited.heartbeat(eve, run_id=run, problem=ClientProblem(reason="CODE_NOT_ALLOWED", detail="no", is_fatal=True))
+        audited.audit.write()
+        assert [entry.target for entry in audited.store.list_audit() if entry.outcome == "refused"] == ["/eve"]
+
+
 def test_the_answer_to_join_has_the_head(audited: Audited) -> None:
     with audited:
         ann = audited.clients["ann"]

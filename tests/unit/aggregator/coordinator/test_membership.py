@@ -311,6 +311,16 @@ def test_a_problem_is_in_the_history_and_with_the_client(federation: LocalFedera
     assert federation.metric("client_problems_total") == 1
 
 
+def test_a_problem_of_a_client_outside_the_roster_is_in_no_history_of_a_run(federation: LocalFederation) -> None:
+    run = federation.create()
+    eve = NumpyClient("eve")
+    federation.coordinator.join(eve.record, eve.token)
+    federation.heartbeat(eve, run_id=run.run_id, round=0, problem=PROBLEM)
+    (event,) = problems(federation)
+    assert (event.run_id, event.client_id) == ("", "eve")
+    assert all(event.client_id != "eve" for event in federation.events(run.run_id))
+
+
 def test_a_problem_that_is_said_again_is_one_problem(federation: LocalFederation, ann: NumpyClient) -> None:
     for _ in range(3):
         federation.heartbeat(ann, problem=PROBLEM)
