@@ -563,6 +563,7 @@ class Ledger:
             is_evaluated=config.evaluates(current.number, run.total_rounds),
             attacks=config.evaluation.attacks,
             is_validated=config.data.validation_every is not None,
+            is_alone=len(run.roster) == 1,
             stage=self._stage_rows.context(run, config),
         )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))

@@ -88,6 +88,7 @@ def metrics_line(
     is_evaluated: bool = True,
     attacks: Sequence[str] = (),
     is_validated: bool = False,
+    is_alone: bool = False,
     stage: StageContext | None = None,
 ) -> dict[str, Any]:
     """The round's line of metrics.jsonl.
@@ -104,7 +105,8 @@ def metrics_line(
         is_evaluated: Whether clients were asked for reports; if not, each accuracy is None as a whole.
         attacks: Attacks under which clients evaluate too. `accuracy_attacked` has, by attack, what `accuracy` has without.
         is_validated: Whether the run sets validation images aside. `accuracy_validation` is the accuracy on these; in
-            another run on those of the clients' own accord, if each client that reports has some.
+            another run on those of the clients' own accord, if each client that reports has some and at least two report.
+        is_alone: Whether the run has one client alone, whose report on its own validation images then does.
         stage: In a run with stages, what the line needs of earlier rounds; see `stage_entries`.
     """
     updates = _in_order(current.updates)
@@ -117,7 +119,8 @@ def metrics_line(
     local = {"accuracy_local": accuracy[LOCAL_MODEL]} if LOCAL_MODEL in accuracy else {}
     under = {attack: accuracy_by_domain(reports, names, evaluated[0], attacked_set(attack)) for attack in attacks}
     attacked = {"accuracy_attacked": under if is_evaluated else None} if attacks else {}
-    has_validation = is_validated or (bool(reports) and all(map(_has_validation, reports)))
+    needed = 1 if is_alone else 2
+    has_validation = is_validated or (len(reports) >= needed and all(map(_has_validation, reports)))
     on_validation = accuracy_by_domain(reports, names, evaluated[0], VALIDATION_SET) if is_evaluated else None
     validation = {"accuracy_validation": on_validation} if has_validation else {}
     return {

@@ -119,7 +119,7 @@ def _accuracy(
     for attack, values in (line.get("accuracy_attacked") or {}).items():
         accuracy[under(own, attack)] = values
     from_reports = {*ATTACKED_MODELS, *STREAM_MODELS}
-    if line.get("accuracy_validation"):  # without it some clients at most report on validation images
+    if line.get("accuracy_validation"):  # without it some clients at most, or one alone, report on validation images
         accuracy[under(own, VALIDATION_SET)] = line["accuracy_validation"]
         from_reports |= {*VALIDATED_MODELS}
     for (domain, model), (correct, total) in counts.items():

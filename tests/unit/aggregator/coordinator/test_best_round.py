@@ -125,6 +125,19 @@ def test_one_client_that_validates_of_its_own_accord_ends_no_run_and_leaving_it_
         assert federation.run_to_end(created.run_id).reason == StoppedEarly(best_round=4, patience=2)
 
 
+def test_where_one_client_reports_alone_it_ends_no_run_and_chooses_no_round(federation: LocalFederation) -> None:
+    run = whole(federation, patience=1, cohort_size=1)
+    assert (run.round_number, run.reason, federation.coordinator.best_round(run)) == (len(HITS), None, None)
+    assert best_rounds(federation, run) == []
+
+
+def test_a_run_of_one_client_validates_on_the_images_of_this_client(tmp_path: Path) -> None:
+    with Frugal(tmp_path, [Validating("ann")]) as federation:
+        federation.join()
+        run = whole(federation, patience=2)
+        assert (run.reason, federation.coordinator.best_round(run)) == (StoppedEarly(best_round=4, patience=2), 4)
+
+
 def test_a_run_ends_early_only_in_a_round_that_is_evaluated(federation: LocalFederation) -> None:
     seldom = {"every": 2, "last": 1}
     run = federation.run_to_end(

@@ -101,9 +101,12 @@ def test_a_line_has_the_accuracy_on_validation_images_where_a_client_or_the_run_
     def line(current: Any, **options: Any) -> dict[str, Any]:
         return results.metrics_line(current, domains={"ann": "city"}, num_global_prototypes=0, **options)
 
-    assert line(with_reports)["accuracy_validation"] == {"city": 0.75, "mean": 0.75, "worst": 0.75}
+    for options in ({"is_alone": True}, {"is_validated": True}):
+        assert line(with_reports, **options)["accuracy_validation"] == {"city": 0.75, "mean": 0.75, "worst": 0.75}
     assert line(with_reports)["accuracy"]["mean"] == 1.0
+    assert "accuracy_validation" not in line(with_reports), "one of several clients"
     assert "accuracy_validation" not in line(made)
+    assert "accuracy_validation" not in line(made, is_alone=True)
     assert line(made, is_validated=True)["accuracy_validation"] == {"city": None, "mean": None, "worst": None}
     assert line(made, is_validated=True, is_evaluated=False)["accuracy_validation"] is None
 
@@ -131,6 +134,7 @@ def test_one_client_that_reports_on_validation_images_of_its_own_does_not_valida
     with_one = reports(ann=None, bob=3)
     assert "accuracy_validation" not in line(with_one)
     assert "accuracy_validation" not in line(reports(ann=0, bob=3)), "no images are none"
+    assert "accuracy_validation" not in line(reports()), "no other client reports"
     assert line(reports(ann=2, bob=3))["accuracy_validation"]["mean"] == 1.0
     by_rule = line(with_one, is_validated=True)["accuracy_validation"]
     assert by_rule["ann-domain"] is None, "the run's rule is not undone by a client that leaves its images out"
