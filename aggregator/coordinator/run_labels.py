@@ -28,11 +28,14 @@ class Labels:
     def find_runs(self, query: RunQuery) -> RunList:
         """Return the runs that match a query, as they are now."""
         found = self._store.find_runs(query)
-        fails = self._ledger.write_trouble.reason()
-        if fails is None:
-            return found
-        runs = [run if run.status.is_final else replace(run, reason=fails) for run in found.runs]
-        return replace(found, runs=runs)
+        fails = self._ledger.write_trouble.reason
+        return replace(
+            found,
+            runs=[
+                run if run.status.is_final else replace(run, reason=fails(run.run_id) or run.reason)
+                for run in found.runs
+            ],
+        )
 
     def of(self, run_id: str) -> RunLabels:
         """Return the labels of a run.

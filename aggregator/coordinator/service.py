@@ -630,7 +630,7 @@ class Coordinator:
 
     def _explained(self, run: Run) -> Run:
         """Return the run, with the reason if it waits for a failing disk or database; that reason cannot be stored."""
-        fails = None if run.status.is_final else self._ledger.write_trouble.reason()
+        fails = None if run.status.is_final else self._ledger.write_trouble.reason(run.run_id)
         return run if fails is None else replace(run, reason=fails)
 
     def _accepted_model(self, sha256: str) -> None:

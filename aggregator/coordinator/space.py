@@ -1,20 +1,22 @@
 """Room on the aggregator's disk: uploads give way where it is short, those that help no round first.
 
-A quarantined client's uploads go at once. Where the disk is short, those of clients without an open round go; where it is
-full, the reserve is given back (store/blobs/reserve.py) and the largest holders' go too. A client whose upload was removed
-sends it again.
+A quarantined client's uploads go at once. Where the disk is short, those of clients without an open round go, and then
+initial models that no run has; where it is full, the reserve is given back (store/blobs/reserve.py) and the largest
+holders' go too. A client whose upload was removed sends it again; whoever begins a run with a model that was removed is
+told to upload it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.disk_errors import full_disk, refused_by_disk
+from aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
 from shared.errors import StoreUnavailable
 from shared.process.log import get_logger
 from shared.types import Run
@@ -58,32 +60,40 @@ class Space:
                 return False
 
     def require(self, client_id: str, num_bytes: int) -> None:
-        """Make room for bytes that a client is about to send: uploads that no round waits for go, and larger ones.
+        """Make room for bytes that a client is about to send.
+
+        Uploads that no round waits for go, then unused initial models, then larger uploads; none does where all of them are
+        too few.
 
         Raises:
             StoreUnavailable: The disk has too little room for them.
         """
         try:
-            if self._has_room(num_bytes):
+            if self._room_bytes() >= num_bytes:
                 return
             runs = self._ledger.open_runs()
             with self._turn:
                 holders = self._blobs.uploads.holders()
                 mine = holders.pop(client_id, 0) + num_bytes
-                for other in in_order(holders, runs, with_awaited=True):
-                    if self._has_room(num_bytes):
-                        return
-                    if holders[other] > mine or not _is_awaited(other, runs):
-                        self._drop(other)
-                if self._has_room(num_bytes):
+                giving = {name: held for name, held in holders.items() if held > mine or not _is_awaited(name, runs)}
+                most_bytes = sum(giving.values()) + sum(self._blobs.unused_initial().values())
+                if self._room_bytes() + most_bytes >= num_bytes:
+                    self._give_way(giving, runs, lambda: self._room_bytes() >= num_bytes, with_awaited=True)
+                free_bytes = self._room_bytes()
+                if free_bytes >= num_bytes:
                     return
         except OSError as error:
             raise refused_by_disk(error) from error
-        raise full_disk()
+        if free_bytes <= 0:
+            raise full_disk()
+        raise StoreUnavailable(
+            f"{full_disk().detail}: {client_id} announced {num_bytes} bytes, and {free_bytes} are free for uploads"
+        )
 
-    def _has_room(self, num_bytes: int) -> bool:
+    def _room_bytes(self) -> int:
+        """Return the bytes that are free for uploads; negative on a disk that is short."""
         reserve = self._blobs.reserve
-        return reserve.free_bytes - 2 * reserve.size_bytes >= num_bytes
+        return reserve.free_bytes - 2 * reserve.size_bytes
 
     def drop_quarantined(self, run: Run) -> None:
         """Remove the uploads of clients that a run has quarantined, but for those that another run waits for."""
@@ -100,11 +110,32 @@ class Space:
         is_full = reserve.is_low or not reserve.is_held
         if is_full:
             reserve.release()
-        for client_id in in_order(self._blobs.uploads.holders(), runs, with_awaited=is_full):
-            if not reserve.is_short:
-                break
-            self._drop(client_id)
+        holders = self._blobs.uploads.holders()
+        self._give_way(holders, runs, lambda: not reserve.is_short, with_awaited=is_full)
         return reserve.free_bytes > before
+
+    def _give_way(
+        self, holders: Mapping[str, int], runs: Sequence[Run], has_room: Callable[[], bool], *, with_awaited: bool
+    ) -> None:
+        """Remove uploads that no round waits for, then unused initial models, then other uploads, until there is room."""
+        first = in_order(holders, runs, with_awaited=False)
+        last = in_order(holders, runs, with_awaited=True)[len(first) :] if with_awaited else []
+        for client_id in first:
+            if has_room():
+                return
+            self._drop(client_id)
+        models = self._blobs.unused_initial()
+        if models and not has_room():
+            with suppress(BackupIsRunning), collecting(self._blobs.folder):  # a backup may be copying one
+                for sha256 in models:
+                    if has_room():
+                        return
+                    num_bytes = self._blobs.drop_initial(sha256)
+                    log.warning("initial_model_dropped", sha256=sha256, bytes=num_bytes)
+        for client_id in last:
+            if has_room():
+                return
+            self._drop(client_id)
 
     def _drop(self, client_id: str) -> None:
         num_bytes = self._blobs.uploads.drop(client_id)

@@ -154,8 +154,10 @@ class Transfers:
         if offset:
             self.count_resumed(direction="received")
         self._metrics.rounds.uploads(run_id, number, client_id, now=self._ledger.now())
-        with self._ledger.write_trouble.writing("uploads", is_proof=False):
+        trouble = self._ledger.write_trouble
+        with trouble.announcing(run_id):
             self._space.require(client_id, blob.size_bytes - offset)
+        with trouble.writing("uploads", is_proof=False):
             upload = self._blobs.uploads.begin(client_id, blob, self._budget_bytes(client_id))
         try:
             # A quarantine since the check above has removed the client's uploads before this one began.
@@ -173,9 +175,7 @@ class Transfers:
         def on_bytes() -> None:
             self._sessions.record_upload(client_id)
 
-        return Receiver(
-            self._blobs, client_id, upload, guard, on_bytes, self._ledger.write_trouble, self.max_chunk_bytes
-        )
+        return Receiver(self._blobs, client_id, upload, guard, on_bytes, trouble, self.max_chunk_bytes)
 
     def uploaded_path(self, client_id: str, blob: BlobRef) -> Path:
         """The file of a blob that this client uploaded, now or for an earlier update.

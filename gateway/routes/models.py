@@ -46,7 +46,8 @@ async def put_model(
     """Store a model that runs can begin with.
 
     The body is a safetensors file of float32 and int64 tensors. A run begins with it if its configuration has the answer's
-    `initial_model` as `run.initial_model`. Storing the same file again changes nothing.
+    `initial_model` as `run.initial_model`. Storing the same file again changes nothing. A model that no run has is removed
+    after some days, or where uploads of clients lack room.
     """
     announced = request.headers.get("content-length", "")
     if not announced.isdigit():

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,8 +35,6 @@ from shared.types import MODEL, BlobRef
 
 log = get_logger(__name__)
 
-RESERVED_BYTES = 16 << 20
-"""Free space that an upload of an initial model leaves for the database and the updates of runs."""
 MAX_VERIFIED = 1 << 15
 """Most names of hashed blobs that are remembered; beyond that, blobs are hashed again."""
 
@@ -92,6 +90,10 @@ class BlobStore(BlobFiles):
         """Stored blobs that no row will name, for garbage collection to take over; any thread adds some."""
         self.uploads = Uploads(folder, on_whole=self._remember)
         """Uploads of clients before their commit."""
+        self._receiving: set[Upload] = set()
+        """Initial models that are being received."""
+        self._initial_lock = threading.Lock()
+        """Held for each change of the initial models."""
         with disk_errors():
             disk.remove_tree(self._staging, "staging")
             for path in (self._blobs, self.uploads.folder, self._staging, self._initial):
@@ -200,26 +202,34 @@ class BlobStore(BlobFiles):
         """Begin to receive an initial model, from its first byte; leftovers are removed at the aggregator's start.
 
         Raises:
-            StoreUnavailable: The disk has too little space beside `RESERVED_BYTES`.
+            StoreUnavailable: The disk has too little space beside what uploads of clients need, once the models that are
+                being received have arrived.
         """
         self.reserve.check()
-        with disk_errors():
-            free_bytes = shutil.disk_usage(self._staging).free
-            if free_bytes < blob.size_bytes + RESERVED_BYTES:
+        with self._initial_lock, disk_errors():
+            coming_bytes = sum(upload.blob.size_bytes - upload.offset_bytes for upload in self._receiving.copy())
+            free_bytes = max(0, self.reserve.free_bytes - coming_bytes)
+            kept_bytes = 3 * self.reserve.size_bytes  # at twice the reserve, uploads of clients find no room
+            if free_bytes < blob.size_bytes + kept_bytes:
                 raise StoreUnavailable(
                     f"the aggregator's disk has {free_bytes} bytes free, too few for a model of {blob.size_bytes} beside "
-                    f"the {RESERVED_BYTES} that its runs keep; make room there and try again"
+                    f"the {kept_bytes} that its runs keep; make room there and try again"
                 )
             descriptor, part = tempfile.mkstemp(dir=self._staging, suffix=".part")
             os.close(descriptor)
-            return Upload(Path(part), Path(part).with_suffix(".whole"), blob)
+            upload = Upload(Path(part), Path(part).with_suffix(".whole"), blob)
+            self._receiving.add(upload)
+            return upload
 
     def discard_initial(self, upload: Upload) -> None:
         """Remove the files of an upload; a model that was already kept stays."""
-        upload.close()
-        with disk_errors():
-            for path in (upload.part_path, upload.complete_path):
-                disk.remove(path, "initial.discard")
+        try:
+            upload.close()
+            with disk_errors():
+                for path in (upload.part_path, upload.complete_path):
+                    disk.remove(path, "initial.discard")
+        finally:
+            self._receiving.discard(upload)  # without the lock: the event loop calls this
 
     def hold_initial(self, source: Path, sha256: str, name: str) -> None:
         """Keep a file as an initial model; a repetition changes only the name.
@@ -235,8 +245,9 @@ class BlobStore(BlobFiles):
                 file.write(name.encode())
                 file.flush()
                 disk.fsync_file(file.fileno(), "initial.name")
-            disk.rename(Path(file.name), label, "initial.name")
-            self._link(source, self._initial / sha256, "initial")
+            with self._initial_lock:
+                disk.rename(Path(file.name), label, "initial.name")
+                self._link(source, self._initial / sha256, "initial")
 
     def find_initial(self, sha256: str) -> tuple[BlobRef, str] | None:
         """Return an initial model and its name, or None."""
@@ -248,8 +259,17 @@ class BlobStore(BlobFiles):
         return BlobRef(MODEL, sha256, size_bytes), name
 
     def keep_initial(self, sha256: str) -> None:
-        """Store an initial model as a blob, and record its use."""
-        with disk_errors():
+        """Store an initial model as a blob, and record its use.
+
+        Raises:
+            BlobNotFound: It was removed to make room.
+        """
+        with self._initial_lock, disk_errors():
+            if not (self._initial / sha256).is_file():
+                raise BlobNotFound(
+                    f"run.initial_model: the aggregator holds no model sha256:{sha256} any more; upload it again",
+                    sha256=sha256,
+                )
             self._name(self._initial / sha256, sha256)
             with disk.durable_step("initial.used"):
                 os.utime(self._initial / f"{sha256}.name")
@@ -277,18 +297,40 @@ class BlobStore(BlobFiles):
 
         Runs that began with one have it as a blob.
         """
-        removed_bytes = 0
-        with disk_errors():
-            for label in sorted(self._initial.glob("*.name")):
-                if label.stat().st_mtime >= before:
-                    continue
-                model = label.with_suffix("")
-                with suppress(FileNotFoundError):
-                    status = model.stat()
-                    removed_bytes += status.st_size if status.st_nlink == 1 else 0
-                disk.remove(model, "initial.expire")
-                disk.remove(label, "initial.expire")
-        return removed_bytes
+        with self._initial_lock, disk_errors():
+            return sum(self._remove_initial(label) for used_at, label in self._labels() if used_at < before)
+
+    def unused_initial(self) -> dict[str, int]:
+        """Return the bytes of each initial model that no run has, those first that were used or uploaded longest ago."""
+        found = {}
+        with self._initial_lock, disk_errors():
+            for _used_at, label in self._labels():
+                with suppress(FileNotFoundError):  # a crash left only the name
+                    status = label.with_suffix("").stat()
+                    if status.st_nlink == 1:
+                        found[label.stem] = status.st_size
+        return found
+
+    def drop_initial(self, sha256: str) -> int:
+        """Remove an initial model, unless a run has it meanwhile; returns the freed bytes."""
+        model = self._initial / sha256
+        with self._initial_lock, disk_errors():
+            is_unused = model.is_file() and model.stat().st_nlink == 1
+            return self._remove_initial(self._initial / f"{sha256}.name") if is_unused else 0
+
+    def _labels(self) -> list[tuple[float, Path]]:
+        """When each initial model was uploaded or used last, and the file with its name."""
+        return sorted((label.stat().st_mtime, label) for label in self._initial.glob("*.name"))
+
+    def _remove_initial(self, label: Path) -> int:
+        """Remove a model and then its name: what a crash leaves between them goes with the next collection."""
+        model, freed_bytes = label.with_suffix(""), 0
+        with suppress(FileNotFoundError):
+            status = model.stat()
+            freed_bytes = status.st_size if status.st_nlink == 1 else 0
+        disk.remove(model, "initial.expire")
+        disk.remove(label, "initial.expire")
+        return freed_bytes
 
     def _remember(self, sha256: str) -> None:
         if len(self._verified) >= MAX_VERIFIED:

@@ -106,10 +106,12 @@ class Uploads:
         return True
 
     def forget(self, client_id: str) -> None:
-        """Remove a client's uploads; stored blobs stay."""
+        """End a client's uploads and remove them; stored blobs stay. A stream that sends one is told to begin again."""
         folder = self.folder / client_id
         if folder.is_dir():  # small updates come without an upload
-            disk.remove_tree(folder, "upload.forget")
+            with self._lock, disk_errors():
+                self._close_all(client_id)
+                disk.remove_tree(folder, "upload.forget")
 
     def held_bytes(self, client_id: str) -> int:
         """Return the bytes of a client's uploads that no commit has stored yet."""
@@ -143,9 +145,7 @@ class Uploads:
         """End a client's uploads and remove them; returns their bytes. A stream that sends one is told to begin again."""
         with self._lock, disk_errors():
             held_bytes = self.held_bytes(client_id)
-            for name, sha256 in list(self._uploads):
-                if name == client_id:
-                    self._uploads[name, sha256].close()
+            self._close_all(client_id)
             disk.remove_tree(self.folder / client_id, "upload.dropped")
         return held_bytes
 
@@ -167,6 +167,12 @@ class Uploads:
                 if not stays:
                     disk.remove_tree(folder, "upload.expire")
         return removed_bytes
+
+    def _close_all(self, client_id: str) -> None:
+        """Close a client's files before their removal: one that stays open takes room that nobody sees."""
+        for (name, _sha256), upload in self._uploads.items():
+            if name == client_id:
+                upload.close()
 
     def _make_room(self, client_id: str, blob: BlobRef, budget_bytes: int | None = None) -> None:
         age, left = dict[str, int](), dict[str, int]()

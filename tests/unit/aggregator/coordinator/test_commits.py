@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -470,6 +472,34 @@ def test_a_stream_whose_upload_was_committed_and_forgotten_meanwhile_is_told_so(
     federation.submit(ann, task, update, blobs)
     assert refused(federation, run) == []
     assert_undisturbed(federation, run)
+
+
+def test_an_upload_that_is_open_at_its_client_s_commit_ends_there_and_holds_no_room(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    task, update, blobs = work(federation, ann)
+    model = next(iter(blobs))
+    other = BlobRef(model.role, a_blob("another model").sha256, model.size_bytes)
+    stream = federation.coordinator.transfers.begin_upload("ann", ann.token, run.run_id, 1, other)
+    assert stream is not None
+    stream.write(0, bytes(200))
+    federation.submit(ann, task, update, blobs)
+    assert not removed_files_still_open(federation)
+    with pytest.raises(UploadSuperseded):
+        stream.write(200, b"x")
+    stream.close()
+    assert refused(federation, run) == []
+    assert_undisturbed(federation, run)
+
+
+def removed_files_still_open(federation: LocalFederation) -> list[str]:
+    """Files of uploads that have no name and take room all the same."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    uploads = str(federation.folder / "incoming")
+    return [path for path in found if path.startswith(uploads) and path.endswith(" (deleted)")]
 
 
 def test_a_repeated_upload_that_arrives_after_its_round_has_closed_is_answered_as_stored(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import shutil
+import os
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
@@ -19,7 +19,7 @@ import pytest
 from aggregator.coordinator.initial_models import InitialModelReceiver
 from aggregator.coordinator.service import Limits
 from aggregator.servicer.run_service import MAX_MODEL_UPLOADS, RunServicer
-from aggregator.store.blobs.blob_store import RESERVED_BYTES
+from aggregator.store.blobs.reserve import MOST_BYTES
 from shared import errors
 from shared.config.run import parse_run_config
 from shared.convert.uploads import initial_model_to_proto
@@ -276,8 +276,8 @@ def test_a_model_that_the_disk_has_no_room_for_is_refused_before_its_first_byte(
     federation: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models, data = federation.coordinator.initial_models, a_model()
-    free = [len(data) + RESERVED_BYTES - 1]
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free[0]))
+    free = [len(data) + 3 * MOST_BYTES - 1]
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_blocks=1 << 40, f_frsize=1, f_bavail=free[0]))
     with pytest.raises(errors.StoreUnavailable, match=f"too few for a model of {len(data)} beside .* make room there"):
         models.begin_upload(blob_ref(MODEL, data), "")
     assert nothing_is_left(federation)

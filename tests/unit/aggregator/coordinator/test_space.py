@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from aggregator.coordinator.space import in_order
 from aggregator.coordinator.transfers import Receiver
+from aggregator.store.blobs.garbage_lock import no_collection
 from aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
 from aggregator.store.blobs.uploads import Upload
-from shared.errors import ClientQuarantined, StoreUnavailable, UploadSuperseded
+from shared.errors import BlobNotFound, ClientQuarantined, StoreUnavailable, UploadSuperseded
+from shared.reasons import sentence_of
+from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_blob, a_round, a_run, an_update
+from tests.support.records.captured_logs import logged
 
 SIZE_BYTES = 64 << 20
 """Of the disk; its reserve is a mebibyte."""
@@ -25,16 +31,15 @@ MIB = 1 << 20
 
 
 class SmallDisk:
-    """A disk whose free space a test sets; files of the reserve count."""
+    """A disk whose free space a test sets; uploads, initial models and the reserve count."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.free_bytes, self._folder = SIZE_BYTES, folder
         monkeypatch.setattr(os, "statvfs", self._statvfs)
 
     def _statvfs(self, _path: object) -> SimpleNamespace:
-        taken = sum(
-            path.stat().st_size for path in (*self._folder.glob("incoming/*/*"), *self._folder.glob(RESERVE_FILE))
-        )
+        names = ("incoming/*/*", "initial/*", "staging/*", RESERVE_FILE)
+        taken = sum(path.stat().st_size for name in names for path in self._folder.glob(name))
         free = max(0, self.free_bytes - taken) // 4096
         return SimpleNamespace(f_blocks=SIZE_BYTES // 4096, f_frsize=4096, f_bavail=free)
 
@@ -191,6 +196,128 @@ def test_what_is_announced_must_fit_and_those_who_hold_more_give_way(
     for receiver in (*receivers, mine):
         receiver.close()
     assert federation.run_to_end(honest.run_id).status is RunStatus.COMPLETED
+
+
+def test_an_announcement_that_does_not_fit_is_the_trouble_of_its_own_run_alone(
+    federation: LocalFederation, disk: SmallDisk
+) -> None:
+    theirs, honest = run_of(federation, "eve"), run_of(federation, "ann")
+    disk.free_bytes = 8 * MIB
+    said = f"{7 * MIB} bytes, and {6 * MIB} are free for uploads"
+    with logged() as lines:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=f"make room: eve announced {said}"):
+                begun(federation, theirs, "eve", 7 * MIB)
+    assert [(line["event"], line["run_id"]) for line in lines()] == [("no_room_for_upload", theirs.run_id)]
+    shown = {run.run_id: sentence_of(run.reason) for run in federation.coordinator.list_runs(limit=2)}
+    assert said in shown[theirs.run_id]
+    assert said in sentence_of(federation.coordinator.get_run(theirs.run_id).reason)
+    assert "disk or database" not in shown[honest.run_id]
+    assert "disk or database" not in sentence_of(federation.coordinator.get_run(honest.run_id).reason)
+    begun(federation, theirs, "eve", MIB).close()
+    assert "disk or database" not in sentence_of(federation.coordinator.get_run(theirs.run_id).reason)
+
+
+def a_model(number: int) -> bytes:
+    return to_bytes({"w": np.full(MIB // 4 - 100, number, np.float32)})
+
+
+def hold(federation: LocalFederation, folder: Path, number: int) -> str:
+    """Upload an initial model, of about a mebibyte and as old as its number says; returns its SHA-256."""
+    blob = blob_ref(MODEL, data := a_model(number))
+    receiver = federation.coordinator.initial_models.begin_upload(blob, "model.safetensors")
+    assert receiver is not None
+    with closing(receiver):
+        receiver.write(data)
+        receiver.finish()
+    os.utime(folder / "initial" / f"{blob.sha256}.name", (number, number))
+    return blob.sha256
+
+
+def held(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("initial/*") if path.suffix != ".name"}
+
+
+def begun_with(federation: LocalFederation, sha256: str) -> Run:
+    document = a_document(clients=("bob",), run={"initial_model": f"sha256:{sha256}"})
+    return federation.coordinator.create_run(f"with {sha256}", document)
+
+
+def test_initial_models_leave_uploads_their_room_and_those_that_no_run_has_give_way_the_oldest_first(
+    federation: LocalFederation, folder: Path, disk: SmallDisk
+) -> None:
+    federation.coordinator.space.look()
+    disk.free_bytes = 9 * MIB
+    named, first, _second, third, last = (hold(federation, folder, number) for number in range(1, 6))
+    with pytest.raises(StoreUnavailable, match=f"beside the {3 * MIB} that its runs keep; make room there"):
+        hold(federation, folder, 6)
+    begun_with(federation, named)
+    honest = run_of(federation, "ann")
+    begun(federation, honest, "ann", 2 * MIB + MIB // 2).close()
+    assert held(folder) == {named, third, last}
+    with pytest.raises(BlobNotFound, match="holds no model"):
+        begun_with(federation, first)
+    begun_with(federation, third)
+    assert federation.run_to_end(honest.run_id).status is RunStatus.COMPLETED
+
+
+def test_no_initial_model_gives_way_to_what_does_not_fit_without_it_or_while_a_backup_is_made(
+    federation: LocalFederation, folder: Path, disk: SmallDisk
+) -> None:
+    run = run_of(federation, "eve")
+    disk.free_bytes = 9 * MIB
+    models = {hold(federation, folder, number) for number in range(1, 5)}
+    with pytest.raises(StoreUnavailable, match=f"eve announced {7 * MIB} bytes"):
+        begun(federation, run, "eve", 7 * MIB)
+    with no_collection(folder), pytest.raises(StoreUnavailable, match=f"eve announced {6 * MIB} bytes"):
+        begun(federation, run, "eve", 6 * MIB)
+    assert held(folder) == models
+    begun(federation, run, "eve", 6 * MIB).close()
+    assert len(held(folder)) == 1
+
+
+def test_a_short_disk_removes_initial_models_that_no_run_has(
+    federation: LocalFederation, folder: Path, disk: SmallDisk
+) -> None:
+    federation.coordinator.space.look()
+    named, first, second = (hold(federation, folder, number) for number in range(1, 4))
+    begun_with(federation, named)
+    disk.free_bytes = 3 * MIB + 2 * MIB + MIB // 2
+    with logged() as lines:
+        federation.coordinator.space.look()
+    assert held(folder) == {named, second}
+    assert [(line["event"], line["sha256"]) for line in lines()] == [("initial_model_dropped", first)]
+
+
+def test_initial_models_that_are_being_received_count_with_their_whole_size(
+    federation: LocalFederation, disk: SmallDisk
+) -> None:
+    models = federation.coordinator.initial_models
+    disk.free_bytes = 9 * MIB
+    first, second = (BlobRef(MODEL, a_blob(name).sha256, 4 * MIB) for name in ("first", "second"))
+    receiver = models.begin_upload(first, "")
+    assert receiver is not None
+    with closing(receiver), pytest.raises(StoreUnavailable, match=f"has {5 * MIB} bytes free"):
+        models.begin_upload(second, "")
+    other = models.begin_upload(second, "")
+    assert other is not None
+    other.close()
+
+
+def test_a_run_whose_model_goes_while_it_is_created_is_refused_and_leaves_nothing(
+    federation: LocalFederation, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs, sha256 = federation.coordinator._blobs, hold(federation, folder, 1)
+    keep = blobs.keep_initial
+
+    def keep_late(name: str) -> None:
+        blobs.drop_initial(name)
+        keep(name)
+
+    monkeypatch.setattr(blobs, "keep_initial", keep_late)
+    with pytest.raises(BlobNotFound, match=r"holds no model .* any more; upload it again"):
+        begun_with(federation, sha256)
+    assert not federation.coordinator.list_runs(limit=1)
 
 
 def test_a_start_on_a_full_disk_gives_the_reserve_back_and_then_the_largest_uploads(

@@ -44,6 +44,23 @@ def test_a_failure_is_told_until_the_same_kind_of_writing_works() -> None:
     assert trouble.reason() is None
 
 
+def test_an_announcement_without_room_is_told_of_its_run_and_forgotten_with_time_or_with_room() -> None:
+    clock = Clock()
+    trouble = WriteTrouble(clock)
+    for run_id in ("a", "b"):
+        with pytest.raises(StoreUnavailable), trouble.announcing(run_id):
+            raise StoreUnavailable(f"no room in {run_id}")
+    assert "no room in a" in sentence_of(trouble.reason("a"))
+    assert trouble.reason("c") is None
+    assert trouble.reason() is None
+    with trouble.announcing("a"):
+        pass
+    assert trouble.reason("a") is None
+    assert "no room in b" in sentence_of(trouble.reason("b"))
+    clock.now += FORGET_AFTER_S + 1
+    assert trouble.reason("b") is None
+
+
 def test_an_upload_that_begins_again_does_not_say_that_the_disk_has_room() -> None:
     trouble = WriteTrouble(Clock())
     with logged() as lines:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -242,6 +244,27 @@ def test_an_upload_that_was_forgotten_before_it_was_kept_is_missed(blobs: BlobSt
     blobs.uploads.forget("ann")
     with pytest.raises(BlobNotFound, match="send it again"):
         blobs.keep("ann", [BLOB])
+
+
+def test_what_begins_while_its_client_is_forgotten_is_told_to_begin_again(
+    blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(blobs, DATA[:50])
+    make_room = blobs.uploads._make_room
+    forgetting = threading.Thread(target=blobs.uploads.forget, args=("ann",))
+
+    def make_room_meanwhile(*arguments: Any) -> None:
+        forgetting.start()
+        forgetting.join(0.2)  # it waits for this upload to begin, or removes the folder from under it
+        make_room(*arguments)
+
+    monkeypatch.setattr(blobs.uploads, "_make_room", make_room_meanwhile)
+    receiving = blobs.uploads.begin("ann", BLOB)
+    forgetting.join()
+    with pytest.raises(UploadSuperseded):
+        receiving.write(50, DATA[50:])
+    blobs.uploads.end("ann", receiving)
+    assert not blobs.uploads.has_any("ann")
 
 
 def test_uploads_that_are_begun_and_never_committed_do_not_fill_the_disk(blobs: BlobStore, folder: Path) -> None:
