@@ -105,7 +105,7 @@ class RowSection(Section):
     """`[rows.NAME]`"""
 
     method: str
-    """One of the methods in shared/methods."""
+    """Name of a method: one of fedplcc's, or package.module of another package, or its entry point."""
     label: str | None = None
     """Name in the report; that of the table if not set."""
     published: Texts = ()
