@@ -31,7 +31,7 @@ def federation_of(
 
     Args:
         config: The configuration; the digits of four domains, as in `fedplcc demo`, if None.
-        clients: Clients by name, instead of the configuration's own.
+        clients: Clients by name, instead of the configuration's own and of its `run.clients`.
         settings: Keys to change, dotted or as nested tables. `run.method` drops the former method's hyper-parameters.
         out: Folder of the run; images from Python are written beside it.
 
@@ -46,8 +46,8 @@ def federation_of(
         classes = data.get("classes", ()) if isinstance(data, Mapping) else ()
         folder = (RUNS if out is None else out.parent) / STORED
         document["clients"] = {name: _client(name, client).table(classes, folder) for name, client in clients.items()}
-        if isinstance(run, Mapping) and run.get("clients") is None:
-            document["run"] = {**run, "clients": sorted(clients)}
+        if isinstance(run, Mapping) and "run.clients" not in flat(settings or {}):
+            document["run"] = {key: value for key, value in run.items() if key != "clients"}
     federation = with_model_file(parse_federation(anchored(document, Path.cwd())))
     local_clients(federation)
     require_file(federation)

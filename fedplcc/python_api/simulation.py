@@ -54,7 +54,7 @@ def simulate(
 
     Args:
         config: A TOML file, its tables as a mapping, or a RunConfig; the digits of four domains if None.
-        clients: Clients with their data by name, instead of the configuration's tables.
+        clients: Clients with their data by name, instead of the configuration's tables and roster.
         callbacks: Told of each round, see `fedplcc.Callback`; a function takes the `RoundResult` alone.
         out: Folder for the results; `fedplcc-runs/NAME`, or the next free one, if None.
         settings: Keys to change, such as `{"run.rounds": 5, "training.batch_size": 16}`.

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import fedplcc
 from fedplcc.command.all_commands import app
+from fedplcc.python_api.federation import federation_of
 from shared.config.run import load_federation
 from shared.errors import InvalidConfig, InvalidData
 from tests.support import ROOT
@@ -97,6 +98,21 @@ def test_a_client_may_have_a_share_validation_images_and_its_own_kind_of_model(d
     averaged = {**document, "run": {**document["run"], "method": "fedavg"}, "method": {}}
     with pytest.raises(InvalidConfig, match=r"clients\.left\.model: method fedavg averages models"):
         fedplcc.simulate(averaged, clients=clients, out=tmp_path / "averaged", device="cpu")
+
+
+def test_clients_from_python_stand_for_the_roster_of_the_file(data: Path, tmp_path: Path) -> None:
+    left, right = clients_of_specifications(data).values()
+    clients = {"south": right, "north": left, "east": right}
+
+    def roster(settings: dict[str, Any]) -> tuple[str, ...] | None:
+        return federation_of(data / "run.toml", clients, settings, tmp_path / "run").config.run.clients
+
+    assert load_federation(data / "run.toml").config.run.clients == tiny_federation.CLIENTS
+    assert roster({}) == ("east", "north", "south")
+    assert roster({"run": {"clients": ["south", "north"]}}) == ("north", "south")
+    assert roster({"run.min_clients": 2}) is None
+    with pytest.raises(InvalidConfig, match=r"run\.clients names 'west', but there is no table"):
+        roster({"run.clients": ["west"]})
 
 
 def test_a_mapping_and_a_checked_configuration_give_the_bytes_of_the_file(
