@@ -83,7 +83,7 @@ def foresee_run(
         InvalidData: A client's data cannot be used.
     """
     _stay_quiet()
-    from fedplcc.runs.configuration import local_clients
+    from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
     from fedplcc.runs.run_folder import foreseen_folder, seconds_taken
     from fedplcc.simulation.sample import timed_sample
@@ -91,6 +91,7 @@ def foresee_run(
     from shared.config.run import canonical_json
 
     clients = local_clients(federation)
+    require_validation(federation)
     require_file(federation)
     folder, state = foreseen_folder(out, federation, extends=extends)
     config = federation.config

@@ -98,7 +98,7 @@ def train_in_folder(
     """Choose the folder, train unless its results are there already, and print them; returns the exit code."""
     from aggregator.coordinator import event_log
     from fedplcc.runs.artifacts import read_record
-    from fedplcc.runs.configuration import local_clients
+    from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
     from fedplcc.runs.run_folder import claimed_folder
     from fedplcc.terminal.progress import RunProgress, console_for
@@ -106,6 +106,7 @@ def train_in_folder(
 
     set_up("error", silent=[event_log.NAME])
     local_clients(federation)  # their mistakes are reported before a folder is made
+    require_validation(federation)
     require_file(federation)
     console = console_for(json=as_json)
     end_if_interrupted()

@@ -17,7 +17,7 @@ from typing import Any
 from fedplcc.comparison.file import Comparison, assignments
 from fedplcc.comparison.groups import choosing
 from fedplcc.comparison.sweep.section import why_fixed
-from fedplcc.runs.configuration import Overrides, local_clients, override
+from fedplcc.runs.configuration import Overrides, local_clients, override, without_validation
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.initial_model import anchored, require_file
 from shared.config.run import FederationFile
@@ -233,13 +233,6 @@ def _fixed_settings(federation: FederationFile) -> dict[str, Any]:
 
 def _written(value: Any) -> str:
     return "not set" if value is None else json.dumps(value)
-
-
-def without_validation(federation: FederationFile) -> str | None:
-    """Return the first client without validation images; None if each has some."""
-    if federation.config.data.validation_every is not None:
-        return None
-    return next((name for name, client in federation.clients.items() if client.validation_per_class is None), None)
 
 
 def _with_a_method(comparison: Comparison, dataset: str, document: Mapping[str, Any]) -> Mapping[str, Any]:

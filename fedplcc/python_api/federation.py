@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.sweep.section import flat
 from fedplcc.python_api.client import STORED, Client
-from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override
+from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
 from fedplcc.runs.initial_model import anchored, require_file, with_model_file
 from fedplcc.runs.run_folder import RUNS
 from shared.config.run import FederationFile, RunConfig, parse_federation, read_document
@@ -50,6 +50,7 @@ def federation_of(
             document["run"] = {key: value for key, value in run.items() if key != "clients"}
     federation = with_model_file(parse_federation(anchored(document, Path.cwd())))
     local_clients(federation)
+    require_validation(federation)
     require_file(federation)
     return federation
 

@@ -136,6 +136,30 @@ def local_clients(federation: FederationFile) -> dict[str, ClientSection]:
     return {name: federation.clients[name] for name in sorted(wanted)}
 
 
+def without_validation(federation: FederationFile) -> str | None:
+    """Return the first client without validation images; None if each has some."""
+    if federation.config.data.validation_every is not None:
+        return None
+    return next(
+        (name for name, client in local_clients(federation).items() if client.validation_per_class is None), None
+    )
+
+
+def require_validation(federation: FederationFile) -> None:
+    """Refuse `run.patience` where a client has no validation images.
+
+    Raises:
+        InvalidConfig: It is so, or the clients are wrong.
+    """
+    patience = federation.config.run.patience
+    client = None if patience is None else without_validation(federation)
+    if client is not None:
+        raise InvalidConfig(
+            f"run.patience = {patience} does nothing: client {client} has no validation images; set data.validation_every, "
+            "or validation_per_class for each client"
+        )
+
+
 def domain_of(name: str, client: ClientSection) -> str:
     """The client's domain label: its own name if none is given."""
     return client.domain or name

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedplcc.runs.configuration import local_clients
+from fedplcc.runs.configuration import local_clients, require_validation
 from fedplcc.runs.initial_model import with_model_file
 from shared.config.problems import ConfigProblem, section_problems, table_problems
 from shared.config.run import ClientSection, FederationFile, parse_federation
@@ -33,6 +33,7 @@ def judge(document: Mapping[str, Any]) -> Verdict:
         federation = with_model_file(parse_federation(document))
         if federation.clients:
             local_clients(federation)
+            require_validation(federation)
     except InvalidConfig as error:
         return Verdict(None, (error.detail,))
     return Verdict(federation)

@@ -100,7 +100,7 @@ class RunSection(Section):
     patience: int | None = Field(None, ge=1, le=100_000)
     """Rounds without a better mean accuracy on validation images after which the run completes early, with the first one
     from then on that is evaluated. Never if not set, and not without validation images (data.validation_every, or
-    validation_per_class of every client)."""
+    validation_per_class of every client); refused where a client's table has none."""
     keep_every: int | None = Field(None, ge=1, le=100_000)
     """Every n-th round whose model and prototypes are kept, besides those that the aggregator keeps anyway and the best
     round by validation; at most 100 of the run."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.comparison.file import TRIALS, Comparison
-from fedplcc.comparison.plan import Cell, plan, without_validation
+from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
 from fedplcc.comparison.sweep.choosing import (
     seeds_of,
@@ -30,7 +30,7 @@ from fedplcc.comparison.sweep.records import Choice, Key
 from fedplcc.comparison.sweep.section import Point, SweepSection, name_of
 from fedplcc.comparison.sweep.study import Basis, Study
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
-from fedplcc.runs.configuration import federation_json
+from fedplcc.runs.configuration import federation_json, without_validation
 from shared.config.run import canonical_json
 from shared.errors import InvalidConfig, InvalidData
 

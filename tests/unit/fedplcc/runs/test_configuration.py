@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fedplcc.command.all_commands import app
 from fedplcc.runs.configuration import (
     Overrides,
     demo_file,
@@ -15,7 +18,9 @@ from fedplcc.runs.configuration import (
     local_clients,
     override,
     read_federation,
+    require_validation,
 )
+from fedplcc.runs.configuration_check import judge
 from shared.config.run import parse_federation
 from shared.errors import InvalidConfig
 from tests.support.federation import tiny_federation
@@ -141,3 +146,47 @@ def test_equal_federations_have_equal_text_and_every_difference_shows(tmp_path: 
         {"clients": {**values["clients"], "left": {**values["clients"]["left"], "samples_per_class": 3}}},
     ]
     assert all(federation_json(tiny_federation.federation({**values, **change})) != text for change in changes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "without"),
+    [
+        ({}, "ann"),
+        ({"clients.ann.validation_per_class": 2}, "bob"),
+        ({"clients.ann.validation_per_class": 2, "clients.bob.validation_per_class": 2}, None),
+        ({"clients.ann.validation_per_class": 2, "run.clients": ["ann"]}, None),
+        ({"data.validation_every": 5}, None),
+    ],
+)
+def test_a_patience_needs_validation_images_of_every_client(settings: dict[str, Any], without: str | None) -> None:
+    words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    document = override(a_document(), Overrides(assignments=[*words, "run.patience=1"]))
+    federation = parse_federation(document)
+    if without is None:
+        require_validation(federation)
+        assert judge(document).problems == ()
+        return
+    sentence = (
+        f"run.patience = 1 does nothing: client {without} has no validation images; set data.validation_every, or "
+        "validation_per_class for each client"
+    )
+    with pytest.raises(InvalidConfig) as refusal:
+        require_validation(federation)
+    assert (refusal.value.detail, judge(document).problems) == (sentence, (sentence,))
+
+
+def test_a_deployed_run_may_have_a_patience_as_its_sites_set_images_aside() -> None:
+    document = a_document()
+    del document["clients"]
+    document["run"] |= {"patience": 1, "clients": ["ann"]}
+    assert judge(document).problems == ()
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_simulate_refuses_a_patience_that_does_nothing_before_it_makes_a_folder(
+    more: list[str], tmp_path: Path
+) -> None:
+    words = ["simulate", "--set", "run.patience=1", "--rounds", "3", "--out", str(tmp_path / "out"), *more]
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, (tmp_path / "out").exists()) == (2, False)
+    assert "run.patience = 1 does nothing: client mnist has no validation images" in result.stderr
