@@ -16,6 +16,7 @@ from typing import Any
 
 from shared.config.stream import Place
 from shared.methods import METHODS
+from shared.reasons import sentence_of
 from shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from shared.types import (
     GLOBAL_MODEL,
@@ -242,7 +243,7 @@ def timings_line(current: Round, *, now: float, interrupted: Collection[str] = (
 
 
 def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
-    """The content of run.json: configuration, seed, versions and machine types.
+    """The content of run.json: configuration, seed, versions and machine types; of a run that ended early, why.
 
     Args:
         run: The run.
@@ -264,7 +265,15 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
         "initial_model": next(iter(beginnings), None),
         "clients": dict(sorted(clients.items())),
         "aggregator": aggregator_environment(),
+        **_ending(run),
     }
+
+
+def _ending(run: Run) -> dict[str, str]:
+    # Absent of a run that completed with its last round, as in files of earlier versions.
+    if not run.status.is_final or run.reason is None:
+        return {}
+    return {"status": run.status.value, "reason": sentence_of(run.reason)}
 
 
 def roster_entry(client: Client) -> dict[str, Any]:

@@ -190,7 +190,7 @@ class Result:
 
     @property
     def reason(self) -> str:
-        """Why it was stopped or failed; empty if there is nothing to say."""
+        """Why it failed, was stopped or ended early; empty if there is nothing to say."""
         return self._record.reason
 
     @property

@@ -1,6 +1,6 @@
 """The files of a run, equal for a demo, a simulation and a deployed run fetched through the gateway.
 
-    run.json                 configuration, seed, versions and machine types
+    run.json                 configuration, seed, versions and machine types; of a run that ended before its last round, why
     metrics.jsonl            a line per committed round: computed values only, so equal federations give equal bytes
     timings.jsonl            a line per committed round: seconds, bytes and retries, outside every hash
     model.safetensors        the global model of the last committed round
@@ -48,7 +48,7 @@ class RunRecord:
     Attributes:
         manifest: The content of run.json.
         status: Status of the run, in its word.
-        reason: Why it failed or was stopped; empty if there is nothing to say.
+        reason: Why it failed, was stopped or ended early; empty if there is nothing to say.
         metrics_lines: Lines of metrics.jsonl without line ends, in order; none before round 1 has committed.
         timings_lines: Lines of timings.jsonl, likewise.
         model: The global model of the last committed round.
@@ -131,7 +131,7 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_record(folder: Path) -> RunRecord:
-    """Read the results of a completed run.
+    """Read the results of a run that has ended.
 
     Raises:
         InvalidConfig: The folder does not hold all of it.
@@ -139,18 +139,19 @@ def read_record(folder: Path) -> RunRecord:
     try:
         metrics, timings = ((folder / name).read_text(encoding="utf-8").splitlines() for name in (METRICS, TIMINGS))
         last = json.loads(metrics[-1])
+        manifest = json.loads((folder / MANIFEST).read_bytes())
         reports = folder / EVALUATIONS
         return RunRecord(
-            manifest=json.loads((folder / MANIFEST).read_bytes()),
-            status="completed",
-            reason="",
+            manifest=manifest,
+            status=manifest.get("status", "completed"),
+            reason=manifest.get("reason", ""),
             metrics_lines=metrics,
             timings_lines=timings,
             model=BlobRef("model", last["model_sha256"], (folder / MODEL).stat().st_size),
             prototypes=BlobRef("prototypes", last["prototypes_sha256"], (folder / PROTOTYPES).stat().st_size),
             evaluations_lines=reports.read_text(encoding="utf-8").splitlines() if reports.exists() else (),
         )
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InvalidConfig(
             f"{folder} does not hold a whole run any more ({error}); choose another with --out"
         ) from error
@@ -179,7 +180,8 @@ def summary(record: RunRecord, folder: Path) -> dict[str, Any]:
 def describe(record: RunRecord, folder: Path) -> list[str]:
     """Lines of text: the run's state, its accuracies and its files."""
     manifest, lines = record.manifest, record.metrics
-    texts = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}"]
+    reason = f" ({record.reason})" if record.reason else ""
+    texts = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}{reason}"]
     evaluated = [line for line in lines if line["accuracy"] is not None]
     if evaluated:
         texts += _accuracies(evaluated[-1], "" if evaluated[-1] is lines[-1] else f" in round {evaluated[-1]['round']}")

@@ -11,7 +11,8 @@ import pytest
 from aggregator.rounds import results
 from shared.config.run import canonical_json
 from shared.errors import MalformedRequest
-from shared.types import EvaluationCounts, Event, RoundPhase
+from shared.reasons import Reason, Stated, StoppedEarly, sentence_of
+from shared.types import EvaluationCounts, Event, RoundPhase, RunStatus
 from shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -233,6 +234,18 @@ def test_the_manifest_names_everybody_who_was_admitted_with_their_machines() -> 
     assert manifest["aggregator"]["fedplcc"] == VERSION
     assert set(manifest["aggregator"]["packages"]) == set(results.PACKAGES)
     json.dumps(manifest, allow_nan=False)
+
+
+def test_the_manifest_says_why_a_run_ended_before_its_last_round() -> None:
+    def ending(status: RunStatus, reason: Reason | None) -> dict[str, Any]:
+        manifest = results.manifest(replace(a_run(status), reason=reason), {}, [])
+        return {key: manifest[key] for key in ("status", "reason") if key in manifest}
+
+    early = StoppedEarly(best_round=4, patience=2)
+    assert ending(RunStatus.COMPLETED, early) == {"status": "completed", "reason": sentence_of(early)}
+    assert ending(RunStatus.STOPPED, Stated("by hand")) == {"status": "stopped", "reason": "by hand"}
+    assert ending(RunStatus.COMPLETED, None) == {}
+    assert ending(RunStatus.RUNNING, Stated("waits")) == {}
 
 
 def test_seconds_that_two_processes_measured_are_not_told() -> None:

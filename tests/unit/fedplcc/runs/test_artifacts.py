@@ -68,6 +68,18 @@ def test_what_a_completed_run_left_is_read_back(tmp_path: Path) -> None:
     assert read_record(tmp_path) == a_record()
 
 
+@pytest.mark.parametrize("status", ["completed", "stopped"])
+def test_why_a_run_ended_before_its_last_round_is_told_and_read_back(status: str, tmp_path: Path) -> None:
+    record = a_record(a_line(1, north=0.5), status=status, reason="no better round")
+    record = replace(record, manifest={**record.manifest, "status": status, "reason": "no better round"})
+    write_all(tmp_path, record)
+    assert read_record(tmp_path) == record
+    assert describe(record, tmp_path)[0] == f"run digits-1: 1 of 2 rounds, {status} (no better round)"
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(InvalidConfig, match="does not hold a whole run"):
+        read_record(tmp_path)
+
+
 @pytest.mark.parametrize("name", [name for name in FILES if name != "accuracy.png"])
 def test_a_folder_that_misses_a_file_is_no_completed_run(tmp_path: Path, name: str) -> None:
     write_all(tmp_path, a_record())
