@@ -179,18 +179,36 @@ def calibrate(
     client: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The client of the run whose data they are, for a subset of them.", show_default=False
+            metavar="NAME",
+            help="The client of the run whose data they are, for the subset of them that it trained on.",
+            show_default=False,
         ),
     ] = None,
     samples_per_class: Annotated[
-        int | None, typer.Option(metavar="N", help="As the client's trainer has it.", min=1, show_default=False)
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="As the client's trainer has it; as the run's folder tells if not given.",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     fraction: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="As the client's trainer has it.", show_default=False),
+        typer.Option(
+            metavar="SHARE",
+            help="As the client's trainer has it; as the run's folder tells if not given.",
+            show_default=False,
+        ),
     ] = None,
     validation_per_class: Annotated[
-        int | None, typer.Option(metavar="N", help="As the client's trainer has it.", min=1, show_default=False)
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="As the client's trainer has it; as the run's folder tells if not given.",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     config: Config = None,
     device: Device = "auto",
@@ -199,10 +217,10 @@ def calibrate(
     """Fit a model to a site without training: BatchNorm's mean and variance become those of the site's images.
 
     The weights stay. predict, evaluate, export and load_model take the file that is written, together with its description
-    beside it. The training images of one of the run's clients give, on the same type of machine, exactly the
-    accuracy_local that evaluation.batch_norm = "site" reports.
+    beside it. The training images of one of the run's clients, with --client, give, on the same type of machine, exactly
+    the accuracy_local that evaluation.batch_norm = "site" reports.
     """
-    from fedplcc.models.calibration import Subset, calibrate, check_place, usual_place, write_calibrated
+    from fedplcc.models.calibration import calibrate, check_place, subset_of, usual_place, write_calibrated
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.terminal.progress import console_for
@@ -216,15 +234,16 @@ def calibrate(
         raise InvalidConfig(SUBSET_RULE)
     if client is None and (samples_per_class or fraction or validation_per_class):
         raise InvalidConfig("a client's subset is drawn by its name: name the client with --client")
+    trained = read_trained_model(model, config_file=config, device=device)
     subset = None
     if client is not None:
-        subset = Subset(
-            client=client,
+        subset = subset_of(
+            trained,
+            client,
             samples_per_class=samples_per_class,
             fraction=fraction,
             validation_per_class=validation_per_class,
         )
-    trained = read_trained_model(model, config_file=config, device=device)
     place = out or usual_place(trained, data)
     check_place(place)
     make_folder(place.parent)

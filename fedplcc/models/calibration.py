@@ -12,6 +12,7 @@ from fedplcc.models.description import Description, description_file, write_desc
 from fedplcc.models.evaluation import name_of
 from fedplcc.models.trained_model import TrainedModel
 from fedplcc.runs.atomic_file import atomic_file
+from fedplcc.runs.run_folder import recorded_clients
 from shared.errors import InvalidConfig, InvalidModel
 from shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
 from trainer.data import load_training_images
@@ -51,6 +52,37 @@ class CalibratedModel:
     data: bytes
     description: Description
     unreadable: tuple[str, ...]
+
+
+def subset_of(
+    trained: TrainedModel,
+    client: str,
+    *,
+    samples_per_class: int | None = None,
+    fraction: float | None = None,
+    validation_per_class: int | None = None,
+) -> Subset:
+    """Return the part of a data set that a client of the run trained on: as given here, else as the run's folder tells.
+
+    Raises:
+        InvalidConfig: The run has no such client, or federation.json beside the model is wrong.
+        StoreUnavailable: That file cannot be read.
+    """
+    tables = recorded_clients(trained.file.parent)
+    known = trained.clients or tuple(tables)
+    if known and client not in known:
+        raise InvalidConfig(f"--client {client}: the run has no such client; it has {', '.join(sorted(known))}")
+    table = tables.get(client)
+    if table is not None and samples_per_class is None and fraction is None:
+        samples_per_class, fraction = table.samples_per_class, table.fraction
+    if table is not None and validation_per_class is None:
+        validation_per_class = table.validation_per_class
+    return Subset(
+        client=client,
+        samples_per_class=samples_per_class,
+        fraction=fraction,
+        validation_per_class=validation_per_class,
+    )
 
 
 def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) -> CalibratedModel:

@@ -45,6 +45,7 @@ class TrainedModel:
         run_id: The run; None where no run.json is beside the file.
         round: The round that the model is of; None where no metrics.jsonl beside the file says so.
         calibration: The description of a calibrated model; None for a run's own.
+        clients: Names of the run's clients; empty where neither its roster nor run.json tells them.
     """
 
     model: nn.Module
@@ -56,6 +57,7 @@ class TrainedModel:
     run_id: str | None
     round: int | None
     calibration: Description | None = None
+    clients: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -134,6 +136,7 @@ def read_trained_model(
         run_id=manifest.get("run_id"),
         round=_round_of(digest, file.with_name(METRICS)) if calibration is None else calibration.round,
         calibration=calibration,
+        clients=config.run.clients or _admitted(manifest),
     )
 
 
@@ -170,6 +173,12 @@ def _manifest(file: Path) -> Mapping[str, Any]:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
         raise InvalidConfig(f"{path} is no run's: it has no configuration; name the run's with --config FILE")
     return manifest
+
+
+def _admitted(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """The clients that entered a run, by the content of its run.json."""
+    clients = manifest.get("clients")
+    return tuple(clients) if isinstance(clients, Mapping) else ()
 
 
 def _prototypes_file(file: Path, calibration: Description | None) -> Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -10,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedplcc.runs.configuration import domain_of, local_clients
-from fedplcc.runs.run_folder import FEDERATION
+from fedplcc.runs.run_folder import FEDERATION, recorded_clients
 from shared.bounds import NAME_PATTERN
 from shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
-from shared.config.sections import validate
 from shared.config.stream import STAGES_KIND, split_stages_spec
-from shared.errors import InvalidConfig, InvalidData, StoreUnavailable
+from shared.errors import InvalidConfig, InvalidData
 from trainer.data.parts import split_part
 from trainer.data.specs import KINDS
 
@@ -108,17 +106,10 @@ def _shown(clients: Mapping[str, ClientSection]) -> dict[str, ShownClient]:
 def _recorded(path: Path, config: RunConfig) -> dict[str, ShownClient]:
     """Return the clients of a run folder's federation.json; none if there is no such file."""
     try:
-        tables = json.loads(path.read_bytes())["clients"]
-        sections = {
-            str(name): validate(ClientSection, table, f"clients.{name}.") for name, table in dict(tables).items()
-        }
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise InvalidConfig(f"{path} does not name a run's clients; name their data with --data NAME=DATA") from error
-    return _shown(local_clients(FederationFile(config=config, clients=sections)))
+        sections = recorded_clients(path.parent)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{error.detail}; name their data with --data NAME=DATA") from error
+    return _shown(local_clients(FederationFile(config=config, clients=sections))) if sections else {}
 
 
 def _named(texts: Sequence[str], known: Mapping[str, ShownClient]) -> tuple[ShownClient, ...]:

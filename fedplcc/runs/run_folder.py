@@ -25,8 +25,9 @@ from typing import Literal
 from fedplcc.runs.artifacts import MANIFEST, TIMINGS
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
-from shared.config.run import FederationFile
-from shared.errors import InvalidConfig
+from shared.config.run import ClientSection, FederationFile
+from shared.config.sections import validate
+from shared.errors import InvalidConfig, StoreUnavailable
 
 RUNS = Path("fedplcc-runs")
 """The usual folder of runs, below the present folder."""
@@ -145,6 +146,25 @@ def foreseen_folder(out: Path | None, federation: FederationFile, *, extends: bo
             return path, "new"
         return path, "shorter" if content is _Content.SHORTER else "begun"
     raise AssertionError("candidates do not end")
+
+
+def recorded_clients(folder: Path) -> dict[str, ClientSection]:
+    """Return the clients that a run's folder tells of, by name; none without federation.json, as in a fetched run's.
+
+    Raises:
+        InvalidConfig: federation.json names no clients.
+        StoreUnavailable: It cannot be read.
+    """
+    path = folder / FEDERATION
+    try:
+        tables = json.loads(path.read_bytes())["clients"]
+        return {str(name): validate(ClientSection, table, f"clients.{name}.") for name, table in dict(tables).items()}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise InvalidConfig(f"{path} does not name a run's clients") from error
 
 
 def seconds_taken(folder: Path) -> float | None:

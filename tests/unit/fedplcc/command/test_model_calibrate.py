@@ -139,6 +139,47 @@ def test_a_clients_subset_is_that_of_its_trainer(fetched: Path, run: Path, tmp_p
     assert error == "fedplcc: a client's subset is drawn by its name: name the client with --client\n"
 
 
+def test_a_client_has_the_subset_that_the_runs_folder_tells(fetched: Path, run: Path, tmp_path: Path) -> None:
+    data = f"npz:{fetched / 'left.npz'}"
+
+    def of(client: str, *given: object, into: str = "found") -> bytes:
+        return calibrated(run, data, "--client", client, *given, "-o", tmp_path / f"{into}.safetensors")[0].read_bytes()
+
+    few = ("--samples-per-class", 3)
+    expected = {
+        "left": of("left", *few, "--validation-per-class", 2),
+        "right": of("right", "--fraction", 0.5),
+    }
+    of_left, of_right = of("left", "--fraction", 0.25, "--validation-per-class", 2), of("right", *few)
+    tables = {
+        "left": {"data": data, "samples_per_class": 3, "validation_per_class": 2},
+        "right": {"data": data, "fraction": 0.5},
+    }
+    (run / "federation.json").write_text(json.dumps({"clients": tables}))
+    assert {client: of(client) for client in tables} == expected
+    assert of("left", "--fraction", 0.25) == of_left, "a given size stands for the folder's, and the rest stays"
+    assert of("right", *few) == of_right
+
+
+@pytest.mark.parametrize("source", ["roster", "run.json", "federation.json", "calibrated"])
+def test_a_client_that_the_run_does_not_have_is_refused(source: str, fetched: Path, run: Path, tmp_path: Path) -> None:
+    model, manifest = run, json.loads((run / "run.json").read_text())
+    if source == "calibrated":
+        model, _ = calibrated(run, f"npz:{fetched / 'left.npz'}", "-o", tmp_path / "site.safetensors")
+    if source in ("run.json", "federation.json"):
+        del manifest["config"]["run"]["clients"]
+        manifest["config"]["run"]["min_clients"] = 2
+        clients = {name: {"data": f"npz:{name}.npz"} for name in tiny_federation.CLIENTS}
+        (run / source).write_text(json.dumps({"clients": clients}))
+        (run / "run.json").write_text(
+            json.dumps({**manifest, **({"clients": clients} if source == "run.json" else {})})
+        )
+    words = ("--data", f"npz:{fetched / 'left.npz'}", "--client", "nobody", "-o", tmp_path / "no.safetensors")
+    code, error = refused("calibrate", model, *words)
+    assert (code, error) == (2, "fedplcc: --client nobody: the run has no such client; it has left, right\n")
+    assert not (tmp_path / "no.safetensors").exists()
+
+
 def test_what_is_calibrated_again_is_as_if_it_never_had_been(fetched: Path, run: Path, tmp_path: Path) -> None:
     left, right = (f"npz:{fetched / name}.npz" for name in tiny_federation.CLIENTS)
     first, _ = calibrated(run, left)
