@@ -8,13 +8,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from fedplcc.runs.artifacts import MANIFEST, METRICS
 from fedplcc.runs.run_folder import FEDERATION
+from shared.config.run import RunConfig
+from shared.config.sections import validate
+from shared.errors import InvalidConfig
+from shared.methods import METHODS
 
 MAX_FOLDERS = 100_000
 """Most folders that are looked into."""
@@ -29,7 +36,7 @@ TAIL_BYTES = 256 << 10
 MAX_SENTENCE = 300
 """Most characters of a problem."""
 UNSET = "-"
-"""Value of a key that a configuration does not have."""
+"""Value of a key that a configuration does not set."""
 OF_NO_RUN = ("state", "logs", "pictures")
 """Folders within which no run is looked for."""
 SECTIONS = (
@@ -62,7 +69,7 @@ class LocalRun:
         mean: Mean accuracy over domains of the last evaluated round, a fraction.
         worst: That of the worst domain.
         created_at: When it began.
-        settings: Its configuration by dotted key.
+        settings: What its configuration sets, by dotted key, defaults included.
     """
 
     folder: Path
@@ -194,7 +201,7 @@ def _read(folder: Path, *, has_ended: bool) -> LocalRun:
         mean=mean,
         worst=worst,
         created_at=datetime.fromtimestamp(float(began), UTC),
-        settings=dict(_flat(config)),
+        settings=dict(_flat(_filled(config))),
     )
 
 
@@ -216,11 +223,24 @@ def _fraction(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
+def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with the defaults that it leaves out; a section that this version refuses stays as it is."""
+    kinds: dict[str, Any] = {section: field.annotation for section, field in RunConfig.model_fields.items()}
+    if (method := METHODS.get(config["run"]["method"])) is not None:
+        kinds["method"] = method.config
+    filled = dict(config)
+    for section, kind in kinds.items():
+        with suppress(InvalidConfig):
+            record = validate(kind, config.get(section, {}), "")
+            filled[section] = to_jsonable_python(dict(record))  # of each key, for a record's JSON leaves defaults out
+    return filled
+
+
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
-        elif prefix + key != "run.name":
+        elif value is not None and prefix + key != "run.name":
             yield prefix + key, value
 
 
