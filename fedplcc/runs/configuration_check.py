@@ -12,7 +12,7 @@ from typing import Any
 from fedplcc.runs.configuration import local_clients, require_validation
 from fedplcc.runs.initial_model import with_model_file
 from shared.config.problems import ConfigProblem, section_problems, table_problems
-from shared.config.run import ClientSection, FederationFile, parse_federation
+from shared.config.run import ClientSection, FederationFile, key_places, parse_federation
 from shared.errors import InvalidConfig
 
 
@@ -50,4 +50,4 @@ def _problems(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     yield from section_problems(document, also_known=("clients", "partition"))
     if isinstance(tables, Mapping):
         for client, table in tables.items():
-            yield from table_problems(f"clients.{client}", table, ClientSection)
+            yield from table_problems(f"clients.{client}", table, ClientSection, key_places())

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from shared.config.run import RunConfig, parse_run_config
-from shared.config.sections import InvalidKey, explain, has_any_key, shortened, unknown
+from shared.config.run import RunConfig, key_places, parse_run_config
+from shared.config.sections import NOWHERE, InvalidKey, Places, explain, has_any_key, shortened, unknown
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
 
@@ -62,13 +62,20 @@ def section_problems(document: Mapping[str, Any], *, also_known: Iterable[str] =
     for section, field in RunConfig.model_fields.items():
         table = document.get(section, {})
         if section != "method":
-            yield from table_problems(section, table, field.annotation)
+            yield from table_problems(section, table, field.annotation, key_places())
         elif isinstance(method, str) and method in METHODS:
-            yield from table_problems(section, table, METHODS[method].config)
+            yield from table_problems(section, table, METHODS[method].config, key_places())
 
 
-def table_problems(name: str, table: Any, kind: Any) -> Iterator[ConfigProblem]:
-    """Yield the problems of a table of this `Section` class: unknown keys, then values; `name` prefixes each key."""
+def table_problems(name: str, table: Any, kind: Any, places: Places = NOWHERE) -> Iterator[ConfigProblem]:
+    """Yield the problems of a table of this `Section` class: unknown keys, then values.
+
+    Args:
+        name: Prefixes each key.
+        table: The table.
+        kind: Its class.
+        places: Where keys of the whole document stand.
+    """
     if not isinstance(table, Mapping):
         yield ConfigProblem(name, f"{name} is a table of keys; write [{name}]")
         return
@@ -76,7 +83,7 @@ def table_problems(name: str, table: Any, kind: Any) -> Iterator[ConfigProblem]:
     known = {key: value for key, value in table.items() if key in fields or has_any_key(kind)}
     for key in table:
         if key not in known:
-            yield ConfigProblem(shortened(f"{name}.{key}"), unknown("key", str(key), fields, f"{name}."))
+            yield ConfigProblem(shortened(f"{name}.{key}"), unknown("key", str(key), fields, f"{name}.", places))
     yield from _of_values(name, known, kind)
 
 

@@ -1,7 +1,7 @@
 """Run configuration: its sections, validation, defaults and hash.
 
-Every key but the method, the clients and the classes has a default. An error names the key, its value and the range, or the
-nearest known key. The configuration's hash is the SHA-256 of its canonical JSON with the defaults filled in.
+Every key but the method, the clients and the classes has a default. An error names the key, its value and the range, or a
+known key. The configuration's hash is the SHA-256 of its canonical JSON with the defaults filled in.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -34,7 +35,7 @@ from shared.config.partition import expand
 from shared.config.public import PublicSection
 from shared.config.run_checks import check_sections
 from shared.config.sections import FACTORY as FACTORY
-from shared.config.sections import InvalidKey, Name, Section, check_keys, unknown, validate
+from shared.config.sections import InvalidKey, Name, Places, Section, check_keys, dotted_keys, unknown, validate
 from shared.config.sections import read_document as read_document
 from shared.config.stream import StreamSection, split_stages_spec, stages_spec
 from shared.config.training import TrainingSection as TrainingSection
@@ -485,6 +486,16 @@ class ClientSection(Section):
         return self
 
 
+@cache
+def key_places() -> Places:
+    """Return the keys of a configuration file by their last part; those of the method and [partition] are not among them."""
+    places: dict[str, list[str]] = {}
+    for key, dotted in (*dotted_keys(RunConfig), *dotted_keys(ClientSection, "clients.NAME.")):
+        if dotted != "method" and not dotted.startswith("clients.NAME.model."):  # [model] has the same keys
+            places.setdefault(key, []).append(dotted)
+    return places
+
+
 class FederationFile(BaseModel):
     """Configuration file: a run, and the clients that demo and simulate start for it."""
 
@@ -509,14 +520,14 @@ def parse_run_config(document: Mapping[str, Any]) -> RunConfig:
     """
     if not isinstance(document, Mapping):
         raise InvalidConfig("a run configuration is a table with the sections run, method, model, data and training")
-    check_keys(document, RunConfig, "")
+    check_keys(document, RunConfig, "", key_places())
     run = document.get("run")
     name = run.get("method") if isinstance(run, Mapping) else None
     method = METHODS.get(name) if isinstance(name, str) else None
     hyper = document.get("method", {})
     values = dict(document)
     if method is not None:
-        check_keys(hyper, method.config, "method.")
+        check_keys(hyper, method.config, "method.", key_places())
         values["method"] = validate(method.config, hyper, "method.")
     else:
         values["method"] = MethodConfig()
@@ -561,7 +572,7 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
     for name, table in tables.items():
         if not re.fullmatch(NAME_PATTERN, name):
             raise InvalidConfig(f"clients.{name}: a client's name is up to 64 letters, digits, '.', '_' or '-'")
-        check_keys(table, ClientSection, f"clients.{name}.")
+        check_keys(table, ClientSection, f"clients.{name}.", key_places())
         clients[name] = validate(ClientSection, table, f"clients.{name}.")
     if clients and isinstance(run, Mapping) and run.get("clients") is None and run.get("min_clients") is None:
         document["run"] = {**run, "clients": sorted(clients)}

@@ -1,6 +1,7 @@
 """Strict validation of the tables that people write, with helpful error sentences.
 
-An unknown key names the nearest known one; a value out of range is named with its key, its value and the range.
+An unknown key is told with its place in another section, or with the nearest known key; a value out of range with its key,
+its value and the range.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from types import MappingProxyType
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -39,6 +41,9 @@ MAX_QUOTED = 200
 """Most characters of a key or a value in a sentence."""
 
 Model = TypeVar("Model", bound=BaseModel)
+Places: TypeAlias = Mapping[str, Sequence[str]]
+"""Dotted keys by their last part."""
+NOWHERE: Places = MappingProxyType({})
 
 
 class Section(BaseModel):
@@ -103,8 +108,8 @@ def _of_length(kind: str, context: Mapping[str, Any]) -> str:
     return f"{said} {bound} {'entry' if bound == 1 else 'entries'}" + ("" if found is None else f", not {found}")
 
 
-def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
-    """Refuse unknown keys of a table and of the sections within it.
+def check_keys(table: Any, kind: type[BaseModel], prefix: str, places: Places = NOWHERE) -> None:
+    """Refuse unknown keys of a table and of the sections within it, of a document whose keys have these places.
 
     Raises:
         InvalidConfig: The value is no table, or a key is unknown.
@@ -115,10 +120,10 @@ def check_keys(table: Any, kind: type[BaseModel], prefix: str) -> None:
         if key not in kind.model_fields and has_any_key(kind):
             continue
         if key not in kind.model_fields:
-            raise InvalidConfig(unknown("key", str(key), kind.model_fields, prefix))
+            raise InvalidConfig(unknown("key", str(key), kind.model_fields, prefix, places))
         within = section_of(kind.model_fields[key].annotation)
         if within is not None and value is not None:
-            check_keys(value, within, f"{prefix}{key}.")
+            check_keys(value, within, f"{prefix}{key}.", places)
 
 
 def has_any_key(kind: type[BaseModel]) -> bool:
@@ -134,9 +139,29 @@ def section_of(annotation: Any) -> type[Section] | None:
     return None
 
 
-def unknown(what: str, name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the sentence for an unknown name, with the nearest known one; `prefix` is not compared."""
+def dotted_keys(kind: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the last part and the whole of each key of a table and of the sections within it."""
+    for key, field in kind.model_fields.items():
+        within = section_of(field.annotation)
+        if within is None:
+            yield key, prefix + key
+        else:
+            yield from dotted_keys(within, f"{prefix}{key}.")
+
+
+def unknown(what: str, name: str, known: Iterable[str], prefix: str = "", places: Places = NOWHERE) -> str:
+    """Return the sentence for an unknown name, with its other places, or else with the nearest known name.
+
+    Args:
+        what: Kind of the name.
+        name: The name.
+        known: Known names.
+        prefix: Written before each name, and not compared.
+        places: Where such names are known elsewhere.
+    """
     names, name = sorted(known), shortened(name)
+    if name in places:
+        return f"unknown {what} {prefix + name!r}; did you mean {' or '.join(map(repr, places[name]))}?"
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     known_names = ", ".join(prefix + known_name for known_name in names)
     hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known: {known_names}"

@@ -93,9 +93,37 @@ def test_what_has_problems_is_refused_in_the_same_words(document: dict[str, Any]
     assert refusal.value.detail.split("; ")[0] in "; ".join(problem.detail for problem in run_problems(document))
 
 
+@pytest.mark.parametrize(
+    ("key", "places"),
+    [
+        ("training.norm", "'model.norm'"),
+        ("run.validation_every", "'data.validation_every'"),
+        ("training.patience", "'run.patience'"),
+        ("run.learning_rate", "'training.learning_rate'"),
+        ("data.fraction", "'clients.NAME.fraction'"),
+        ("method.epsilon", "'evaluation.epsilon'"),
+        ("training.method", "'run.method'"),
+        ("evaluation.min_clients", "'run.min_clients' or 'quorum.min_clients'"),
+    ],
+)
+def test_a_key_of_another_section_is_named_with_its_place(key: str, places: str) -> None:
+    document = changed()
+    *sections, name = key.split(".")
+    table = document
+    for section in sections:
+        table = table.setdefault(section, {})
+    table[name] = 1
+    sentence = f"unknown key '{key}'; did you mean {places}?"
+    assert sentence in "; ".join(problem.detail for problem in run_problems(document))
+    with pytest.raises(InvalidConfig) as refusal:
+        parse_run_config(document)
+    assert refusal.value.detail == sentence
+
+
 MANY: dict[str, Callable[[int], dict[str, Any]]] = {
     "unknown sections": lambda size: {f"s{number}": {} for number in range(size)},
     "unknown keys": lambda size: changed(run={f"key_{number}": 1 for number in range(size)}),
+    "a key of another section": lambda size: changed(training={**{f"k{n}": 1 for n in range(size)}, "norm": 1}),
     "a long key": lambda size: changed(run={"k" * 10 * size: 1}),
     "a long value": lambda size: changed(run={"name": "a b" * 10 * size}),
     "a long method": lambda size: changed(run={"method": "fedplc" * 10 * size}),
