@@ -100,6 +100,7 @@ def compare(
     from fedplcc.comparison.plan import plan
     from fedplcc.comparison.reading import strays
     from fedplcc.comparison.running import train_missing, write_report
+    from fedplcc.comparison.sweep.point_check import require_points
     from fedplcc.comparison.sweep.search import search
     from fedplcc.comparison.writing import REPORT_PAGE, summary
     from fedplcc.runs.atomic_file import make_folder
@@ -116,6 +117,7 @@ def compare(
     chosen_rows, chosen_seeds = only or (), _numbers(seeds)
     # Mistakes come before any folder.
     cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
+    require_points(comparison, config)
     if dry_run:
         return foresee_cells(
             comparison, config, folder, cells, only=chosen_rows, jobs=jobs, device=device, as_json=as_json

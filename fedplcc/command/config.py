@@ -96,12 +96,16 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
     """Check a comparison's file and print its data sets and rows; returns its problems."""
     from fedplcc.comparison.check import check as check_file
     from fedplcc.comparison.file import assignments
+    from fedplcc.comparison.sweep.choosing import criterion
     from fedplcc.comparison.sweep.section import flat
+    from fedplcc.terminal.names import named_few
     from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json
 
     checked = check_file(document, file)
     comparison, problems = checked.comparison, list(checked.problems)
+    sweep = None if comparison is None else comparison.sweep
+    points = {row: sweep.num_points(row) for row in sweep.swept(comparison.rows)} if comparison and sweep else {}
     read: dict[str, dict[str, dict[str, int]]] = {}
     for dataset, cell in {cell.dataset: cell for cell in reversed(checked.cells)}.items() if reads_data else ():
         read[dataset], unusable = _read_data(cell.federation)
@@ -116,6 +120,8 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
                 for name, section in comparison.datasets.items()
             }
             answer["rows"] = {name: row.model_dump(mode="json") for name, row in comparison.rows.items()}
+        if sweep is not None:
+            answer["sweep"] = {"points": points, "chosen_by": criterion(sweep)}
         print(canonical_json(answer))
     elif comparison is not None and checked.cells:
         console = console_for(json=False)
@@ -126,6 +132,9 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
             console.print(f"# data set {name}: {section.config}, {len(comparison.rows_of(name))} rows, seeds {seeds}")
             for line in _lines_of_data(read.get(name, {})):
                 console.print(f"#   {line}")
+        if sweep is not None:
+            of_rows = named_few(f"{count} point{'' if count == 1 else 's'} of {row}" for row, count in points.items())
+            console.print(f"# sweep: {of_rows}; chosen by {criterion(sweep)}")
         for name, row in [*comparison.rows.items()][:MOST_ROWS]:
             changes = assignments(flat(row.set))
             for dataset, settings in row.set_for.items():

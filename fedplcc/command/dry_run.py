@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedplcc.command.exit_codes import ExitCode
+from fedplcc.command.exit_codes import ExitCode, say
 
 # What loads numpy, torch or gRPC is imported where it is needed, so that --help answers at once.
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ def foresee_cells(
     device: str,
     as_json: bool,
 ) -> int:
-    """Print what `compare` would train; returns the exit code."""
+    """Print what `compare` would train; returns the exit code, which tells of data that cannot be opened."""
     from shared.config.settings import limit_threads
 
     _stay_quiet()
     if cells:
         limit_threads(cells[0].federation.config.training.threads)  # torch looks when it loads, which is below
     from fedplcc.comparison.forecast import forecast, trials_left
+    from fedplcc.comparison.training import data_problems, data_sentences
     from fedplcc.comparison.writing import read_failures
     from fedplcc.terminal.progress import console_for, shown_steps
     from shared.config.run import canonical_json
@@ -55,15 +56,20 @@ def foresee_cells(
     with shown_steps(console_for(json=True), len({(cell.dataset, cell.row) for cell in cells})) as step:
         trials = trials_left(comparison, folder, only)
         found = forecast(cells, failures, jobs=jobs, device=device, trials=trials, on_step=step)
+    wanted = [cell for row in found.rows for cell in row.trainable]
+    problems = data_problems(wanted)
+    for sentence in data_sentences(wanted, problems):
+        say(sentence)
+    code = ExitCode.USAGE if problems else ExitCode.OK
     if as_json:
         print(canonical_json({"config": str(file), "directory": str(folder), **found.as_json()}))
-        return ExitCode.OK
+        return code
     console = console_for(json=False)
     console.print(f"{file}: {sum(len(row.cells) for row in found.rows)} cells; results in {folder}")
     for line in found.lines():
         console.print(line)
     console.print(NOTHING)
-    return ExitCode.OK
+    return code
 
 
 def foresee_run(

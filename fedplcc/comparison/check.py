@@ -10,6 +10,7 @@ from typing import Any
 
 from fedplcc.comparison.file import Comparison, parse_comparison, problems_of
 from fedplcc.comparison.plan import Cell, cell_problems, plan
+from fedplcc.comparison.sweep.point_check import point_problems
 from fedplcc.runs.configuration import Overrides, override
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.initial_model import anchored
@@ -37,7 +38,7 @@ def is_comparison(document: Mapping[str, Any]) -> bool:
 
 
 def check(document: Mapping[str, Any], file: Path) -> Checked:
-    """Check a comparison's tables, the configurations that they name, and every cell.
+    """Check a comparison's tables, the configurations that they name, every cell, and every point of a sweep.
 
     Args:
         document: The content of the file.
@@ -48,7 +49,7 @@ def check(document: Mapping[str, Any], file: Path) -> Checked:
         return Checked(None, problems=(*problems, *_problems_of_files(document, file)))
     try:
         comparison = parse_comparison(document)
-        if problems := cell_problems(comparison, file):
+        if problems := cell_problems(comparison, file) or point_problems(comparison, file):
             return Checked(comparison, problems=tuple(problems))
         return Checked(comparison, tuple(plan(comparison, file, Path())))
     except InvalidConfig as error:  # of tables together, or of another seed than the first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -56,15 +56,18 @@ class RowForecast:
     Attributes:
         cells: The cells, by seed.
         states: The state of each: "trained", or the value of an `Absence`.
-        reasons: Why those cells cannot be trained that cannot, one sentence each.
+        trainable: The missing cells that training can begin or go on with, if their data can be opened.
+        reasons: Why the other missing ones cannot be trained, one sentence each.
         seconds: Seconds of one cell; None if nothing is known.
         source: Where they come from.
         note: Why nothing could be measured; empty if something was.
+        num_to_train: Number of cells to be trained; a cell that will be a copy of a chosen trial is none.
         num_trials: Trials of a sweep that are not there yet; they are trained before the cells and last about as long.
     """
 
     cells: Sequence[Cell]
     states: Sequence[str]
+    trainable: Sequence[Cell]
     reasons: Sequence[str]
     num_to_train: int
     seconds: float | None
@@ -76,6 +79,19 @@ class RowForecast:
     def name(self) -> str:
         """DATASET/ROW."""
         return f"{self.cells[0].dataset}/{self.cells[0].row}"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialsLeft:
+    """Trials of a row on a data set.
+
+    Attributes:
+        count: Number of those that are not there yet.
+        seeds: Seeds of every trial: the row's cells with these are copies of the chosen one.
+    """
+
+    count: int
+    seeds: Collection[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +170,7 @@ def forecast(
     *,
     jobs: int,
     device: str,
-    trials: Mapping[Key, int] = MappingProxyType({}),
+    trials: Mapping[Key, TrialsLeft] = MappingProxyType({}),
     on_step: Callable[[str], None] = lambda text: None,
     sample: Callable[..., Sample | None] = timed_sample,
     clock: Callable[[], float] = time.monotonic,
@@ -166,7 +182,7 @@ def forecast(
         failures: Reasons of cells that could not be trained the last time, by their names.
         jobs: How many are to be trained at a time.
         device: Device of their clients.
-        trials: Number of trials that come first, by data set and row.
+        trials: Trials that come first, by data set and row.
         on_step: Takes a sentence before something that lasts.
         sample: Measures a cell; `timed_sample`.
         clock: Seconds that pass.
@@ -180,53 +196,55 @@ def forecast(
     for of_row in rows.values():
         read = [read_cell(cell, failures.get(cell.name)) for cell in of_row]
         missing = [each for each in read if isinstance(each, MissingCell)]
-        to_train = [each.cell for each in missing if each.can_be_trained]
+        trainable = [each.cell for each in missing if each.can_be_trained]
+        of_sweep = trials.get((of_row[0].dataset, of_row[0].row), TrialsLeft(0, ()))
         took = [
             seconds for each in read if isinstance(each, CellResult) and (seconds := total_of(each, "seconds.total"))
         ]
         expected: tuple[float | None, Source, str] = (None, "unknown", "")
         if took:
             expected = statistics.median(took), "finished", ""
-        elif to_train:
-            key = _cost(to_train[0])
+        elif trainable:
+            key = _cost(trainable[0])
             if key not in known and clock() - begun > SAMPLES_S:
                 known[key] = None, "unknown", f"samples end after {SAMPLES_S:.0f} s"
             elif key not in known:
                 on_step(f"{of_row[0].dataset}/{of_row[0].row}: training a sample, nothing of which is kept")
-                known[key] = _measured(to_train[0], device, sample)
+                known[key] = _measured(trainable[0], device, sample)
             expected = known[key]
         made.append(
             RowForecast(
                 cells=of_row,
                 states=["trained" if isinstance(each, CellResult) else each.absence.value for each in read],
+                trainable=trainable,
                 reasons=[f"{each.cell.name}: {each.reason}" for each in missing if not each.can_be_trained],
-                num_to_train=len(to_train),
+                num_to_train=sum(cell.seed not in of_sweep.seeds for cell in trainable),
                 seconds=expected[0],
                 source=expected[1],
                 note=expected[2],
-                num_trials=trials.get((of_row[0].dataset, of_row[0].row), 0) if to_train else 0,
+                num_trials=of_sweep.count if trainable else 0,
             )
         )
     return Forecast(made, jobs)
 
 
-def trials_left(comparison: Comparison, out: Path, only: Sequence[str] = ()) -> dict[Key, int]:
-    """Return the number of trials that a sweep's search would train, by data set and row; nothing is searched.
+def trials_left(comparison: Comparison, out: Path, only: Sequence[str] = ()) -> dict[Key, TrialsLeft]:
+    """Return the trials that a sweep's search would train, by data set and row; nothing is searched.
 
     Args:
         comparison: The content of the comparison's file.
         out: Folder of the results.
         only: Rows, or DATASET/ROW, that are chosen; all if empty.
     """
-    sweep, left = comparison.sweep, dict[Key, int]()
+    sweep, left = comparison.sweep, dict[Key, TrialsLeft]()
     swept = [] if sweep is None else sweep.swept(comparison.rows)
     for dataset in comparison.datasets if sweep is not None else ():
         for row in comparison.rows_of(dataset):
             if row not in swept or not is_named((dataset, row), only) or sweep is None:
                 continue
-            num_points = (sweep.trials or 0) if sweep.is_study else len(sweep.points(row))
             there = sum(1 for _ in (out / TRIALS / dataset).glob(f"{row}_*/seed-*/{MANIFEST}"))
-            left[dataset, row] = max(0, num_points * len(seeds_of(comparison, dataset)) - there)
+            seeds = seeds_of(comparison, dataset)
+            left[dataset, row] = TrialsLeft(max(0, sweep.num_points(row) * len(seeds) - there), seeds)
     return left
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedplcc.comparison.sweep.section import as_list, each_once
-from shared.config.sections import Name, Section
+from shared.config.sections import Name, Section, unknown
 
 DEFAULT_GROUP = "methods"
 """Group of a row that names none."""
@@ -58,19 +58,23 @@ def choosing(groups: Iterable[str], sections: Mapping[str, Any]) -> list[str]:
 def choice_problems(
     groups: Mapping[str, Mapping[str, Any]], rows: Mapping[str, Mapping[str, Any]], baselines: Iterable[str]
 ) -> Iterator[str]:
-    """Yield what would show a test number of a row that a group chooses among, in tables by name."""
+    """Yield what would show a test number of a row that a group chooses among, or might by a slip; in tables by name."""
     for name, table in groups.items():
         for key in ("view", "model"):
             if key in table and table.get("choose") is None:
                 yield f'groups.{name}.{key}: only a group that chooses has one; set choose = "validation", or leave it out'
+    must_be_declared, declared = bool(choosing(groups, groups)), {*groups, DEFAULT_GROUP}
     for name, table in rows.items():
         listed = as_list(table.get("group", DEFAULT_GROUP))
         named = [each for each in listed if isinstance(each, str)] if isinstance(listed, list | tuple) else []
+        for each in named if must_be_declared else ():
+            if each not in declared:  # a misspelt name would be a group of its own, which shows test numbers
+                yield f"rows.{name}.group: {unknown('group', each, declared)} (each needs a table beside one that chooses)"
         hiding = choosing(named, groups)
         if not hiding:
             continue
         why = f"group {hiding[0]!r} chooses on validation images, and no test number of its rows is told"
-        if others := [each for each in named if each not in hiding]:
+        if others := [each for each in named if each in declared and each not in hiding]:
             yield f"rows.{name}.group: {why}; leave out {others[0]!r}, which would show them"
         if table.get("published"):
             yield f"rows.{name}.published: {why}; leave out the published name"

@@ -18,7 +18,7 @@ from fedplcc.comparison.file import Comparison, assignments
 from fedplcc.comparison.groups import choosing
 from fedplcc.comparison.sweep.section import why_fixed
 from fedplcc.runs.configuration import Overrides, local_clients, override, without_validation
-from fedplcc.runs.configuration_check import judge
+from fedplcc.runs.configuration_check import Verdict, judge
 from fedplcc.runs.initial_model import anchored, require_file
 from shared.config.run import FederationFile
 from shared.config.sections import Section, read_document, unknown
@@ -93,7 +93,7 @@ def plan(
             is_candidate=comparison.chooses_among(row),
             is_chosen=(not only or row in only or f"{dataset}/{row}" in only) and (not seeds or seed in seeds),
         )
-        for dataset, document in _documents(comparison, file).items()
+        for dataset, document in documents_of(comparison, file).items()
         for seed in sorted({*comparison.seeds_of(dataset), *seeds})
         for row in comparison.rows_of(dataset)
     ]
@@ -113,7 +113,7 @@ def cell_problems(comparison: Comparison, file: Path) -> list[str]:
     return _read(comparison, file)[1]
 
 
-def _documents(comparison: Comparison, file: Path) -> dict[str, dict[str, Any]]:
+def documents_of(comparison: Comparison, file: Path) -> dict[str, dict[str, Any]]:
     """Return the data sets' configurations.
 
     Raises:
@@ -147,15 +147,24 @@ def _check_choice(comparison: Comparison, only: Sequence[str]) -> None:
             raise InvalidConfig(f"--only: {unknown('row', name, known if '/' in name else comparison.rows)}")
 
 
-def _overridden(
-    comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]
-) -> dict[str, Any]:
+def judge_cell(comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]) -> Verdict:
+    """Return a cell's configuration, or all of its problems; `document` is that of its data set."""
     overrides = Overrides(
         method=comparison.rows[row].method,
         seed=seed,
         assignments=assignments(comparison.settings_of(dataset, row)),
     )
-    return override(document, overrides)
+    try:
+        verdict = judge(override(document, overrides))
+        if verdict.federation is not None and verdict.federation.clients:
+            local_clients(verdict.federation)
+            require_file(verdict.federation)
+    except InvalidConfig as error:
+        return Verdict(None, (error.detail,))
+    if verdict.federation is not None and not verdict.federation.clients:
+        advice = "add a table [clients.NAME] for each, or one table [partition]"
+        return Verdict(None, (f"datasets.{dataset}: its file makes no clients; {advice}",))
+    return verdict
 
 
 def _federation(
@@ -166,15 +175,9 @@ def _federation(
     Raises:
         InvalidConfig: It is wrong.
     """
-    verdict = judge(_overridden(comparison, dataset, row, seed, document))
+    verdict = judge_cell(comparison, dataset, row, seed, document)
     if verdict.federation is None:
         raise InvalidConfig("; ".join(verdict.problems))
-    if not verdict.federation.clients:
-        raise InvalidConfig(
-            f"datasets.{dataset}: its file makes no clients; add a table [clients.NAME] for each, or one table [partition]"
-        )
-    local_clients(verdict.federation)
-    require_file(verdict.federation)
     return verdict.federation
 
 

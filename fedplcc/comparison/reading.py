@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,12 +26,11 @@ from fedplcc.comparison.round_values import (
 from fedplcc.comparison.sweep.records import Choice, Key
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.configuration import federation_json
-from fedplcc.runs.run_folder import FEDERATION, RunFolder
+from fedplcc.runs.difference import differing_keys
+from fedplcc.runs.run_folder import FEDERATION, RunFolder, is_untrained
 
 PICTURES = "pictures"
 """Folder of a cell's pictures: the report shows its PNG and SVG files, NAME.png with the caption of NAME-facts.json."""
-MAX_NAMED_KEYS = 3
-"""Most differing keys that a message names."""
 TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
 """Advice on a damaged file that a report needs."""
 DO_WITHOUT = "restore or remove the file; the report does without it"
@@ -178,7 +176,7 @@ def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCel
             unusable = str(error)
     if unusable is not None:
         return MissingCell(cell=cell, absence=Absence.UNUSABLE, reason=unusable)
-    if failure is None and (cell.folder / FEDERATION).exists():
+    if failure is None and (cell.folder / FEDERATION).exists() and not is_untrained(cell.folder):
         reason = "begun and not finished; the same command goes on with it"
         return MissingCell(cell=cell, absence=Absence.BEGUN, reason=reason)
     if failure is None:
@@ -257,7 +255,7 @@ def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
 
 
 def _difference(cell: Cell, files: Files) -> str | None:
-    """Return a sentence if a folder holds the run of another configuration; None otherwise.
+    """Return a sentence if a folder holds the run of another configuration; None otherwise, or if nothing of it is trained.
 
     Both federation.json, which need not be kept, and the hash in run.json must be of the configuration.
 
@@ -272,13 +270,9 @@ def _difference(cell: Cell, files: Files) -> str | None:
     wanted = federation_json(cell.federation)
     if held == wanted:
         return _difference_of_hash(cell, files)
-    try:
-        keys = _differing(json.loads(held), json.loads(wanted))
-    except ValueError:
-        keys = []
-    if "run.method" in keys:
-        keys = [key for key in keys if not key.startswith("method.")]  # another method has other keys
-    named = ", ".join(keys[:MAX_NAMED_KEYS]) + (" and more" if len(keys) > MAX_NAMED_KEYS else "")
+    if isinstance(files, Path) and is_untrained(files):
+        return None  # training replaces it
+    named = differing_keys(held, wanted)
     return _of_another_configuration(files, f" ({named})" if named else "")
 
 
@@ -385,15 +379,4 @@ def _parsed(text: str, complaint: str) -> dict[str, Any]:
         raise ValueError(complaint) from error
     if not isinstance(found, dict):
         raise ValueError(complaint)
-    return found
-
-
-def _differing(held: Any, wanted: Any, prefix: str = "") -> list[str]:
-    """Return the dotted keys whose values differ."""
-    if not (isinstance(held, Mapping) and isinstance(wanted, Mapping)):
-        return [] if held == wanted else [re.sub(r"^config\.", "", prefix)]
-    found: list[str] = []
-    for key in sorted({*held, *wanted}):
-        if held.get(key) != wanted.get(key):
-            found += _differing(held.get(key), wanted.get(key), f"{prefix}.{key}" if prefix else str(key))
     return found

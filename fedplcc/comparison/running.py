@@ -37,6 +37,8 @@ def train_missing(
 ) -> bool:
     """Train the chosen cells that are missing, and record failures; returns whether it was interrupted.
 
+    A cell whose data cannot be opened is a failure that makes no folder.
+
     Args:
         cells: All cells of the comparison.
         folder: Folder of the results.
@@ -51,19 +53,21 @@ def train_missing(
     what = "trials" if any(cell.is_trial for cell in cells) else "cells"
     found = {cell.name: read_cell(cell) for cell in chosen}
     missing = {name: cell for name, cell in found.items() if isinstance(cell, MissingCell)}
-    to_train = [cell for cell in chosen if cell.name in missing and missing[cell.name].can_be_trained]
+    wanted = [cell for cell in chosen if cell.name in missing and missing[cell.name].can_be_trained]
+    problems = training.data_problems(wanted)
+    to_train = [cell for cell in wanted if cell.name not in problems]
     to_tell = [cell for cell in chosen if log and _is_told_of(cell) and cell.name not in missing]
     console.print(f"{len(to_train)} of {len(chosen)} {what} are to be trained; results in {folder}")
-    for sentence in training.data_problems(to_train).values():
-        on_trouble(sentence)  # now, before a long training; the other data sets are trained all the same
+    for sentence in training.data_sentences(wanted, problems):
+        on_trouble(sentence)  # now, before a long training; the other cells are trained all the same
     if log and any(cell.hides_test for cell in chosen):
         console.print("trackers are told nothing of rows that are chosen among on validation images")
-    failures, was_interrupted = dict[str, str](), False
+    failures, was_interrupted = dict(problems), False
     outdated = {cell.name for cell in chosen}  # their earlier failures no longer count
     if work := [*to_train, *to_tell]:
         more = {"log": tuple(log)} if log else {}
         with training.CellsShown(console, total=len(work)) as shown, interruptible() as wished:
-            failures = training.train(work, shown, jobs=jobs, device=device, should_stop=wished.is_set, **more)
+            failures |= training.train(work, shown, jobs=jobs, device=device, should_stop=wished.is_set, **more)
             was_interrupted = wished.is_set()
         outdated -= {cell.name for cell in work} - shown.started
     # Read late: another command may have trained other cells of this folder meanwhile.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -73,26 +73,46 @@ def train(
 
 
 def data_problems(cells: Iterable[Cell]) -> dict[str, str]:
-    """Return a sentence by name of each data set that cannot be opened; opening reads headers and labels, no image.
+    """Return, by its name, why the data of a cell cannot be opened; opening reads headers and labels, no image.
 
-    It is asked before a night of training. Data that disappear later fail the cells that begin then.
+    It is asked before a night of training, and such cells do not begin. Data that disappear later fail the cells that begin
+    then.
     """
     problems: dict[str, str] = {}
-    opened: set[tuple[str, int]] = set()
+    opened: dict[tuple[str, int], str | None] = {}
     with opened_once():
         for cell in cells:
             test_every = cell.federation.config.data.test_every
             for client, section in cell.federation.clients.items():
-                if (section.data, test_every) in opened:
-                    continue
-                opened.add((section.data, test_every))
-                try:
-                    open_source(section.data, test_every)
-                except InvalidData as error:
-                    problems.setdefault(
-                        cell.dataset, f"{cell.dataset} cannot be trained: client {client}: {error.detail}"
-                    )
+                key = section.data, test_every
+                if key not in opened:
+                    opened[key] = _why_closed(*key)
+                if (why := opened[key]) is not None:
+                    problems.setdefault(cell.name, f"client {client}: {why}")
     return problems
+
+
+def _why_closed(spec: str, test_every: int) -> str | None:
+    try:
+        open_source(spec, test_every)
+    except InvalidData as error:
+        return error.detail
+    return None
+
+
+def data_sentences(cells: Iterable[Cell], problems: Mapping[str, str]) -> list[str]:
+    """Return each of `data_problems` once: of its data set where it is that of all these cells there, else of each row."""
+    by_dataset: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_dataset.setdefault(cell.dataset, []).append(cell)
+    found: dict[str, None] = {}
+    for dataset, of_dataset in by_dataset.items():
+        reasons = {problems.get(cell.name) for cell in of_dataset}
+        for cell in of_dataset:
+            if cell.name in problems:
+                name = dataset if len(reasons) == 1 else f"{dataset}/{cell.row}"
+                found[f"{name} cannot be trained: {problems[cell.name]}"] = None
+    return [*found]
 
 
 class CellsShown(AbstractContextManager["CellsShown"]):

@@ -5,7 +5,8 @@
     logs/               a log per process of a demo
     run.json, ...       what the run leaves, see artifacts.py
 
-The same configuration in the same folder goes on where it stopped; another one is refused, so that results never mix.
+The same configuration in the same folder goes on where it stopped; another one is refused, so that results never mix. It
+takes the place of a run of which nothing is trained, as one whose data could not be read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Literal
 from fedplcc.runs.artifacts import MANIFEST, TIMINGS
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
+from fedplcc.runs.difference import differing_keys
 from shared.config.run import ClientSection, FederationFile
 from shared.config.sections import validate
 from shared.errors import InvalidConfig, StoreUnavailable
@@ -32,6 +34,14 @@ from shared.errors import InvalidConfig, StoreUnavailable
 RUNS = Path("fedplcc-runs")
 """The usual folder of runs, below the present folder."""
 FEDERATION = "federation.json"
+UNTRAINED = frozenset(
+    {
+        FEDERATION,
+        "state/aggregator/committed",
+        *(f"state/aggregator/aggregator.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-journal")),
+    }
+)
+"""The files of a run that no client has trained or sent anything for: a model would be a file beside the database."""
 REQUEST_ID = "run"
 """Request id of a folder's one run: the same id again means the same run."""
 
@@ -41,6 +51,8 @@ class _Content(Enum):
     UNFINISHED = auto()
     ENDED = auto()
     SHORTER = auto()
+    UNTRAINED_RUN = auto()
+    """Of another configuration, and nothing of it is trained."""
     ANOTHER_RUN = auto()
     OTHER_FILES = auto()
 
@@ -105,7 +117,9 @@ def claimed_folder(out: Path | None, federation: FederationFile, *, extends: boo
                 continue
             if problem:
                 raise InvalidConfig(problem)
-            if content in (_Content.NOTHING, _Content.SHORTER):
+            if content is _Content.UNTRAINED_RUN:
+                RunFolder(path, False).remove_state()
+            if content in (_Content.NOTHING, _Content.UNTRAINED_RUN, _Content.SHORTER):
                 write_text(path / FEDERATION, federation_json(federation))
             # A stopped or failed run keeps its state: when it is started again, the aggregator gives the reason.
             has_state = RunFolder(path, False).state.exists()
@@ -116,7 +130,24 @@ def claimed_folder(out: Path | None, federation: FederationFile, *, extends: boo
 
 
 Foreseen = Literal["new", "begun", "finished", "shorter"]
-"""State of a folder before a run: nothing there, this run begun, this run whole, or this run with fewer rounds."""
+"""State of a folder before a run: nothing trained there, this run begun, this run whole, or this run with fewer rounds."""
+
+
+def is_untrained(path: Path) -> bool:
+    """Whether a folder holds a run of which nothing is trained, and nothing else; False if it cannot be read."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found = set[str]()
+    try:
+        for folder, folders, files in os.walk(path, onerror=fail):
+            if any(Path(folder, name).is_symlink() for name in (*folders, *files)):
+                return False
+            found |= {Path(folder, name).relative_to(path).as_posix() for name in files}
+    except OSError:
+        return False
+    return FEDERATION in found and found <= UNTRAINED
 
 
 def foreseen_folder(out: Path | None, federation: FederationFile, *, extends: bool = False) -> tuple[Path, Foreseen]:
@@ -142,7 +173,7 @@ def foreseen_folder(out: Path | None, federation: FederationFile, *, extends: bo
             raise InvalidConfig(problem)
         if content is _Content.ENDED:
             return path, "begun" if RunFolder(path, False).state.exists() else "finished"
-        if content is _Content.NOTHING:
+        if content in (_Content.NOTHING, _Content.UNTRAINED_RUN):
             return path, "new"
         return path, "shorter" if content is _Content.SHORTER else "begun"
     raise AssertionError("candidates do not end")
@@ -194,16 +225,22 @@ def _try(path: Path, descriptor: int, federation: FederationFile, extends: bool)
             f"another fedplcc works in {path}; wait for it, or choose another folder with --out",
             _Content.OTHER_FILES,
         )
-    content = _content(path, federation_json(federation))
+    wanted = federation_json(federation)
+    content = _content(path, wanted)
     if content is _Content.SHORTER and not extends:
         content = _Content.ANOTHER_RUN
+    if content is _Content.ANOTHER_RUN and is_untrained(path):
+        content = _Content.UNTRAINED_RUN
     if content is _Content.SHORTER and not RunFolder(path, False).state.exists():
         return f"{path} has no state to go on from: train the first rounds with --keep to go on later", content
-    if extends and content is _Content.NOTHING:
+    if extends and content in (_Content.NOTHING, _Content.UNTRAINED_RUN):
         return _nothing_to_extend(path), content
     if content is _Content.ANOTHER_RUN:
+        held = (path / FEDERATION).read_text(encoding="utf-8", errors="replace")
+        keys = differing_keys(held, wanted)
         return (
-            f"{path} holds a run of another configuration ({path / FEDERATION}); choose another folder with --out",
+            f"{path} holds a run of another configuration ({f'{keys}; ' if keys else ''}{path / FEDERATION}); "
+            "choose another folder with --out",
             content,
         )
     if content is _Content.OTHER_FILES:

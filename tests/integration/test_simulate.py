@@ -197,6 +197,22 @@ def test_data_that_are_mended_go_on_from_where_the_run_was(data: Path, tmp_path:
     assert hashed(tmp_path / "out") == hashed(tmp_path / "whole")
 
 
+def test_a_specification_that_is_corrected_is_trained_in_the_same_folder_and_then_keeps_it(
+    data: Path, tmp_path: Path
+) -> None:
+    values = tiny_federation.document(data)
+    wrong = {**values, "clients": {**values["clients"], "right": {"data": "digits:mnits"}}}
+    with pytest.raises(InvalidData, match="client right"):
+        simulated(wrong, tmp_path / "out")
+    with pytest.raises(Interrupted):  # its state has what clients sent
+        simulated(values, tmp_path / "out", should_stop=lambda: (tmp_path / "out/state/aggregator/trainers").exists())
+    with pytest.raises(InvalidConfig, match=r"another configuration \(clients\.right\."):
+        simulated(wrong, tmp_path / "out")
+    simulated(values, tmp_path / "out")
+    simulated(values, tmp_path / "whole")
+    assert hashed(tmp_path / "out") == hashed(tmp_path / "whole")
+
+
 def test_a_full_disk_ends_it_with_a_sentence_and_with_room_it_goes_on(data: Path, tmp_path: Path) -> None:
     """The kernel refuses what goes beyond a file's size: the database is smaller, the model is not."""
     values = tiny_federation.document(data, "moon", run={"rounds": 1})

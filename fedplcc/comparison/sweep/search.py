@@ -25,14 +25,14 @@ from fedplcc.comparison.sweep.choosing import (
     trials_of,
     with_choices,
 )
-from fedplcc.comparison.sweep.proposals import load
+from fedplcc.comparison.sweep.point_check import require_points
 from fedplcc.comparison.sweep.records import Choice, Key
 from fedplcc.comparison.sweep.section import Point, SweepSection, name_of
 from fedplcc.comparison.sweep.study import Basis, Study
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
-from fedplcc.runs.configuration import federation_json, without_validation
+from fedplcc.runs.configuration import federation_json
 from shared.config.run import canonical_json
-from shared.errors import InvalidConfig, InvalidData
+from shared.errors import InvalidData
 
 CHOSEN, PROPOSALS = "chosen.json", "proposals.json"
 TrainTrials = Callable[[Sequence[Cell], Path], bool]
@@ -164,8 +164,7 @@ def _checked(comparison: Comparison, sweep: SweepSection, file: Path, out: Path)
         InvalidConfig: A point, or an end of a range, makes a wrong configuration; a client has no validation images; or
             Optuna is missing.
     """
-    if sweep.is_study:
-        load()
+    require_points(comparison, file)
     rows = sweep.swept(comparison.rows)
     points = {
         (dataset, row): sweep.corners(row) if sweep.is_study else sweep.points(row)
@@ -174,13 +173,6 @@ def _checked(comparison: Comparison, sweep: SweepSection, file: Path, out: Path)
         if row in rows
     }
     cells = {(cell.dataset, cell.row): cell for cell in _trial_cells(comparison, points, file, out)}
-    for cell in cells.values():
-        client = without_validation(cell.federation)
-        if client is not None:
-            raise InvalidConfig(
-                f"sweep: data set {cell.dataset!r} has no validation images at client {client}, and values are never chosen "
-                "on test images; set data.validation_every in its file, or validation_per_class for each client"
-            )
     found: dict[Key, Basis] = {}
     for key, of_row in points.items():
         space = {

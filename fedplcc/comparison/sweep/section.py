@@ -159,6 +159,10 @@ class SweepSection(Section):
         grid = {**self.grid, **self.grid_for.get(row, {})}
         return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
+    def num_points(self, row: str) -> int:
+        """Return the number of points that are tried for a row on each data set."""
+        return self.trials if self.trials is not None else len(self.points(row))
+
     def corners(self, row: str) -> list[dict[str, Any]]:
         """Return points that have each end of a row's ranges, and each value of its lists, once at least."""
         ends = {

@@ -137,6 +137,18 @@ def test_cells_of_another_configuration_are_named_and_nothing_is_trained(path: P
     )
 
 
+def test_cells_whose_data_cannot_be_opened_fail_without_a_folder(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, printed, said = compare("--config", path, "--out", out, "--only", "all")
+    assert code == ExitCode.FAILED
+    assert "0 of 3 cells are to be trained" in printed
+    assert said.count("digits cannot be trained: client mnist: ") == 1
+    assert not (out / "digits").exists()
+    failures = json.loads((out / "failures.json").read_text())
+    assert failures.keys() == {f"digits/all/seed-{seed}" for seed in (0, 1, 2)}
+    assert all(why.startswith("client mnist: ") for why in failures.values())
+
+
 def test_whole_cells_are_not_trained_again(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(path, out)

@@ -215,6 +215,12 @@ def test_progress_and_trackers_are_told_no_test_number(tmp_path: Path) -> None:
         (f'{WIDE}group = "candidates"', f'{WIDE}group = ["candidates", "methods"]', "leave out 'methods', which would"),
         ('baseline = "average"', 'baseline = "wide"', "compare.baseline: row 'wide': group 'candidates' chooses on"),
         ('label = "Wide"', 'label = "Wide"\npublished = "FedPLCC"', "rows.wide.published: group 'candidates' chooses"),
+        (
+            f'{WIDE}group = "candidates"',
+            f'{WIDE}group = "candidate"',
+            "rows.wide.group: unknown group 'candidate'; did you mean 'candidates'?",
+        ),
+        (f'{WIDE}group = "candidates"', f'{WIDE}group = ["methods", "extra"]', "unknown group 'extra'; known: candidates"),
         ('choose = "validation"', 'view = "last5"', "groups.candidates.view: only a group that chooses has one"),
         ('choose = "validation"', 'choose = "test"', "groups.candidates.choose = \"test\": input should be 'validation'"),
     ],
@@ -223,6 +229,11 @@ def test_what_would_show_a_test_number_is_refused_by_name(old: str, new: str, pr
     text = CHOOSING.replace('label = "Digits"', 'label = "Digits"\npublished = "fedplcc/digit5"').replace(old, new)
     path = write_comparison(tmp_path, text, VALIDATED)
     assert [each for each in problems_of(read_document(path)) if problem in each], problems_of(read_document(path))
+
+
+def test_groups_need_no_table_where_none_chooses(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, OPEN.replace(f'{WIDE}group = "candidates"', f'{WIDE}group = "extra"'), VALIDATED)
+    assert problems_of(read_document(path)) == []
 
 
 def test_a_choice_without_validation_images_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.archive import KEPT, pack
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell, strays
 from fedplcc.comparison.writing import csv_tables
+from fedplcc.runs.run_folder import claimed_folder
 from tests.support import ROOT
 from tests.support.records.comparisons import (
     COMPARISON,
@@ -169,6 +170,19 @@ def test_a_cell_that_ended_and_has_lost_rounds_since_is_not_called_unfinished(pa
         assert isinstance(found, MissingCell)
         assert found.reason == "begun and not finished; the same command goes on with it"
         assert found.can_be_trained, "training writes its files anew"
+
+
+def test_a_cell_of_another_configuration_of_which_nothing_is_trained_can_be_trained(path: Path, tmp_path: Path) -> None:
+    cell, other = cells_of(path, tmp_path / "out")[:2]
+    with claimed_folder(cell.folder, other.federation) as folder:
+        folder.prepare()
+    found = read_cell(cell)
+    assert isinstance(found, MissingCell)
+    assert (found.reason, found.can_be_trained) == ("not trained yet", True)
+    (folder.aggregator_state / "model").write_bytes(b"")
+    found = read_cell(cell)
+    assert isinstance(found, MissingCell)
+    assert not found.can_be_trained
 
 
 def test_archived_cells_are_read_byte_for_byte_and_not_trained_again(path: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.comparison.file import read_comparison
-from fedplcc.comparison.forecast import OF_NO_COST, SAMPLES_S, Forecast, forecast, trials_left
+from fedplcc.comparison.forecast import OF_NO_COST, SAMPLES_S, Forecast, TrialsLeft, forecast, trials_left
 from fedplcc.simulation.sample import Sample
 from shared.config.run import FederationFile, TrainingSection
 from shared.errors import InvalidData
@@ -121,20 +121,22 @@ def test_the_trials_of_a_sweep_come_first_and_are_counted(tmp_path: Path) -> Non
     run = RUN.replace('classes = ["0", "1"]', 'classes = ["0", "1"]\nvalidation_every = 5')
     path, out, sampler = write_comparison(tmp_path, COMPARISON + SWEEP, run), tmp_path / "out", Sampler()
     comparison = read_comparison(path)
-    assert trials_left(comparison, out) == {("digits", "average"): 3, ("digits", "all"): 3}
-    assert trials_left(comparison, out, ["all"]) == {("digits", "all"): 3}
+    three = TrialsLeft(3, (0,))
+    assert trials_left(comparison, out) == {("digits", "average"): three, ("digits", "all"): three}
+    assert trials_left(comparison, out, ["all"]) == {("digits", "all"): three}
     trained = out / "trials/digits/average_local_steps-5/seed-0"
     trained.mkdir(parents=True)
     (trained / "run.json").touch()
     trials = trials_left(comparison, out)
-    assert trials == {("digits", "average"): 2, ("digits", "all"): 3}
+    assert trials == {("digits", "average"): TrialsLeft(2, (0,)), ("digits", "all"): three}
     found = forecast(cells_of(path, out), {}, jobs=1, device="cpu", trials=trials, sample=sampler)
     assert [row.num_trials for row in found.rows] == [2, 0, 3]
-    assert found.seconds == (3 + 2) * 360 + 3 * 420 + (3 + 3) * 420
+    assert [row.num_to_train for row in found.rows] == [2, 3, 2], "the cell of seed 0 is a chosen trial"
+    assert found.seconds == (2 + 2) * 360 + 3 * 420 + (2 + 3) * 420
     assert [*found.lines()][1].endswith("by a sample here; 2 trials come first")
-    assert [*found.lines()][-1].startswith("5 trials and 9 cells are to be trained, 1 at a time: about")
+    assert [*found.lines()][-1].startswith("5 trials and 7 cells are to be trained, 1 at a time: about")
     code, text, _ = compare("--config", path, "--out", out, "--dry-run", "--json")
-    assert (code, [row["trials"] for row in json.loads(text)["rows"]]) == (0, [2, 0, 3])
+    assert (code, [row["trials"] for row in json.loads(text)["rows"]]) == (2, [2, 0, 3]), "their data are not there"
     assert [entry.name for entry in out.iterdir()] == ["trials"], "nothing is searched or written"
 
 
@@ -170,7 +172,7 @@ def test_the_command_writes_nothing_and_trains_nothing_that_is_there(tmp_path: P
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     path = write_comparison(tmp_path)
-    code, text, _ = compare("--config", path, "--out", tmp_path / "out", "--dry-run")
-    assert code == 0
+    code, text, said = compare("--config", path, "--out", tmp_path / "out", "--dry-run")
+    assert (code, said.count("digits cannot be trained: client mnist: ")) == (2, 1)
     assert "not measured: client mnist: " in text, "its data are not there"
     assert not (tmp_path / "out").exists()

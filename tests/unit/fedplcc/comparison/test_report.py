@@ -256,6 +256,7 @@ def test_a_half_filled_comparison_says_what_is_missing_and_why(path: Path, tmp_p
     half, other, failed = (cells[1], cells[2], cells[4])
     half.folder.mkdir(parents=True)
     (half.folder / "federation.json").write_text((cells[0].folder / "federation.json").read_text())
+    (half.folder / "metrics.jsonl").write_text("")
     write_cell(other, ROUNDS[:2])
     (other.folder / "run.json").unlink()
     text = markdown(report(findings_of(path, cells, {failed.name: "client mnist: no such file"})))

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from fedplcc.comparison import training
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.training import CellProgress, CellsShown, data_problems, train
+from fedplcc.comparison.training import CellProgress, CellsShown, data_problems, data_sentences, train
 from fedplcc.simulation.messages import CommittedRound, LinkLost
 from fedplcc.simulation.worker_process import PipeLink, WorkerProcess
 from shared.documents import Event
@@ -130,11 +130,24 @@ def test_each_data_set_that_cannot_be_opened_has_one_sentence_before_anything_is
     path = write_comparison(tmp_path, COMPARISON + '\n[datasets.other]\nconfig = "gone.toml"\n', run)
     for name in ("mnist.npz", "svhn.npz"):
         write_images(tmp_path / name)
-    problems = data_problems(cells_of(path, tmp_path / "out"))
-    assert problems.keys() == {"other"}
-    assert problems["other"].startswith("other cannot be trained: client svhn: ")
-    assert "gone.npz" in problems["other"]
+    cells = cells_of(path, tmp_path / "out")
+    problems = data_problems(cells)
+    assert problems.keys() == {cell.name for cell in cells if cell.dataset == "other"}
+    (sentence,) = data_sentences(cells, problems)
+    assert sentence.startswith("other cannot be trained: client svhn: ")
+    assert "gone.npz" in sentence
     assert data_problems([]) == {}
+
+
+def test_a_row_with_data_of_its_own_that_cannot_be_opened_is_named_alone(tmp_path: Path) -> None:
+    own = 'set = { "method.phi" = 1.0, "clients.svhn.data" = "npz:gone.npz" }'
+    text = COMPARISON.replace('set = { "method.phi" = 1.0 }', own)
+    path = write_comparison(tmp_path, text, RUN.replace("npz:", f"npz:{tmp_path}/"))
+    for name in ("mnist.npz", "svhn.npz"):
+        write_images(tmp_path / name)
+    cells = cells_of(path, tmp_path / "out")
+    (sentence,) = data_sentences(cells, data_problems(cells))
+    assert sentence.startswith("digits/all cannot be trained: client svhn: ")
 
 
 def an_event(kind: str, number: int | None = None, **data: Any) -> Event:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.runs.run_folder import claimed_folder
+from fedplcc.runs.run_folder import RunFolder, claimed_folder, foreseen_folder
 from shared.config.run import FederationFile
 from shared.errors import InvalidConfig
 from tests.support.federation import tiny_federation
@@ -15,6 +15,21 @@ from tests.support.federation import tiny_federation
 def a_federation(rounds: int = 3) -> FederationFile:
     values = tiny_federation.document(Path("data"))
     return tiny_federation.federation({**values, "run": {**values["run"], "rounds": rounds}})
+
+
+def begin(folder: RunFolder) -> None:
+    """Leave what a committed round leaves: a model beside the database."""
+    fail(folder)
+    (folder.aggregator_state / "blobs/ab12").write_bytes(b"a model")
+
+
+def fail(folder: RunFolder) -> None:
+    """Leave what a run leaves whose data cannot be read."""
+    folder.prepare()
+    for name in ("blobs", "incoming", "staging", "initial"):
+        (folder.aggregator_state / name).mkdir()
+    for name in ("aggregator.sqlite", "aggregator.sqlite-wal", "committed"):
+        (folder.aggregator_state / name).write_bytes(b"")
 
 
 def finish(folder: Path) -> None:
@@ -45,6 +60,7 @@ def test_a_finished_run_or_another_configuration_makes_the_next_folder() -> None
         finish(first.path)
     with claimed_folder(None, a_federation()) as second:
         assert second.path == Path("fedplcc-runs/tiny-2")
+        begin(second)
     with claimed_folder(None, a_federation(rounds=9)) as third:
         assert third.path == Path("fedplcc-runs/tiny-3")
     with claimed_folder(None, a_federation()) as again:
@@ -62,13 +78,42 @@ def test_a_folder_in_use_makes_the_next_one_and_is_refused_by_name(tmp_path: Pat
 
 
 def test_another_configuration_in_a_named_folder_is_refused(tmp_path: Path) -> None:
-    with claimed_folder(tmp_path / "out", a_federation()):
-        pass
+    with claimed_folder(tmp_path / "out", a_federation()) as folder:
+        begin(folder)
     with (
-        pytest.raises(InvalidConfig, match=r"another configuration.*--out"),
+        pytest.raises(InvalidConfig, match=r"another configuration \(run\.rounds; .*--out"),
         claimed_folder(tmp_path / "out", a_federation(rounds=9)),
     ):
         pass
+
+
+def test_a_run_of_which_nothing_is_trained_gives_way_to_another_configuration(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with claimed_folder(out, a_federation()) as folder:
+        fail(folder)
+    assert foreseen_folder(out, a_federation()) == (out, "begun")
+    assert foreseen_folder(out, a_federation(rounds=9)) == (out, "new")
+    assert (out / "state").exists(), "nothing is removed by looking"
+    with claimed_folder(out, a_federation(rounds=9)) as folder:
+        assert [path.name for path in out.iterdir()] == ["federation.json"]
+        assert '"rounds":9' in (out / "federation.json").read_text()
+        assert not folder.is_finished
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "run.json", "state/aggregator/blobs/ab12", "state/mine", "logs/a.log"])
+def test_a_folder_with_anything_more_than_an_empty_database_is_kept(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with claimed_folder(out, a_federation()) as folder:
+        fail(folder)
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text("")
+    with pytest.raises(InvalidConfig, match="another configuration"), claimed_folder(out, a_federation(rounds=9)):
+        pass
+    (out / name).unlink()
+    (out / name).symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(InvalidConfig, match="another configuration"), claimed_folder(out, a_federation(rounds=9)):
+        pass
+    assert (out / "state/aggregator/aggregator.sqlite").exists()
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
