@@ -82,7 +82,9 @@ def test_the_tables_of_the_experiments_are_those_of_the_report(head: str, model:
             ours, shown = last_rounds(dataset, "chosen", model), cells[4 * place : 4 * place + 4]
             assert shown[:2] == [ours[row, column] for column in ("mean", "worst")], label
             assert shown[2:] == (["", ""] if row == "chosen" else below_the_chosen(dataset, row, model)), label
-            last = seeds.split(";")[min(place, seeds.count(";"))].rpartition(" ")[2]  # "0 to 7; 0 to 2" where they differ
+            last = seeds.split(";")[min(place, seeds.count(";"))].rpartition(" ")[
+                2
+            ]  # "0 to 7; 0 to 2" where they differ
             assert num_seeds(dataset, "chosen")[row] == int(last) + 1, label
 
 
