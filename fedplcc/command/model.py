@@ -34,6 +34,8 @@ Config = Annotated[
         show_default=False,
     ),
 ]
+OF_THE_CLIENT = "As the client's trainer has it; as the run's folder tells if not given."
+OfEachClass = Annotated[int | None, typer.Option(metavar="N", help=OF_THE_CLIENT, min=1, show_default=False)]
 
 
 @app.command(
@@ -184,32 +186,9 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
-    samples_per_class: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="As the client's trainer has it; as the run's folder tells if not given.",
-            min=1,
-            show_default=False,
-        ),
-    ] = None,
-    fraction: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="As the client's trainer has it; as the run's folder tells if not given.",
-            show_default=False,
-        ),
-    ] = None,
-    validation_per_class: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="As the client's trainer has it; as the run's folder tells if not given.",
-            min=1,
-            show_default=False,
-        ),
-    ] = None,
+    samples_per_class: OfEachClass = None,
+    fraction: Annotated[float | None, typer.Option(metavar="SHARE", help=OF_THE_CLIENT, show_default=False)] = None,
+    validation_per_class: OfEachClass = None,
     config: Config = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -220,7 +199,7 @@ def calibrate(
     beside it. The training images of one of the run's clients, with --client, give, on the same type of machine, exactly
     the accuracy_local that evaluation.batch_norm = "site" reports.
     """
-    from fedplcc.models.calibration import calibrate, check_place, subset_of, usual_place, write_calibrated
+    from fedplcc.models.calibration import Subset, as_recorded, calibrate, check_place, usual_place, write_calibrated
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.terminal.progress import console_for
@@ -237,13 +216,13 @@ def calibrate(
     trained = read_trained_model(model, config_file=config, device=device)
     subset = None
     if client is not None:
-        subset = subset_of(
-            trained,
-            client,
+        given = Subset(
+            client=client,
             samples_per_class=samples_per_class,
             fraction=fraction,
             validation_per_class=validation_per_class,
         )
+        subset = as_recorded(given, trained)
     place = out or usual_place(trained, data)
     check_place(place)
     make_folder(place.parent)

@@ -69,7 +69,8 @@ def choice_problems(
         named = [each for each in listed if isinstance(each, str)] if isinstance(listed, list | tuple) else []
         for each in named if must_be_declared else ():
             if each not in declared:  # a misspelt name would be a group of its own, which shows test numbers
-                yield f"rows.{name}.group: {unknown('group', each, declared)} (each needs a table beside one that chooses)"
+                why = "a group beside one that chooses needs a table"
+                yield f"rows.{name}.group: {unknown('group', each, declared)} ({why})"
         hiding = choosing(named, groups)
         if not hiding:
             continue

@@ -93,11 +93,9 @@ def ranking(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[P
             f"The rows are of {min(counts)} to {max(counts)} seeds, so ranks and best values are provisional; differences "
             "are of the seeds that both rows have."
         )
-    lengths = _lengths(findings, dataset, [*spreads])
-    if lengths.start != lengths.stop - 1:
-        yield Paragraph(
-            f"The runs have {lengths.start} to {lengths.stop - 1} rounds, so the last round is not the same one in each."
-        )
+    fewest, most = _lengths(findings, dataset, [*spreads])
+    if fewest != most:
+        yield Paragraph(f"The runs have {fewest} to {most} rounds, so the last round is not the same one in each.")
 
 
 def _versus(cells: Sequence[CellResult], baseline: Sequence[CellResult]) -> list[str]:
@@ -166,7 +164,7 @@ def _table_of_view(
         values.append(Value(_rounds(cells, view, model) if view in CHOSEN else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
     which = in_words(model)
-    title = _title_of(view, _lengths(findings, dataset, rows))
+    title = _title_of(view, *_lengths(findings, dataset, rows))
     caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
 
@@ -187,15 +185,14 @@ _ON_SETS = {
 }
 
 
-def _lengths(findings: Findings, dataset: str, rows: Sequence[str]) -> range:
-    """Return the numbers of rounds that the rows' runs have, from the smallest to the largest."""
+def _lengths(findings: Findings, dataset: str, rows: Sequence[str]) -> tuple[int, int]:
+    """Return the smallest and the largest number of rounds of the rows' runs."""
     found = [len(cell.rounds) for row in rows for cell in findings.cells(dataset, row)]
-    return range(min(found), max(found) + 1)
+    return min(found), max(found)
 
 
-def _title_of(view: View, lengths: range) -> str:
+def _title_of(view: View, fewest: int, most: int) -> str:
     """Return the title of a view; it says so if some runs have fewer rounds than the view."""
-    fewest, most = lengths.start, lengths.stop - 1
     if LENGTHS.get(view, 1) <= fewest:
         return VIEWS[view]
     if fewest == most:

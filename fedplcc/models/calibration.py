@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,15 +54,8 @@ class CalibratedModel:
     unreadable: tuple[str, ...]
 
 
-def subset_of(
-    trained: TrainedModel,
-    client: str,
-    *,
-    samples_per_class: int | None = None,
-    fraction: float | None = None,
-    validation_per_class: int | None = None,
-) -> Subset:
-    """Return the part of a data set that a client of the run trained on: as given here, else as the run's folder tells.
+def as_recorded(subset: Subset, trained: TrainedModel) -> Subset:
+    """Return a client's subset, with what it leaves open as the run's folder tells it.
 
     Raises:
         InvalidConfig: The run has no such client, or federation.json beside the model is wrong.
@@ -70,19 +63,14 @@ def subset_of(
     """
     tables = recorded_clients(trained.file.parent)
     known = trained.clients or tuple(tables)
-    if known and client not in known:
-        raise InvalidConfig(f"--client {client}: the run has no such client; it has {', '.join(sorted(known))}")
-    table = tables.get(client)
-    if table is not None and samples_per_class is None and fraction is None:
-        samples_per_class, fraction = table.samples_per_class, table.fraction
-    if table is not None and validation_per_class is None:
-        validation_per_class = table.validation_per_class
-    return Subset(
-        client=client,
-        samples_per_class=samples_per_class,
-        fraction=fraction,
-        validation_per_class=validation_per_class,
-    )
+    if known and subset.client not in known:
+        raise InvalidConfig(f"--client {subset.client}: the run has no such client; it has {', '.join(sorted(known))}")
+    table = tables.get(subset.client)
+    if table is not None and subset.samples_per_class is None and subset.fraction is None:
+        subset = replace(subset, samples_per_class=table.samples_per_class, fraction=table.fraction)
+    if table is not None and subset.validation_per_class is None:
+        subset = replace(subset, validation_per_class=table.validation_per_class)
+    return subset
 
 
 def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) -> CalibratedModel:
