@@ -13,15 +13,17 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal, TextIO
+from itertools import takewhile
+from typing import Any, Literal, TextIO, TypeVar
 
 import structlog
 from structlog.stdlib import BoundLogger, ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 Level = Literal["debug", "info", "warning", "error"]
+_Entry = TypeVar("_Entry")
 
 OUR_LOGGERS = ("rpc", "aggregator", "gateway", "trainer", "fedplcc", "shared")
 """Roots of our loggers' names; all other loggers belong to libraries."""
@@ -32,15 +34,29 @@ MAX_TRACEBACK = 20_000
 """Most characters of a traceback."""
 MAX_ENTRIES = 64
 """Most entries of a list or table; of a longer one, which is data, only the size is logged."""
+MAX_NAME = 128
+"""Most characters of a field's name and of a table's key."""
+MAX_LINE = 16_000
+"""Most characters of all values and names of a line, beside its traceback; what comes later is left out."""
 MASK = "***"
 """Replacement of a secret."""
 
-_FIRST = ("timestamp", "level", "event")
+_FIRST = ("timestamp", "level", "event", "logger", "exception")
+"""What a line has whatever else is left out; a traceback comes last all the same."""
+_MARGIN = 256
+"""Characters that are looked at beyond a cut, so that a secret which begins before it is known as one."""
+_DEPTH = 3
+"""Tables and lists that are shown within each other."""
+_MAX_BITS = 128
+"""Most bits of a number: to write a longer one takes time that grows with the square of its length."""
 _SECRET_NAME = re.compile(r"(?i)token|password|passphrase|secret|private_key|api_key|authorization|cookie")
+_USER_AND_PASSWORD = r"(?<=://)[^:/@\s]*+:[^/@\s]*+"
 _SECRET_TEXT = re.compile(
-    r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)|(?<=://)[^/@\s]+:[^/@\s]*(?=@)", re.DOTALL
+    rf"-----BEGIN [A-Z0-9 ]++-----.*?(?:-----END [A-Z0-9 ]++-----|\Z)|{_USER_AND_PASSWORD}(?=@)", re.DOTALL
 )
-"""A key or certificate as PEM, and name and password within a URL."""
+"""A key or certificate as PEM, and name and password within a URL. Each character is looked at a few times at most."""
+_CUT_SECRET = re.compile(rf"{_USER_AND_PASSWORD}\Z")
+"""What may be a name and a password at the end of a text that goes on."""
 _COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, which a terminal would obey; a peer may have put them into a text."""
 
@@ -49,32 +65,80 @@ def guarded(_logger: WrappedLogger | None, _method: str, event: EventDict) -> Ev
     """Return the event without forbidden content, its timestamp, level and name first.
 
     Secrets are masked by name and by form, bytes and arrays are reduced to their sizes, control characters are escaped.
-    This is the last line of defence: callers choose what they log.
+    Texts are cut before anything looks through them, and a line has a bounded length: whatever a peer sends, its line
+    takes a bounded time and room. This is the last line of defence: callers choose what they log.
     """
-    names = [*(name for name in _FIRST if name in event), *(name for name in event if name not in _FIRST)]
-    return {name: _guarded(name, event[name], depth=3) for name in names}
+    line = _Line()
+    facts = {name: line.value(name, event[name], depth=_DEPTH) for name in _FIRST if name in event}
+    exception = facts.pop("exception", None)
+    for name, value in event.items():
+        if name not in _FIRST:
+            if line.is_full:
+                facts["is_cut"] = True
+                break
+            facts[line.name(name)] = line.value(name, value, depth=_DEPTH)
+    return facts if exception is None else {**facts, "exception": exception}
 
 
-def _guarded(name: str, value: Any, *, depth: int) -> Any:
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if _SECRET_NAME.search(name):
-        return MASK
-    if isinstance(value, str):
-        text = _COMMANDS.sub(_escaped, _SECRET_TEXT.sub(MASK, value))
-        most = MAX_TRACEBACK if name == "exception" else MAX_TEXT
-        return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return f"<{len(value)} bytes>"
-    if hasattr(value, "shape"):
-        return f"<array of shape {tuple(value.shape)}>"
-    if isinstance(value, (Mapping, list, tuple, set, frozenset)):
-        if len(value) > MAX_ENTRIES or not depth:
-            return f"<{len(value)} entries>"
-        if isinstance(value, Mapping):
-            return {key: _guarded(str(key), entry, depth=depth - 1) for key, entry in value.items()}
-        return [_guarded(name, entry, depth=depth - 1) for entry in value]
-    return _guarded(name, str(value), depth=depth)
+class _Line:
+    """The room of one line, which its values share."""
+
+    def __init__(self) -> None:
+        self._left = MAX_LINE
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more has room."""
+        return self._left <= 0
+
+    def name(self, name: object) -> str:
+        """Return a field's name or a table's key as it is logged."""
+        return self._text(str(name), MAX_NAME)
+
+    def value(self, name: str, value: Any, *, depth: int) -> Any:
+        """Return a value as it is logged under a name; `depth` is how many tables may be within each other."""
+        self._left -= 8
+        if value is None or isinstance(value, (bool, int, float)):
+            is_long = isinstance(value, int) and value.bit_length() > _MAX_BITS
+            return f"<number of {value.bit_length()} bits>" if is_long else value
+        if len(name) > MAX_NAME or _SECRET_NAME.search(name):
+            return self._text(MASK, MAX_TEXT)
+        if isinstance(value, str):
+            if name == "exception" and depth == _DEPTH:
+                return _shown(value, MAX_TRACEBACK)
+            return self._text(value, MAX_TEXT)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self._text(f"<{len(value)} bytes>", MAX_TEXT)
+        if hasattr(value, "shape"):
+            return self._text(f"<array of shape {tuple(value.shape)}>", MAX_TEXT)
+        if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+            if len(value) > MAX_ENTRIES or not depth:
+                return self._text(f"<{len(value)} entries>", MAX_TEXT)
+            if isinstance(value, Mapping):
+                return {
+                    self.name(key): self.value(str(key), value[key], depth=depth - 1) for key in self._while_room(value)
+                }
+            return [self.value(name, entry, depth=depth - 1) for entry in self._while_room(value)]
+        return self.value(name, str(value), depth=depth)
+
+    def _while_room(self, entries: Iterable[_Entry]) -> Iterator[_Entry]:
+        return takewhile(lambda _entry: not self.is_full, entries)
+
+    def _text(self, text: str, most: int) -> str:
+        shown = _shown(text, min(most, max(self._left, MAX_NAME)))
+        self._left -= len(shown)
+        return shown
+
+
+def _shown(text: str, most: int) -> str:
+    """Return a text of at most about `most` characters without secrets and control characters."""
+    looked_at = text[: most + _MARGIN]
+    shown = _SECRET_TEXT.sub(MASK, looked_at)
+    if len(looked_at) < len(text):
+        shown = _CUT_SECRET.sub(MASK, shown)
+    shown = _COMMANDS.sub(_escaped, shown)
+    is_whole = len(looked_at) == len(text) and len(shown) <= most
+    return shown if is_whole else f"{shown[:most]}... ({len(text)} characters)"
 
 
 def _escaped(found: re.Match[str]) -> str:

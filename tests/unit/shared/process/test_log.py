@@ -163,6 +163,51 @@ def test_nobody_commands_the_terminal_of_who_reads_a_log(as_json: bool) -> None:
     assert "ann" in stream.getvalue()
 
 
+def test_a_secret_across_the_place_of_a_cut_is_masked_whatever_follows() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    key = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIBADANBg" * 10_000
+    for before in range(log.MAX_TEXT - 40, log.MAX_TEXT + 300, 7):
+        log.get_logger("rpc").info("rpc", detail=f"{'x' * before} postgresql://ann:{'pa55word' * 10_000}@db/x")
+        log.get_logger("rpc").info("rpc", detail=f"{'x' * before}{key}")
+        log.get_logger("rpc").info(
+            "rpc", detail=f"{key[:1900]}-----END KEY-----{'x' * before}http://ann:{'pa55word' * 99}"
+        )
+    assert not re.search("pa55|MIIE", stream.getvalue())
+
+
+def test_a_line_has_a_bounded_length_whatever_is_in_it() -> None:
+    entries = {f"\x1b{number}{'k' * 5000}": ["x" * 5000] * log.MAX_ENTRIES for number in range(log.MAX_ENTRIES)}
+    first = {"event": "rpc", "level": "warning", "logger": "rpc"}
+    for facts in (
+        {"nested": [entries] * log.MAX_ENTRIES},
+        {f"fact_{number}{'y' * 500}": "z" * 5000 for number in range(500)},
+        {"texts": ["\x1b" * 5_000_000]},
+        {"tracebacks": [{"exception": "x" * 100_000}] * log.MAX_ENTRIES},
+        {"nothing": [[[""] * log.MAX_ENTRIES] * log.MAX_ENTRIES] * log.MAX_ENTRIES},
+        {"number": 1 << 10_000_000},
+    ):
+        line = log.guarded(None, "warning", {**facts, **first})
+        assert first.items() <= line.items()
+        assert len(json.dumps(line)) < 1.5 * log.MAX_LINE
+    assert line["number"] == "<number of 10000001 bits>"
+
+
+def test_the_key_of_a_table_is_no_way_around_the_guard() -> None:
+    stream = io.StringIO()
+    log.set_up("info", stream=stream)
+    log.get_logger("rpc").info(
+        "rpc", table={"postgresql://ann:pa55word@db": 1, "\x1b[2J": 2, "a" * 200: "unknown", 3: 4}
+    )
+    (line,) = events(stream)
+    assert line["table"] == {
+        "postgresql://***@db": 1,
+        "\\x1b[2J": 2,
+        "a" * log.MAX_NAME + "... (200 characters)": "***",
+        "3": 4,
+    }
+
+
 def test_what_is_bound_for_a_task_holds_for_its_whole_life_and_for_nothing_else() -> None:
     async def work() -> tuple[dict[str, Any], dict[str, Any]]:
         log.bind_task(run_id="r", round=2)
