@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 PROMPT = "$ "
 LINE_END = "  \n"
 """Help is Markdown: without the spaces, lines flow together."""
@@ -20,4 +18,4 @@ def examples(*lines: str) -> str:
 
 def examples_of(epilog: str) -> list[str]:
     """The command lines at the end of a help text."""
-    return [line.removeprefix(PROMPT) for line in re.split(r" *\n+", epilog) if line.startswith(PROMPT)]
+    return [line.removeprefix(PROMPT).rstrip(" ") for line in epilog.split("\n") if line.startswith(PROMPT)]

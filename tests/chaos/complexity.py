@@ -49,6 +49,14 @@ ADDRESS_BYTES = 48 << 10
 """Largest path, query or header that is sent; the HTTP parser's own limit is 64 KiB."""
 MESSAGE_BYTES = MAX_MESSAGE_BYTES - 2000
 """Largest message that is sent."""
+TEXTS = {
+    "": "x",
+    " of passwords": "://:::",
+    " of commands": "\x1b",
+    " of keys": "-----BEGIN A-----",
+    " of signs": "\u202e",
+}
+"""Words of which long texts are made: what logs mask, escape and look for."""
 CLOCK = time.process_time
 """Processor time of gateway, aggregator and sender, which are one process."""
 MOST_BUSY_S = 1.0
@@ -268,7 +276,11 @@ def rpc_cases(served: ServedGateway, run_id: str) -> Iterator[Case]:
             for path in _paths(method.input_type, ()):
                 name = f"{method.name}: {'.'.join(each.name for each in path)}"
                 base = join if method.name == "Join" else None
-                yield Case(name, _filled(method, path, known, base), send, MESSAGE_BYTES)
+                texts = (
+                    TEXTS if path[-1].type == FieldDescriptor.TYPE_STRING and not path[-1].is_repeated else {"": "x"}
+                )
+                for kind, text in texts.items():
+                    yield Case(f"{name}{kind}", _filled(method, path, known, base, text), send, MESSAGE_BYTES)
 
 
 def _caller(channel: grpc.Channel, method: MethodDescriptor) -> Callable[[bytes], object]:
@@ -297,7 +309,7 @@ def _paths(message: Any, above: tuple[FieldDescriptor, ...]) -> Iterator[tuple[F
 
 
 def _filled(
-    method: MethodDescriptor, path: Sequence[FieldDescriptor], known: Mapping[str, str], base: Any
+    method: MethodDescriptor, path: Sequence[FieldDescriptor], known: Mapping[str, str], base: Any, text: str
 ) -> Callable[[int], bytes]:
     def make(size: int) -> bytes:
         message = GetMessageClass(method.input_type)()
@@ -310,14 +322,14 @@ def _filled(
         for each in path[:-1]:
             inner = getattr(inner, each.name).add() if each.is_repeated else getattr(inner, each.name)
             inner.SetInParent()
-        _fill(inner, path[-1], size - 1000)
+        _fill(inner, path[-1], size - 1000, text)
         data: bytes = message.SerializeToString()
         return data
 
     return make
 
 
-def _fill(message: Any, last: FieldDescriptor, size: int) -> None:
+def _fill(message: Any, last: FieldDescriptor, size: int, text: str) -> None:
     if last.is_repeated and last.message_type is not None and last.message_type.GetOptions().map_entry:
         table = getattr(message, last.name)
         value = last.message_type.fields_by_name["value"]
@@ -334,7 +346,8 @@ def _fill(message: Any, last: FieldDescriptor, size: int) -> None:
         entries = ["a"] * min(size // 3, MOST_ENTRIES) if is_text else [1] * min(size, MOST_ENTRIES)
         getattr(message, last.name).extend(entries)
     else:
-        setattr(message, last.name, b"x" * size if last.type == FieldDescriptor.TYPE_BYTES else "x" * size)
+        is_bytes = last.type == FieldDescriptor.TYPE_BYTES
+        setattr(message, last.name, b"x" * size if is_bytes else text * (size // len(text.encode())))
 
 
 # Both

@@ -21,6 +21,8 @@ SAMPLE = (
     "POST /v1/runs/{run_id}/stop: body of a long text",
     "GET /v1/runs/{run_id}/events: query type again and again",
     "Heartbeat: instance_token",
+    "Heartbeat: run_id of passwords",
+    "CommitUpdate: run_id of commands",
     "Join: class_counts",
 )
 
