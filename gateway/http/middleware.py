@@ -18,12 +18,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.http.forwarded import caller_address
 from gateway.http.metrics import UNKNOWN_ROUTE, GatewayMetrics
 from gateway.http.problem import respond, respond_http
 from gateway.http.slots import Slots
 from gateway.http.streaming import StreamAborted
 from shared.errors import Internal, TransferIdle
 from shared.process.log import bind, get_logger
+from shared.process.repeated_lines import CRASHES, RepeatedLines
+from shared.wire.call_logs import as_name
 from shared.wire.channels import IDLE_S
 
 REQUEST_ID = "X-Request-ID"
@@ -34,7 +37,10 @@ FETCHED = ("/model", "/prototypes")
 MAX_LARGE_BODIES = 16
 """Large bodies that are held at the same time."""
 
-_NAMED = re.compile(r"/v1/runs/(?P<run_id>[^/]+)(?:/clients/(?P<client_id>[^/]+))?")
+MAX_PATH = 256
+"""Most characters of a path that are logged."""
+
+_NAMED = re.compile(r"/v1/runs/(?P<run_id>[!-.0-~]{1,128})(?:/clients/(?P<client_id>[!-.0-~]{1,128}))?(?:/|\Z)")
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 log = get_logger("gateway.http")
@@ -45,6 +51,7 @@ class RequestContext:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self._repeated = RepeatedLines(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -55,13 +62,16 @@ class RequestContext:
         request_id = asked_for if _ACCEPTED_ID.fullmatch(asked_for) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         with bind(request_id=request_id, **_named(scope)):
-            await _Exchange(self.app, scope, receive, send, request_id).run()
+            await _Exchange(self.app, scope, receive, send, request_id, self._repeated).run()
 
 
 class _Exchange:
     """One request and its response."""
 
-    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+    def __init__(
+        self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, request_id: str, repeated: RepeatedLines
+    ) -> None:
+        self._repeated = repeated
         self._app, self._scope, self._receive, self._send = app, scope, receive, send
         self._request_id = request_id
         self._metrics: GatewayMetrics = scope["app"].state.services.metrics
@@ -78,7 +88,9 @@ class _Exchange:
         except (StreamAborted, ClientDisconnect):
             pass
         except Exception as error:
-            log.exception("request_crashed", path=self._scope["path"], error=type(error).__name__)
+            kind = type(error).__name__
+            level = self._repeated.level(logging.ERROR, CRASHES, self._route, kind)
+            log.log(level, "request_crashed", path=self._path, error=kind, exc_info=True)
             if not self._status:
                 await respond(Internal(""), self._scope)(self._scope, self._receive, self._note)
         finally:
@@ -109,15 +121,20 @@ class _Exchange:
     def _route(self) -> str:
         return getattr(self._scope.get("route"), "path", UNKNOWN_ROUTE)
 
+    @property
+    def _path(self) -> str:
+        path: str = self._scope["path"]
+        return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}... ({len(path)} characters)"
+
     def _write_line(self) -> None:
         client = self._scope.get("client")
         problem = self._scope.get("state", {}).get("problem")
         why = {} if problem is None else {"reason": problem.code, "detail": problem.detail}
         log.log(
-            self._level(),
+            self._level("" if problem is None else problem.code),
             "request",
             method=self._scope["method"],
-            path=self._scope["path"],
+            path=self._path,
             route=self._route,
             status=self._status,
             is_complete=self._is_complete,
@@ -126,10 +143,17 @@ class _Exchange:
             duration_s=round(time.perf_counter() - self._begin, 6),
             peer=client[0] if client else None,
             **why,
-            **self._scope.get("path_params", {}),
+            **{name: as_name(str(value)) for name, value in self._scope.get("path_params", {}).items()},
         )
 
-    def _level(self) -> int:
+    def _level(self, reason: str) -> int:
+        level = self._level_of_one()
+        if 0 < self._status < 400 and self._is_complete:
+            self._repeated.say_what_was_left_out()
+            return level
+        return self._repeated.level(level, caller_address(self._scope), self._route, reason or str(self._status))
+
+    def _level_of_one(self) -> int:
         if self._status >= 500:
             return logging.ERROR
         if self._status >= 400 and self._status != HTTPStatus.NOT_FOUND:

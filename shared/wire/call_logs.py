@@ -22,6 +22,8 @@ from shared.process.log import bind_task, bound, get_logger
 REQUEST_ID_KEY = "x-request-id"
 """Metadata key for the id of the HTTP request behind a call; it joins the logs of gateway and aggregator."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_NAME = re.compile(r"[!-~]{1,128}")
+"""Form of every id, and of every method."""
 
 OURS = (Code.INTERNAL, Code.DATA_LOSS, Code.UNAVAILABLE)
 """Codes of the server's own failures; all others refuse the request."""
@@ -101,7 +103,7 @@ class Call:
         return {
             **why,
             **self.facts,
-            "method": self.method,
+            "method": as_name(self.method),
             "code": code,
             "duration_s": round(seconds, 6),
             "received_messages": self.received_messages,
@@ -172,6 +174,11 @@ class OutgoingCalls:
         )
 
 
+def is_of_a_caller_that_left(error: BaseException | None) -> bool:
+    """Whether gRPC could not send a message because the call has ended; the error's type is not public."""
+    return type(error).__name__ == "ExecuteBatchError"
+
+
 class _AnswersNotSent(logging.Filter):
     """Filter of grpc.aio's lines: an answer that its caller did not wait for is no error of ours."""
 
@@ -181,8 +188,8 @@ class _AnswersNotSent(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether gRPC's own line is written."""
-        kind = record.exc_info[0] if record.exc_info else None
-        if kind is None or kind.__name__ != "ExecuteBatchError":
+        error = record.exc_info[1] if record.exc_info else None
+        if not is_of_a_caller_that_left(error):
             return True
         self._log.debug("answer_not_sent", detail=record.getMessage())
         return False
@@ -218,13 +225,18 @@ def level_of(error: FedplccError | None, *, is_quiet: bool) -> int:
     return logging.DEBUG if is_quiet else logging.INFO
 
 
+def as_name(text: str) -> str:
+    """Return a name that a caller gave, or its length if it cannot be one."""
+    return text if _NAME.fullmatch(text) else f"<{len(text)} characters>"
+
+
 def _named(message: Any) -> dict[str, object]:
     """Return the run, round, client, blob and request id that a message names, and no other field."""
     named = getattr(message, "header", message)
     facts = {name: getattr(named, name, "") for name in ("run_id", "client_id", "sha256")}
     facts["sha256"] = facts["sha256"] or getattr(getattr(named, "blob", None), "sha256", "")
     facts["idempotency_key"] = getattr(named, "request_id", "")
-    known: dict[str, object] = {name: value for name, value in facts.items() if value}
+    known: dict[str, object] = {name: as_name(value) for name, value in facts.items() if value}
     number = getattr(named, "round", None)
     if "run_id" in known and isinstance(number, int) and number >= 0:
         known["round"] = number

@@ -1,4 +1,4 @@
-"""Server interceptor: turns errors into statuses, writes one log line per call, reports calls to an observer.
+"""Server interceptor: turns errors into statuses, writes log lines about calls, reports calls to an observer.
 
 An exception that is not of shared/errors.py becomes INTERNAL with a fixed sentence; its traceback stays in the log.
 """
@@ -17,11 +17,13 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from shared.errors import FailedPrecondition, FedplccError, Internal, MalformedRequest, TransferIdle
+from shared.identity.principals import current_principal
 from shared.process.failpoints import failpoint, passing
 from shared.process.log import get_logger
+from shared.process.repeated_lines import CRASHES, RepeatedLines
 from shared.version import VERSION
 from shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
-from shared.wire.call_logs import Call, expect_callers_to_leave, level_of
+from shared.wire.call_logs import Call, expect_callers_to_leave, is_of_a_caller_that_left, level_of
 from shared.wire.call_observer import CallObserver
 from shared.wire.caller import Callers
 from shared.wire.channels import IDLE_S
@@ -60,6 +62,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         self._observer, self._quiet, self._idle_s = observer or CallObserver(), frozenset(quiet), idle_s
         self._callers = callers or Callers(None)
         self._log = get_logger(_lines.name)
+        self._repeated = RepeatedLines(self._log)
         expect_callers_to_leave()
 
     async def intercept_service(
@@ -73,9 +76,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         if not method.startswith(PACKAGE):
             return handler
         if handler is None:
-            unknown = FailedPrecondition("this version has no such method")
-            self._write_line(Call(method), grpc.StatusCode.UNIMPLEMENTED.name, unknown, 0.0)
-            return None
+            return self._unknown(method)
         call = Call(
             method,
             is_request_stream=handler.request_streaming,
@@ -128,6 +129,18 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             response_serializer=encode if handler.response_streaming else None,
         )
 
+    def _unknown(self, method: str) -> Any:
+        """Return what refuses a call of a method that is not there, and knows who calls; gRPC's own does not."""
+
+        async def refuse(_requests: Any, context: Any) -> None:
+            call = Call(method)
+            call.set_peer(context.peer())
+            error = FailedPrecondition("this version has no such method")
+            self._write_line(call, grpc.StatusCode.UNIMPLEMENTED.name, error, 0.0, subject="")
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
     async def _write(self, context: Any, response: Any) -> None:
         """Send one message of a stream within `idle_s`; a plain `yield` would wait for the reader without a limit."""
         try:
@@ -135,6 +148,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 await context.write(response)
         except TimeoutError as error:
             raise TransferIdle(f"the other end reads nothing for {self._idle_s:g} s") from error
+        except Exception as error:
+            if not is_of_a_caller_that_left(error):
+                raise
+            raise asyncio.CancelledError from error
 
     @asynccontextmanager
     async def _around(self, call: Call, context: Any) -> AsyncIterator[None]:
@@ -167,7 +184,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                     code = "CANCELLED"
                     raise
                 code, error = "INTERNAL", Internal(INTERNAL_TEXT)
-                self._log.exception("rpc_crashed", method=call.method, error=type(raised).__name__)
+                level = self._repeated.level(logging.ERROR, CRASHES, call.method, type(raised).__name__)
+                self._log.log(level, "rpc_crashed", method=call.method, error=type(raised).__name__, exc_info=True)
                 await abort(context, error)
         finally:
             self._callers.note(call, error)
@@ -175,10 +193,24 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             self._write_line(call, code, error, seconds)
             self._observer.ended(call.method, code, seconds)
 
-    def _write_line(self, call: Call, code: str, error: FedplccError | None, seconds: float) -> None:
+    def _write_line(
+        self, call: Call, code: str, error: FedplccError | None, seconds: float, subject: str | None = None
+    ) -> None:
         level = level_of(error, is_quiet=call.method.rpartition("/")[2] in self._quiet)
+        if code == "OK":
+            self._repeated.say_what_was_left_out()
+        else:
+            reason = code if error is None else error.reason
+            level = self._repeated.level(level, _caller(call), call.method if subject is None else subject, reason)
         if _lines.isEnabledFor(level):
             self._log.log(level, "rpc", **call.line(code, error, seconds))
+
+
+def _caller(call: Call) -> str:
+    """Return who made a call: by certificate, key or socket, else by address."""
+    principal = current_principal.get()
+    is_named = principal.is_owner or principal.key_id or principal.role is not None
+    return principal.caller if is_named else call.peer.rpartition(":")[0]
 
 
 def _observed(record: Callable[[str], None], method: str, convert: Callable[[_In], _Out]) -> Callable[[_In], _Out]:

@@ -15,6 +15,7 @@ import pytest
 from gateway.routes.dependencies import MAX_DOWNLOADS
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.captured_logs import logged
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,23 @@ def test_downloads_of_readers_that_read_nothing_hold_little_memory(
         assert resident_bytes() - before < 64 << 20
     while gateway.services.downloads.num_free < MAX_DOWNLOADS:
         gateway.http.get("/livez")
+
+
+@pytest.mark.parametrize("name", ["model", "archive"])
+def test_readers_that_leave_are_no_crashes(gateway: ServedGateway, model_path: str, name: str) -> None:
+    with logged() as lines:
+        for turn in range(20):
+            reader = slow_reader(gateway, model_path.replace("model", name))
+            if turn % 2:
+                reader.recv(1 << 16)
+            reader.close()
+        while gateway.services.downloads.num_free < MAX_DOWNLOADS:
+            gateway.http.get("/livez")
+        gateway.stop()
+        gateway.start()
+    assert len(lines("request")) >= 20
+    assert "Traceback" not in lines.stream.getvalue()
+    assert not {line["event"] for line in lines()} & {"request_crashed", "rpc_crashed", "response_broke_off"}
 
 
 def test_an_archive_that_breaks_off_is_no_archive_and_gives_its_place_back(gateway: ServedGateway) -> None:

@@ -26,6 +26,7 @@ from shared.config.settings import GatewaySettings
 from shared.errors import InvalidTransition
 from shared.process import log
 from shared.process.log import get_logger
+from tests.support.records.captured_logs import logged
 
 LIMIT = 100
 
@@ -242,3 +243,31 @@ def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app: FastAPI) 
     assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
     beginning = registry.get_sample_value("fedplcc_http_response_bytes_total", {"route": "/crash-late"})
     assert beginning == len(b"beginning"), "what had left before it broke off"
+
+
+def test_a_thousand_refused_requests_are_a_line_and_another_callers_is_there(app: FastAPI) -> None:
+    async def ask(address: str, path: str, content: bytes, times: int) -> None:
+        transport = httpx.ASGITransport(app, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+            for _ in range(times):
+                assert (await client.post(path, content=content)).status_code in (404, 413)
+
+    large = b"x" * (LIMIT + 1)
+    with logged("info") as lines:
+        asyncio.run(ask("10.0.0.1", "/echo", large, 500))
+        asyncio.run(ask("10.0.0.1", "/no/" + "://:::" * 2000, b"", 500))
+        assert len(lines.stream.getvalue()) < 8000
+        asyncio.run(ask("10.0.0.2", "/echo", large, 1))
+    assert [(line["peer"], line["status"]) for line in lines("request")] == [
+        ("10.0.0.1", 413),
+        ("10.0.0.1", 404),
+        ("10.0.0.2", 413),
+    ]
+
+
+def test_a_bug_that_a_thousand_requests_meet_is_one_traceback(app: FastAPI) -> None:
+    with logged("info") as lines:
+        for _ in range(20):
+            send(app, "GET", "/crash")
+    assert [line["event"] for line in lines()] == ["request_crashed", "request"]
+    assert "a secret" in lines()[0]["exception"]
