@@ -71,17 +71,14 @@ class Call:
         """Record the peer, as gRPC names it: "ipv4:127.0.0.1:40312"."""
         self.peer = unquote(peer).partition(":")[2]
 
-    def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """Return `decode` wrapped: it counts received messages and records the facts that they name."""
+    def received(self, data: bytes) -> None:
+        """Count a received message."""
+        self.received_messages += 1
+        self.received_bytes += len(data)
 
-        def counted(data: bytes) -> Any:
-            self.received_messages += 1
-            self.received_bytes += len(data)
-            message = decode(data)
-            self._know(_named(message))
-            return message
-
-        return counted
+    def decoded(self, message: Any) -> None:
+        """Record the facts that a message names."""
+        self._know(_named(message))
 
     def encoder(self, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         """Return `encode` wrapped: it counts sent messages and records the run that they name."""

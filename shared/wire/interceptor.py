@@ -9,14 +9,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
-from shared.errors import FailedPrecondition, FedplccError, Internal, MalformedRequest, TransferIdle
+from shared.errors import FailedPrecondition, FedplccError, Internal, TransferIdle
 from shared.identity.principals import current_principal
 from shared.process.failpoints import failpoint, passing
 from shared.process.log import get_logger
@@ -27,18 +26,16 @@ from shared.wire.call_logs import Call, expect_callers_to_leave, is_of_a_caller_
 from shared.wire.call_observer import CallObserver
 from shared.wire.caller import Callers
 from shared.wire.channels import IDLE_S
+from shared.wire.places import Places
+from shared.wire.requests import Requests
 from shared.wire.statuses import abort
 
 PACKAGE = "/fedplcc."
 """Prefix of the methods of our services; others (health, reflection) are left alone."""
 INTERNAL_TEXT = "internal error; the log of the process that answered says more"
 """Public sentence for a bug."""
-LARGE = frozenset(
-    {"Join", "CommitUpdate", "ReportEvaluation", "UploadModel", "UploadPrototypes", "CreateRun", "UploadInitialModel"}
-)
-"""Methods whose requests may be as large as a message: counts by class, pieces of blobs, configurations."""
-SMALL_BYTES = 256 << 10
-"""Largest request of all other methods. Two bytes can be an entry, which takes many times as much memory once decoded."""
+LARGE_AT_ONCE, LARGE_WAITING = 2, 64
+"""Calls with a large request of one caller that go on at once, and that may wait for them without being read."""
 VERSION_KEY = "fedplcc-version"
 """Key in the trailing metadata of every unary answer: the answering process's version, for `fedplcc doctor`."""
 
@@ -63,6 +60,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         self._callers = callers or Callers(None)
         self._log = get_logger(_lines.name)
         self._repeated = RepeatedLines(self._log)
+        self._large = Places(LARGE_AT_ONCE, LARGE_WAITING, "calls with large requests")
         expect_callers_to_leave()
 
     async def intercept_service(
@@ -84,9 +82,14 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             metadata=handler_call_details.invocation_metadata,
         )
         encode = _observed(self._observer.sent_message, method, call.encoder(handler.response_serializer))
-        most_bytes = None if method.rpartition("/")[2] in LARGE else SMALL_BYTES
-        decoder = _decoder(handler.request_deserializer, most_bytes, is_stream=handler.request_streaming)
-        decode = _observed(self._observer.received_message, method, call.decoder(decoder))
+        requests = Requests(
+            method.rpartition("/")[2],
+            handler.request_deserializer,
+            is_stream=handler.request_streaming,
+            idle_s=self._idle_s,
+            received=_observed(self._observer.received_message, method, call.received),
+            decoded=call.decoded,
+        )
         behaviour = next(
             found
             for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
@@ -95,19 +98,19 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
         step = step_of(SERVER_SIDE, method)
 
-        async def answer(request: Any, context: Any) -> bytes:
+        async def answer(raw: AsyncIterator[bytes], context: Any) -> bytes:
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's metadata replaces it
-            async with self._around(call, context):
-                _require_decoded(request)
+            async with self._around(call, context), self._place(requests):
+                request = requests.each(raw) if handler.request_streaming else await requests.only(raw)
                 with passing(step):
                     arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
                     response = await behaviour(arrived, context)
                 # Encoded here: gRPC would encode after the log line of the call is written.
                 return encode(response)
 
-        async def stream(request: Any, context: Any) -> None:
+        async def stream(raw: AsyncIterator[bytes], context: Any) -> None:
             async with self._around(call, context):
-                _require_decoded(request)
+                request = requests.each(raw) if handler.request_streaming else await requests.only(raw)
                 with passing(step):
                     arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
                     # Closed with the call, not by the garbage collector: the handler's resources are released at once.
@@ -117,17 +120,16 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                             await self._write(context, response)
                             failpoint(step, "sent.after")
 
-        make: Callable[..., Any] = {
-            (False, False): grpc.unary_unary_rpc_method_handler,
-            (False, True): grpc.unary_stream_rpc_method_handler,
-            (True, False): grpc.stream_unary_rpc_method_handler,
-            (True, True): grpc.stream_stream_rpc_method_handler,
-        }[handler.request_streaming, handler.response_streaming]
-        return make(
-            stream if handler.response_streaming else answer,
-            request_deserializer=decode,
-            response_serializer=encode if handler.response_streaming else None,
-        )
+        # As a stream of requests, each of which is read when it is asked for: see shared/wire/requests.py.
+        if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(stream, response_serializer=encode)
+        return grpc.stream_unary_rpc_method_handler(answer)
+
+    def _place(self, requests: Requests) -> AbstractAsyncContextManager[None]:
+        """Return a place for a call with a large request; one without certificate is nobody's share."""
+        principal = current_principal.get()
+        is_shared = requests.is_large and not principal.is_anyone
+        return self._large.place(principal.caller) if is_shared else nullcontext()
 
     def _unknown(self, method: str) -> Any:
         """Return what refuses a call of a method that is not there, and knows who calls; gRPC's own does not."""
@@ -221,31 +223,3 @@ def _observed(record: Callable[[str], None], method: str, convert: Callable[[_In
         return convert(message)
 
     return recorded
-
-
-def _decoder(decode: Callable[[bytes], Any], most_bytes: int | None, *, is_stream: bool) -> Callable[[bytes], Any]:
-    """Return `decode`, with MalformedRequest for too many bytes, and for bytes that are no message: the sender's mistake.
-
-    gRPC decodes a stream's messages when the handler asks for them, inside `_around`. It decodes a single request before the
-    handler runs, where an exception would reach the caller as UNKNOWN and the log as a stack trace: that refusal is returned
-    in place of the message, and `_require_decoded` raises it.
-    """
-
-    def decoded(data: bytes) -> Any:
-        if most_bytes is not None and len(data) > most_bytes:
-            refusal = MalformedRequest(f"a message of this call has at most {most_bytes} bytes")
-        else:
-            try:
-                return decode(data)
-            except DecodeError:
-                refusal = MalformedRequest("the bytes are not a message of this call")
-        if is_stream:
-            raise refusal
-        return refusal
-
-    return decoded
-
-
-def _require_decoded(request: Any) -> None:
-    if isinstance(request, MalformedRequest):
-        raise request
