@@ -183,7 +183,7 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
             max_inline_bytes=self._limits.max_inline_bytes,
         )
-        self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit)
+        self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit, monotonic_clock)
         self.labels = Labels(self._ledger, store, self._requests, self._audited)
         self._deletion = Deletion(
             self._ledger,
