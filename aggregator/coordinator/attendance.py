@@ -5,24 +5,36 @@ Sessions are in memory only (presence/sessions.py). This module writes to the st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from aggregator.coordinator.audited import AuditLog
 from aggregator.coordinator.changes import Changes, Write
 from aggregator.coordinator.ledger import Ledger
 from aggregator.metrics import AggregatorMetrics
+from aggregator.presence.allowances import Allowances
 from aggregator.presence.sessions import Session, Sessions
-from aggregator.rounds import results
 from aggregator.store.base import Store
 from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
 from shared.process.log import get_logger
-from shared.types import Client, ClientProblem, Event, Run
+from shared.types import Client, ClientProblem, Environment, Event, Run
 
 MAX_ANNOUNCED = 32
 """Most joins of one instance, each with changed facts, that the history records."""
 MAX_PROBLEMS = 32
 """Most problems of one client that the history records; a task that the client finishes resets the count."""
+HOURLY_ANNOUNCED = 2 * MAX_ANNOUNCED
+"""Most joins of one client that the history records in an hour, of all its instances."""
+HOURLY_PROBLEMS = 4 * MAX_PROBLEMS
+"""Most problems of one client that the history records in an hour, whatever it finishes."""
+HOURLY_CHANGES = 4
+"""Most changes of one client's environment that one run's history records in an hour."""
+MAX_NAMED_CHANGES = 4
+"""Most changed facts of an environment that an event names; it counts the others."""
+MAX_SHOWN = 64
+"""Most characters of such a fact's name or value that an event has."""
 
 OWNERS_REFUSALS = frozenset(error.reason for error in (CodeNotAllowed, FileNotAllowed, DownloadNotAllowed))
 """Problems that are refusals: the owner of a site has not allowed what a run asks for."""
@@ -37,10 +49,19 @@ class Attendance:
     """Records what happens to clients' sessions."""
 
     def __init__(
-        self, ledger: Ledger, sessions: Sessions, store: Store, metrics: AggregatorMetrics, audit: AuditLog | None
+        self,
+        ledger: Ledger,
+        sessions: Sessions,
+        store: Store,
+        metrics: AggregatorMetrics,
+        audit: AuditLog | None,
+        monotonic_clock: Callable[[], float],
     ) -> None:
         self._ledger, self._sessions, self._store, self._metrics = ledger, sessions, store, metrics
         self._audit = audit
+        self._joins = Allowances(HOURLY_ANNOUNCED, monotonic_clock)
+        self._problems = Allowances(HOURLY_PROBLEMS, monotonic_clock)
+        self._changes = Allowances(HOURLY_CHANGES, monotonic_clock)
 
     def joined(self, changes: Changes, session: Session, audited: Sequence[Write]) -> None:
         """Record a join of a new client, of another instance or with changed facts, and the audit's record of it."""
@@ -48,13 +69,14 @@ class Attendance:
         known = self._store.find_client(client.client_id)
         record = replace(client, last_seen_at=now, problem=session.problem)
         has_changed = not session.num_announced or known is None or replace(known, last_seen_at=now) != record
-        if has_changed and session.num_announced < MAX_ANNOUNCED:
-            data = {"domain": client.domain, "num_examples": client.num_examples}
+        if has_changed and session.num_announced < MAX_ANNOUNCED and self._joins.suffices(client.client_id):
+            left_out = _left_out(self._joins.num_refused(client.client_id))
+            data = {"domain": client.domain, "num_examples": client.num_examples, **left_out}
             event = Event(type="client_joined", client_id=client.client_id, data=data, time=now)
             changes.record(event, record)
             changes.note(audited)
             if known is not None and known.environment != client.environment:
-                self._record_environment_change(changes, client)
+                self._record_environment_change(changes, client, known.environment)
             if known is None:
                 changes.afterwards.append(lambda: self._metrics.clients.registered(1))
 
@@ -62,6 +84,7 @@ class Attendance:
                 session.num_announced += (
                     1  # after the write: while the store is unavailable the client joins repeatedly
                 )
+                self._joins.take(client.client_id)
 
             changes.afterwards.append(announced)
 
@@ -72,8 +95,10 @@ class Attendance:
             run_id = _run_id_of(session, self._ledger.find_open(session.heartbeat.run_id))
             where = f"{run_id}/{session.client.client_id}"
             self._audit.refused_here("Heartbeat", where, problem.reason)
-        if session.num_problems < MAX_PROBLEMS:
+        client_id = session.client.client_id
+        if session.num_problems < MAX_PROBLEMS and self._problems.suffices(client_id):
             self._ledger.together(lambda changes: self._record_problem(changes, session, problem))
+            self._problems.take(client_id)
         self._sessions.record_problem(session, problem)
 
     def measured(self, session: Session) -> None:
@@ -110,7 +135,13 @@ class Attendance:
 
     def _record_problem(self, changes: Changes, session: Session, problem: ClientProblem) -> None:
         client = replace(session.client, problem=problem, last_seen_at=changes.now)
-        data = {"reason": problem.reason, "detail": problem.detail, "hint": problem.hint, "is_fatal": problem.is_fatal}
+        data: dict[str, Any] = {
+            "reason": problem.reason,
+            "detail": problem.detail,
+            "hint": problem.hint,
+            "is_fatal": problem.is_fatal,
+        }
+        data |= _left_out(self._problems.num_refused(session.client.client_id))
         event = Event(
             type="client_problem",
             run_id=_run_id_of(session, changes.find_open(session.heartbeat.run_id)),
@@ -121,21 +152,46 @@ class Attendance:
         )
         changes.record(event, client)
 
-    def _record_environment_change(self, changes: Changes, client: Client) -> None:
+    def _record_environment_change(self, changes: Changes, client: Client, before: Environment) -> None:
         """Record in every open run of this client that its environment changed, so that its bytes may no longer repeat."""
+        data = environment_change(before, client.environment)
         for run in changes.runs.values():
             if client.client_id in run.roster and run.current_round is not None:
-                entry = results.roster_entry(client)["environment"]
+                place = (client.client_id, run.run_id)
+                if not self._changes.suffices(place):
+                    continue
                 changes.record(
                     Event(
                         type="environment_changed",
                         run_id=run.run_id,
                         round=run.round_number,
                         client_id=client.client_id,
-                        data={"environment": entry},
+                        data={**data, **_left_out(self._changes.num_refused(place))},
                         time=changes.now,
                     )
                 )
+                changes.afterwards.append(partial(self._changes.take, place))
+
+
+def environment_change(before: Environment, after: Environment) -> dict[str, Any]:
+    """Return what an event says of a changed environment: old and new value of a few facts, and how many changed."""
+    old, new = dict(_facts(before)), dict(_facts(after))
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    shown = {
+        name[:MAX_SHOWN]: [old.get(name, "")[:MAX_SHOWN], new.get(name, "")[:MAX_SHOWN]]
+        for name in names[:MAX_NAMED_CHANGES]
+    }
+    return {"changed": shown, "num_changed": len(names)}
+
+
+def _facts(environment: Environment) -> Iterator[tuple[str, str]]:
+    yield from (("cpu", environment.cpu), ("device", environment.device), ("platform", environment.platform))
+    yield from ((f"packages.{name}", version) for name, version in environment.packages.items())
+
+
+def _left_out(num: int) -> dict[str, int]:
+    """Return what an event says of those before it that were left out; nothing if none were."""
+    return {"num_left_out": num} if num else {}
 
 
 def _run_id_of(session: Session, run: Run | None) -> str:

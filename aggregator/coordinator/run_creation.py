@@ -108,6 +108,10 @@ class RunCreation:
             self._creators[created.run_id] = current_principal.get().caller
             return created
 
+    def creator_of(self, run_id: str) -> str:
+        """Return the caller that began an open run; empty if nobody knows."""
+        return self._creators.get(run_id, "")
+
     def require_room(self) -> None:
         """Refuse another open run where there are as many as this aggregator allows, in all or of one key.
 

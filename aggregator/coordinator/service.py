@@ -183,7 +183,7 @@ class Coordinator:
             max_blob_bytes=self._limits.max_blob_bytes,
             max_inline_bytes=self._limits.max_inline_bytes,
         )
-        self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit)
+        self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit, monotonic_clock)
         self.labels = Labels(self._ledger, store, self._requests, self._audited)
         self._deletion = Deletion(
             self._ledger,
@@ -724,13 +724,19 @@ class Coordinator:
             self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
 
     def _next_task(self, session: Session) -> Task:
-        client_id = session.client.client_id
+        client_id, creator_of = session.client.client_id, self._run_creation.creator_of
+
+        def rank(run_id: str) -> tuple[int, int]:
+            return session.turns.rank(run_id, creator_of(run_id))
+
         try:
-            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task, rank)
         except Exception:
             # One run has an error: it is parked, and the client gets the task of another.
             self._ledger.for_each(lambda run: tasks.task_in(run, client_id))
-            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task)
+            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task, rank)
+        if task.run is not None and (session.task is None or session.task.key != task.key):
+            session.turns.given(task.run.run_id, creator_of(task.run.run_id))
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from aggregator.presence.progress import Progress
+from aggregator.presence.turns import Turns
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
 
@@ -39,6 +40,8 @@ class Session:
     """Time of the last reported problem."""
     logged_left_out: set[str] = field(default_factory=set)
     """Names of impossible readings that the log has already mentioned."""
+    turns: Turns = field(default_factory=Turns)
+    """Whose runs the client worked for, and when."""
 
     def has_worked(self) -> None:
         """Record a finished task, which ends a fatal problem."""

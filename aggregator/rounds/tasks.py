@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of, place_of
@@ -52,11 +52,17 @@ def task_in(run: Run, client_id: str) -> Task | None:
     )
 
 
-def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Task:
-    """Return the task of a client: its previous task if that is still wanted, else the task of its oldest run.
+def next_task(
+    runs: Iterable[Run],
+    client_id: str,
+    previous: Task | None,
+    rank: Callable[[str], tuple[int, int]] = lambda _run_id: (0, 0),
+) -> Task:
+    """Return the task of a client: its previous task if that is still wanted, else the task of the run whose turn it is.
 
-    Without work the task is STOP if the client's run is stopping, else WAIT. Both have a sentence for people in `detail`;
-    WAIT also has the reason of each run, see `Task.idle_reasons`.
+    That is the run with the lowest rank by its id, and of several the oldest. Without work the task is STOP if the client's
+    run is stopping, else WAIT. Both have a sentence for people in `detail`; WAIT also has the reason of each run, see
+    `Task.idle_reasons`.
     """
     mine = [run for run in runs if client_id in run.roster]
     wanted = [task for task in (task_in(run, client_id) for run in mine) if task is not None]
@@ -68,7 +74,7 @@ def next_task(runs: Iterable[Run], client_id: str, previous: Task | None) -> Tas
         if not wanted and former is not None and former.status is RunStatus.STOPPING:
             return Task(kind=TaskKind.STOP, run=spec_of(former), detail=f"run {former.run_id} is stopping")
     if wanted:
-        return wanted[0]
+        return min(wanted, key=lambda task: (0, 0) if task.run is None else rank(task.run.run_id))
     return _waiting(mine, client_id)
 
 

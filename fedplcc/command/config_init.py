@@ -164,11 +164,17 @@ def _of_joined(
         notes.append(
             f"left out, because not connected now: {named_few(away)}; name them with --clients to wait for them"
         )
+    if cut := [client.client_id for client in chosen if client.num_classes > len(client.class_counts)]:
+        if not classes:
+            raise InvalidConfig(
+                f"more classes than a gateway lists: {named_few(cut)}; name the run's classes with --classes"
+            )
+        notes.append(f"more classes than a gateway lists: {named_few(cut)}; not all of them were compared")
     counts = {client.client_id: client.class_counts for client in chosen}
     return {
         "run": {"clients": [client.client_id for client in chosen]},
         "data": {"classes": list(classes) or _union(counts)},
-    }, [*notes, *_about_classes(counts, classes)]
+    }, [*notes, *_about_classes({name: own for name, own in counts.items() if name not in cut}, classes)]
 
 
 def _of_data(

@@ -9,6 +9,15 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
+from fedplcc.command.gateway_calls import (
+    DEFAULT_GATEWAY,
+    GatewayCa,
+    GatewayUrl,
+    Insecure,
+    Way,
+    ask_gateway,
+    sentence_of_run,
+)
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
 
 app = typer.Typer(help="Make, list and revoke the keys that a gateway asks for.", epilog=HELP, no_args_is_help=True)
@@ -81,16 +90,33 @@ def list_(
     return ExitCode.OK
 
 
-@app.command(epilog=examples("fedplcc key revoke 0123456789ab"))
+@app.command(epilog=examples("fedplcc key revoke 0123456789ab", "fedplcc key revoke 0123456789ab --stop-runs"))
 @explains_errors
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key, as 'fedplcc key list' shows it.")],
+    stop_runs: Annotated[
+        bool,
+        typer.Option(
+            "--stop-runs",
+            help="Stop, through the gateway, every open run that it or such a session began; needs a login of scope admin.",
+        ),
+    ] = False,
     state_dir: StateDir = DEFAULT_STATE_DIR,
+    gateway: GatewayUrl = DEFAULT_GATEWAY,
+    insecure: Insecure = False,
+    gateway_ca: GatewayCa = None,
 ) -> int:
     """Revoke a key: it and the sessions that it opened are refused from now on, and their open streams end."""
     from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.remote.runs_of_keys import stop_runs_of_keys
 
     with admin_calls(state_dir) as calls:
+        held = calls.keys()
+        sessions = [each.key_id for each in held if each.kind == "session" and each.label == f"key:{key_id}"]
         calls.revoke_key(key_id)
     print(f"key {key_id} is revoked")
+    if stop_runs:
+        way, reason = Way(gateway, insecure, gateway_ca), f"the key {key_id} was revoked"
+        for run in ask_gateway(way, lambda there: stop_runs_of_keys(there, [key_id, *sessions], reason=reason)):
+            print(sentence_of_run(run))
     return ExitCode.OK

@@ -313,31 +313,55 @@ def extend(
     )
 
 
-@app.command(epilog=examples('fedplcc run stop scans-97f12353 --reason "wrong scanner" --yes'))
+@app.command(
+    epilog=examples(
+        'fedplcc run stop scans-97f12353 --reason "wrong scanner" --yes', "fedplcc run stop --key 0123456789ab"
+    )
+)
 @explains_errors
 def stop(
-    run: RunId,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="The run's id, as 'fedplcc run list' shows it.", show_default=False),
+    ] = None,
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
     gateway_ca: GatewayCa = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Stop all runs that this key began, instead of one; 'fedplcc key list' shows its id.",
+            show_default=False,
+        ),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why, for the run's history.")] = "",
     yes: Yes = False,
     request_id: RequestId = None,
     as_json: Json = False,
 ) -> int:
-    """Stop a run for good; its last committed round is kept. Stopping it again changes nothing."""
+    """Stop a run for good, or all of a key; the last committed round is kept. Stopping it again changes nothing."""
+    from fedplcc.remote.runs_of_keys import stop_runs_of_keys
     from fedplcc.terminal.question import agreed
+    from shared.errors import InvalidConfig
 
-    key = key_of(request_id)
-    if not agreed(
-        f"Stop run {run} for good? It keeps its last committed round, and cannot go on.", yes=yes, what="stop it"
-    ):
+    if (run is None) == (key is None):
+        raise InvalidConfig("name the run, or a key with --key: one of them")
+    named = key_of(request_id)
+    what = f"Stop run {run} for good? It keeps its last committed round, and cannot go on."
+    if key is not None:
+        what = f"Stop all open runs of key {key} for good? They keep their last committed rounds, and cannot go on."
+    if not agreed(what, yes=yes, what="stop it"):
         return nothing_changed()
-    return change_run(
-        Way(gateway, insecure, gateway_ca),
-        lambda there: there.stop(run, reason=reason, request_id=key),
-        as_json=as_json,
-    )
+    way = Way(gateway, insecure, gateway_ca)
+    if key is None:
+        assert run is not None
+        run_id = run
+        return change_run(way, lambda there: there.stop(run_id, reason=reason, request_id=named), as_json=as_json)
+    key_ids = (key,)
+    for stopped in ask_gateway(way, lambda there: stop_runs_of_keys(there, key_ids, reason=reason)):
+        print_run(stopped, sentence_of_run(stopped), as_json=as_json)
+    return ExitCode.OK
 
 
 @app.command(epilog=examples('fedplcc run quarantine scans-97f12353 ward-3 --reason "broken scanner"'))

@@ -99,6 +99,7 @@ VALUES: Mapping[str, Any] = {
     "nearest": None,
     "next_page_token": None,  # nosec B105
     "notes": "second scanner at north since May",
+    "num_classes": 2,
     "num_clients": 2,
     "num_examples": 1000,
     "number": 12,

@@ -23,12 +23,18 @@ from shared.convert.fields import (
     shown_name,
 )
 from shared.convert.updates import committed_from_proto, committed_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2
+from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
 from shared.identity.audit_chain import checked_head
-from shared.types import Client, ForgottenRun, Membership
+from shared.types import Client, Environment, ForgottenRun, Membership
 
 TOKEN_CHARACTERS = (16, 128)
 """Fewest and most characters of an instance token."""
+MAX_PACKAGES = 32
+"""Most packages of an environment."""
+MAX_PACKAGE_TEXT = 128
+"""Most characters of a package's name, and of its version."""
+MAX_MACHINE_TEXT = 256
+"""Most characters of a processor, device or platform."""
 
 
 def client_to_join(client: Client, *, instance_token: str, version: str) -> round_service_pb2.JoinRequest:
@@ -59,11 +65,22 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
         model_kind=model_kind("model_kind", request.model_kind),
         num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(1, "num_examples", request.num_examples)),
         class_counts=class_counts_from_proto(request.class_counts),
-        environment=environment_from_proto(request.environment),
+        environment=_environment(request.environment),
     )
     if sum(client.class_counts.values()) != client.num_examples:
         raise malformed("class_counts", "the class counts do not sum to num_examples")
     return client
+
+
+def _environment(message: types_pb2.Environment) -> Environment:
+    """Return the environment of a request to join; it goes into the history of every run, so that it must be short."""
+    for name, version in limited("packages", message.packages, MAX_PACKAGES).items():
+        if max(len(name), len(version)) > MAX_PACKAGE_TEXT:
+            raise malformed("packages", f"a name or a version is longer than {MAX_PACKAGE_TEXT} characters")
+    for field in ("cpu", "device", "platform"):
+        if len(getattr(message, field)) > MAX_MACHINE_TEXT:
+            raise malformed(field, f"it is longer than {MAX_MACHINE_TEXT} characters")
+    return environment_from_proto(message)
 
 
 def membership_to_proto(membership: Membership) -> round_service_pb2.JoinResponse:

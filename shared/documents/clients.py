@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Self
 
 from shared import types
 from shared.documents.document import Document, utc_time
 from shared.types import ClientActivity
+
+MAX_CLASSES, MAX_CLASS_CHARACTERS = 1000, 64 << 10
+"""Most classes of a client that a document names, and most characters of their names together."""
 
 
 class ClientEnvironment(Document):
@@ -47,6 +52,9 @@ class Client(Document):
     """Finished fraction of the present activity."""
     num_examples: int
     class_counts: dict[str, int]
+    """Its samples by class: of the first 1000 classes, and less if their names are very long."""
+    num_classes: int = 0
+    """Its classes, also those that `class_counts` leaves out."""
     environment: ClientEnvironment
     last_seen_at: datetime | None
     problem: ClientProblem | None
@@ -70,7 +78,8 @@ class Client(Document):
             round=client.round if client.run_id else None,
             progress=client.progress,
             num_examples=client.num_examples,
-            class_counts=dict(client.class_counts),
+            class_counts=_named(client.class_counts),
+            num_classes=len(client.class_counts),
             environment=ClientEnvironment(
                 packages=dict(environment.packages),
                 cpu=environment.cpu,
@@ -94,3 +103,14 @@ class ClientPage(Document):
     clients: list[Client]
     next_page_token: str | None
     """`page_token` of the next page; null at the end."""
+
+
+def _named(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of the classes that a document names."""
+    named, num_characters = dict[str, int](), 0
+    for name, count in islice(counts.items(), MAX_CLASSES):
+        num_characters += len(name)
+        if num_characters > MAX_CLASS_CHARACTERS:
+            break
+        named[name] = count
+    return named

@@ -150,6 +150,31 @@ def test_an_event_stream_ends_with_its_key(keyed: Keyed, http: httpx.Client, dat
     assert refusal(http.get("/v1/runs", headers=headers)) == (401, "KEY_INVALID")
 
 
+def test_the_runs_of_a_key_are_stopped_by_one_command_and_no_others(
+    keyed: Keyed, http: httpx.Client, data: Path
+) -> None:
+    document = tiny_federation.run_document(tiny_federation.document(data, run={"clients": ["nobody"]}))
+
+    def begin(headers: dict[str, str]) -> str:
+        return str(http.post("/v1/runs", json=document, headers=headers).json()["run_id"])
+
+    (one, its), (two, others), (_, admins) = keyed.new_key("run"), keyed.new_key("run"), keyed.new_key("admin")
+    runs, kept = [begin(its) for _ in range(3)], begin(others)
+    keyed.owner("login", "--gateway", keyed.gateway_url)
+    keyed.owner("key", "revoke", one, "--stop-runs", "--gateway", keyed.gateway_url)
+
+    def status(run_id: str) -> str:
+        return str(http.get(f"/v1/runs/{run_id}", headers=admins).json()["status"])
+
+    assert {status(run_id) for run_id in runs} <= {"stopping", "stopped"}
+    assert status(kept) == "pending"
+    done = keyed.command("run", "stop", "--key", two, "--yes", "--gateway", keyed.gateway_url)
+    assert done.returncode == 0, done.stderr
+    assert kept in done.stdout
+    assert status(kept) in ("stopping", "stopped")
+    (keyed.folder / "user" / "fedplcc" / "keys.json").unlink()
+
+
 def test_no_secret_is_in_logs_processes_rest_or_the_database(keyed: Keyed, http: httpx.Client) -> None:
     _, headers = keyed.new_key("admin", "metrics")
     text = headers["Authorization"].split()[1]

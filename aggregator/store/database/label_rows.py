@@ -14,6 +14,10 @@ from shared.run_lists import RunLabels
 
 _OF_RUN: tuple[Table, ...] = (schema.updates, schema.evaluations, schema.rounds)
 """Tables whose rows go with a run, children first."""
+INCREMENTAL = 2
+"""The value of `PRAGMA auto_vacuum` in a file that can give pages back; older versions made files that cannot."""
+GIVEN_BACK = 2000
+"""Most pages that one transaction takes out of a SQLite file after it has removed rows."""
 
 
 def labels_of(row: Row[Any]) -> RunLabels:
@@ -76,6 +80,15 @@ class LabelReads:
         return found
 
 
+def _give_back(connection: Connection) -> None:
+    """Take free pages out of a SQLite file, at most `GIVEN_BACK` of them: its end is cut off at the next checkpoint."""
+    if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar_one() != INCREMENTAL:
+        return
+    num_free = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
+    for _ in range(min(num_free, GIVEN_BACK)):
+        connection.exec_driver_sql("PRAGMA incremental_vacuum(1)")  # Python's module takes one step of the statement
+
+
 class LabelWrites:
     """Writes of a `Transaction` (see base.py): labels, and deletions."""
 
@@ -104,6 +117,8 @@ class LabelWrites:
             removed += self._connection.execute(delete(table).where(tuple_(*key).in_(of_run))).rowcount
             if removed >= most:
                 break
+        if removed and self._connection.dialect.name == "sqlite":
+            _give_back(self._connection)
         return removed
 
     def forget_client(self: _Writer, client_id: str) -> None:

@@ -177,6 +177,14 @@ def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
         (client_from_join, a_join(class_counts=[a_count("a", 5), a_count("b", -2)]), "num_examples"),
         (client_from_join, a_join(class_counts=[a_count("a", 2), a_count("a", 1)]), "class_counts"),
         (client_from_join, a_join(version="x" * 5000), "version"),
+        *(
+            (client_from_join, a_join(environment=types_pb2.Environment(packages=packages)), "packages")
+            for packages in ({str(number): "1" for number in range(33)}, {"x" * 129: "1"}, {"torch": "x" * 129})
+        ),
+        *(
+            (client_from_join, a_join(environment=types_pb2.Environment(**{name: "x" * 257})), name)
+            for name in ("cpu", "device", "platform")
+        ),
         *((client_from_join, a_join(display_name=text), "display_name") for text in NO_DISPLAY_NAMES),
         *(
             (client_from_proto, types_pb2.Client(display_name=text, **A_CLIENT), "display_name")

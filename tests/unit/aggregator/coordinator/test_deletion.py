@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from shared.run_lists import LabelChange, RunQuery, RunShow
 from shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.support.records.builders import an_update
 
 
 def files(folder: Path) -> dict[str, int]:
@@ -270,3 +274,22 @@ def test_a_run_that_keeps_every_other_model_frees_them(federation: LocalFederati
     assert federation.coordinator.delete_run(run.run_id) == before - sum(files(folder).values()) > 0
     federation.coordinator.garbage_collection.collect()
     assert files(folder) == {}
+
+
+def test_a_deleted_run_gives_its_rows_room_back(federation: LocalFederation, folder: Path) -> None:
+    gone = ended(federation, "gone")
+    losses = {f"term-{number}" + "x" * 1000: 1.0 for number in range(100)}
+    with federation.store.transaction() as transaction:
+        for number in range(2, 42):
+            committed = replace(an_update(), losses=losses)
+            transaction.add_update(gone.run_id, 1, replace(committed, client_id=f"client-{number}"))
+    before = database_bytes(folder)
+    federation.coordinator.delete_run(gone.run_id)
+    assert database_bytes(folder) < before - 3_000_000
+
+
+def database_bytes(folder: Path) -> int:
+    """The size of the database once its log is written back, as it is after a while."""
+    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return sum(file.stat().st_size for file in folder.glob("aggregator.sqlite*"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.attendance import MAX_ANNOUNCED, MAX_PROBLEMS
+from aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
 from aggregator.coordinator.service import Limits
 from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
@@ -96,6 +97,40 @@ def test_joins_without_end_do_not_fill_the_history(federation: LocalFederation, 
     for number in range(3 * MAX_ANNOUNCED):
         federation.coordinator.join(replace(ann.record, domain=f"domain-{number}"), ann.token)
     assert len(federation.events("", "client_joined")) - before == MAX_ANNOUNCED - 1
+
+
+def test_joins_of_many_instances_do_not_fill_the_history_either(federation: LocalFederation, ann: NumpyClient) -> None:
+    """A new instance begins to count anew; the client's hour does not."""
+
+    def join(token: str, number: int) -> None:
+        federation.coordinator.join(replace(ann.record, domain=f"domain-{number}"), token)
+
+    before = len(federation.events("", "client_joined"))
+    for instance in range(5):
+        federation.clock.now += LEASE_S + 0.1
+        federation.coordinator.tick()
+        for number in range(MAX_ANNOUNCED):
+            join(f"instance-token-{instance}", number + 100 * instance)
+    assert len(federation.events("", "client_joined")) - before == HOURLY_ANNOUNCED - 1
+    federation.clock.now += 3600
+    join("the-last-instance-token", 1000)
+    assert federation.events("", "client_joined")[-1].data["num_left_out"] > 0
+
+
+def test_a_changed_environment_is_an_event_of_few_words_and_not_without_end(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    runs = [federation.create(run={"name": f"run-{number}"}) for number in range(3)]
+    for number in range(2 * MAX_ANNOUNCED):
+        packages = {f"{name}-" + "x" * 1000: f"{number}-" + "y" * 1000 for name in range(128)}
+        environment = Environment(packages=packages, cpu=f"a processor {number}")
+        federation.coordinator.join(replace(ann.record, environment=environment), ann.token)
+    for run in runs:
+        changes = federation.events(run.run_id, "environment_changed")
+        assert len(changes) == HOURLY_CHANGES
+        assert all(len(json.dumps(dict(event.data))) < 1024 for event in changes)
+        assert changes[1].data["changed"]["cpu"] == ["a processor 0", "a processor 1"]
+        assert changes[1].data["num_changed"] == 129
 
 
 def test_another_token_takes_over_when_the_lease_has_run_out(federation: LocalFederation, ann: NumpyClient) -> None:
