@@ -26,6 +26,7 @@ from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore, BlobWriter
+from aggregator.store.blobs.hashed_reading import whole_bytes
 from shared.config.declared_arrays import declared_arrays, declared_uploads, keeps_arrays
 from shared.config.run import RunConfig
 from shared.errors import Code, FedplccError
@@ -221,7 +222,7 @@ def aggregate(
         pool = sorted([*earlier, *updates], key=lambda update: update.client_id)  # stable: a client's oldest come first
         pooled = [update.payload.prototype_set(method.prototype_kind) for update in pool]
         paths = [_stored(blobs, blob) for blob in pooled]
-        sets = [prototypes_from_bytes(path.read_bytes()) for path in paths]
+        sets = [prototypes_from_bytes(whole_bytes(path)) for path in paths]
         prototypes = method.global_prototypes(sets, _previous(run, method, blobs), len(config.data.classes), hyper)
     if observer is not None:
         observer.clustered()
@@ -238,7 +239,7 @@ def _previous(run: Run, method: Method, blobs: BlobStore) -> PrototypeSet:
     """Return the global prototypes of the round before, where the method uses them; else the empty set."""
     if method.carry_prototypes is None or run.prototypes is None:
         return PrototypeSet.empty()
-    return prototypes_from_bytes(_stored(blobs, run.prototypes).read_bytes())
+    return prototypes_from_bytes(whole_bytes(_stored(blobs, run.prototypes)))
 
 
 def _stepped(

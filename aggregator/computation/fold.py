@@ -3,20 +3,23 @@
 Blocks are read from the blobs in client-id order, one client at a time, and passed to the method's `fold`, which works
 elementwise. The bytes of the result therefore depend only on the updates, not on their order of arrival, and memory depends
 only on the block size, not on the number of clients or the size of the model.
+
+Every blob is hashed as it is read, and no result ends before all of them have their SHA-256: a bit that has flipped since
+the update was committed is found, and goes into no model.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import numpy as np
 
-from shared.errors import PayloadCorrupt
+from aggregator.computation.reading_ahead import read_ahead
+from aggregator.store.blobs.hashed_reading import HashedBlob, ReadOnce
 from shared.methods.base import Block, Method, MethodConfig
 from shared.tensors import DTYPES, TensorEntry, TensorTable, laid_out
 
@@ -26,7 +29,7 @@ BLOCK_ELEMENTS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class WeightedModel:
-    """A client's model blob and its weight in the mean."""
+    """A client's model blob, whose file is named by its SHA-256, and its weight in the mean."""
 
     path: Path
     weight: float
@@ -53,22 +56,45 @@ def fold_models(
         withheld: Places of the tensors that no update has; they stay as they are in the global model.
 
     Raises:
-        PayloadCorrupt: A stored blob is missing, or shorter than its header says.
+        PayloadCorrupt: A stored blob is missing or damaged; of damage, the last bytes of the result alone tell.
     """
     yield memoryview(table.header)
     weights = [update.weight for update in updates]
-    begin = len(sent_table(table, withheld).header)
-    for is_withheld, region in marked_regions(table, frozenset(withheld)):
-        sent = replace(region, begin=begin)  # the same elements in an update's file
-        if not is_withheld:
-            begin += region.end - region.begin
-        for first, count in cuts(region, block_elements):
-            read_state = partial(read_block, global_model, region, first, count)
+    state, models = HashedBlob(global_model), [HashedBlob(update.path) for update in updates]
+
+    def places() -> Iterator[tuple[bool, TensorEntry, TensorEntry, int, int]]:
+        """Whether a block is withheld, its region in the global model and in an update, and its elements."""
+        begin = len(sent_table(table, withheld).header)
+        for is_withheld, region in marked_regions(table, frozenset(withheld)):
+            sent = replace(region, begin=begin)  # the same elements in an update's file
+            if not is_withheld:
+                begin += region.end - region.begin
+            for first, count in cuts(region, block_elements):
+                yield is_withheld, region, sent, first, count
+
+    pieces = (
+        (number, sent, first, count)
+        for is_withheld, _region, sent, first, count in places()
+        if not is_withheld
+        for number in range(len(models))
+    )
+    with closing(read_ahead(models, pieces, table.size_bytes)) as read:
+        for is_withheld, region, _sent, first, count in places():
+            read_state = ReadOnce(state, region, first, count)
             if is_withheld:
                 yield as_bytes(read_state(), region)
                 continue
-            blocks = (read_block(update.path, sent, first, count) for update in updates)
+            blocks = islice(read, len(models))
             yield as_bytes(method.fold(read_state, blocks, weights, config), region)
+            exhaust(blocks)
+    for blob in (state, *models):
+        blob.finish()
+
+
+def exhaust(blocks: Iterator[Block]) -> None:
+    """Read the blocks that a method's fold has left: the next cut's are behind them."""
+    for _ in blocks:
+        pass
 
 
 def sent_table(table: TensorTable, withheld: Sequence[int]) -> TensorTable:
@@ -116,25 +142,3 @@ def cuts(region: TensorEntry, block_elements: int) -> Iterator[tuple[int, int]]:
 def as_bytes(block: Block, region: TensorEntry) -> memoryview:
     """Return a block's bytes as they stand in the file."""
     return np.ascontiguousarray(block, DTYPES[region.dtype]).data.cast("B")
-
-
-def read_block(path: Path, region: TensorEntry, first: int, count: int) -> Block:
-    """Return elements of a region, read from a file.
-
-    Raises:
-        PayloadCorrupt: The file is missing, or shorter than its header says.
-    """
-    dtype = DTYPES[region.dtype]
-    block = np.empty(count, dtype)
-    try:
-        # Opened for each block: a thousand clients must not need a thousand descriptors.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise PayloadCorrupt("a stored model is gone", sha256=path.name) from None
-    try:
-        num_bytes = os.preadv(descriptor, [block.data], region.begin + first * dtype.itemsize)
-    finally:
-        os.close(descriptor)
-    if num_bytes != block.nbytes:
-        raise PayloadCorrupt("a stored model is shorter than its header says", sha256=path.name)
-    return block

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.computation.fold import cuts, read_block
+from aggregator.computation.fold import cuts
+from aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
 from shared.config.declared_arrays import declared_arrays
 from shared.config.run import RunConfig
 from shared.methods.server_arrays import ArrayGroup, ServerResult, ServerRound, group_fault
@@ -45,7 +46,7 @@ def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], Ar
     """Return the bytes of each group of server arrays, by group, and the head of the round's model where it is another.
 
     Raises:
-        PayloadCorrupt: A stored blob is missing, or shorter than its header says.
+        PayloadCorrupt: A stored blob is missing or damaged.
         ValueError: The method made something else than it declares.
     """
     method, num_classes = config.algorithm, len(config.data.classes)
@@ -77,23 +78,29 @@ def with_head(model: Path, table: TensorTable, head: ArrayGroup, block_elements:
     """Yield the bytes of a model with other tensors in the place of its head.
 
     Raises:
-        PayloadCorrupt: The file is missing, or shorter than its header says.
+        PayloadCorrupt: The file is missing or damaged; of damage, the last bytes alone tell.
     """
+    blob = HashedBlob(model)
     yield table.header
     for entry in table.entries:
         if entry.name in head:
             yield np.ascontiguousarray(head[entry.name], DTYPES[entry.dtype]).tobytes()
             continue
         for first, count in cuts(entry, block_elements):
-            yield read_block(model, entry, first, count).tobytes()
+            yield blob.block(entry, first, count).tobytes()
+    blob.finish()
 
 
 def _group(path: Path) -> ArrayGroup:
-    return from_bytes(path.read_bytes())
+    return from_bytes(whole_bytes(path))
 
 
 def _tensors(path: Path, entries: Sequence[TensorEntry]) -> ArrayGroup:
-    return {entry.name: read_block(path, entry, 0, entry.num_elements).reshape(entry.shape) for entry in entries}
+    blob, found = HashedBlob(path), {}
+    for entry in sorted(entries, key=lambda entry: entry.begin):
+        found[entry.name] = blob.block(entry, 0, entry.num_elements).reshape(entry.shape)
+    blob.finish()
+    return {entry.name: found[entry.name] for entry in entries}
 
 
 def _check_made(made: ServerResult, faults: Mapping[str, tuple[str, str, str] | None]) -> None:

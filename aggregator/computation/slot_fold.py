@@ -8,13 +8,16 @@ memory depends only on the block size, and the bytes on nothing but the inputs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from aggregator.computation.fold import WeightedModel, as_bytes, cuts, marked_regions, read_block
+from aggregator.computation.fold import WeightedModel, as_bytes, cuts, exhaust, marked_regions
+from aggregator.computation.reading_ahead import Piece, read_ahead
+from aggregator.store.blobs.hashed_reading import HashedBlob
 from shared.methods.base import Block, Method, MethodConfig
 from shared.methods.slots import FoldedBlock, ServerView
 from shared.tensors import TensorEntry, TensorTable, laid_out
@@ -63,36 +66,52 @@ def fold_with_slots(
         block_elements: Elements read at a time from each file.
 
     Raises:
-        PayloadCorrupt: A stored blob is missing, or shorter than its header says.
+        PayloadCorrupt: A stored blob is missing or damaged; of damage, the last bytes of the result alone tell.
     """
     table, weights = inputs.table, [update.weight for update in updates]
     models = (MODEL, START) if method.has_start(config) else (MODEL,)
     slots, first_values = slot_table(table, inputs.parameters), method.server_slots(config)
     yield {**dict.fromkeys(models, table.header), **dict.fromkeys(first_values, slots.header)}
     assert method.slot_fold is not None
-    begin = len(slots.header)
-    for is_trained, region in marked_regions(table, frozenset(inputs.parameters)):
-        kept = replace(region, begin=begin)  # the same elements in a slot's file
-        if is_trained:
-            begin += region.end - region.begin
-        for first, count in cuts(region, block_elements):
-            blocks = (read_block(update.path, region, first, count) for update in updates)
-            read_start = partial(read_block, inputs.start, region, first, count)
-            if not is_trained:
-                block = as_bytes(method.fold(read_start, blocks, weights, config), region)
-                yield dict.fromkeys(models, block)
-                continue
-            before = {
-                name: _slot_block(inputs, name, value, kept, first, count) for name, value in first_values.items()
-            }
-            folded = method.slot_fold(read_start(), blocks, weights, before, inputs.view, config)
-            yield {name: as_bytes(block, region) for name, block in _made(folded, models, first_values).items()}
+    stored = [name for name in first_values if name in inputs.slots]
+    paths = [inputs.start, *(inputs.slots[name] for name in stored), *(update.path for update in updates)]
+    blobs = [HashedBlob(path) for path in paths]
 
+    def places() -> Iterator[tuple[bool, TensorEntry, TensorEntry, int, int]]:
+        """Whether a block is trained, its region in a model and in a slot, and its elements."""
+        begin = len(slots.header)
+        for is_trained, region in marked_regions(table, frozenset(inputs.parameters)):
+            kept = replace(region, begin=begin)  # the same elements in a slot's file
+            if is_trained:
+                begin += region.end - region.begin
+            for first, count in cuts(region, block_elements):
+                yield is_trained, region, kept, first, count
 
-def _slot_block(inputs: SlotInputs, name: str, value: float, kept: TensorEntry, first: int, count: int) -> Block:
-    if name not in inputs.slots:
-        return np.full(count, value, np.float32)
-    return read_block(inputs.slots[name], kept, first, count)
+    def pieces() -> Iterator[Piece]:
+        for is_trained, region, kept, first, count in places():
+            for number in range(len(blobs)):
+                is_slot = 0 < number <= len(stored)
+                if is_trained or not is_slot:
+                    yield number, kept if is_slot else region, first, count
+
+    with closing(read_ahead(blobs, pieces(), table.size_bytes)) as read:
+        for is_trained, region, _kept, _first, count in places():
+            start = next(read)
+            before = dict(zip(stored, islice(read, len(stored)), strict=True)) if is_trained else {}
+            blocks = islice(read, len(updates))
+            if is_trained:
+                for name, value in first_values.items():
+                    if name not in before:
+                        before[name] = np.full(count, value, np.float32)
+                folded = method.slot_fold(start, blocks, weights, before, inputs.view, config)
+                made = {name: as_bytes(block, region) for name, block in _made(folded, models, first_values).items()}
+            else:
+                block = method.fold(start.copy, blocks, weights, config)
+                made = dict.fromkeys(models, as_bytes(block, region))
+            yield dict(made)
+            exhaust(blocks)
+    for blob in blobs:
+        blob.finish()
 
 
 def _made(folded: FoldedBlock, models: Sequence[str], names: Mapping[str, float]) -> dict[str, Block]:

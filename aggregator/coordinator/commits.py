@@ -17,6 +17,7 @@ from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
+from aggregator.metrics.outcomes import CONTENT_REFUSALS
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of, place_of
@@ -24,7 +25,7 @@ from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.tensors import prototypes_from_bytes
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Round, Run, Update
+from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Round, Run, Update, result_blobs
 
 COMPUTING = 2
 """Small updates that are checked at the same time: more threads would keep the event loop from its turn."""
@@ -81,7 +82,7 @@ class Commits:
             with self._computing if inline else nullcontext():
                 arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
                 try:
-                    update = self._checked(run, number, update, session.client, arrived)
+                    update = self._checked_or_damaged(run, number, update, session.client, arrived)
                 except PayloadCorrupt:
                     park_if_damaged(self._ledger, run_id, self._blobs)
                     raise
@@ -194,6 +195,32 @@ class Commits:
             )
         return arrived
 
+    def _checked_or_damaged(
+        self, run: Run, number: int, update: Update, client: Client, arrived: Mapping[BlobRef, InlineBlob]
+    ) -> Update:
+        """Check an update; what speaks against it counts only if the disk has changed nothing that was read for it.
+
+        Raises:
+            PayloadCorrupt: A model of the run is damaged.
+            BlobNotFound: What the client uploaded is damaged, and removed: it is to send it again.
+        """
+        try:
+            return self._checked(run, number, update, client, arrived)
+        except CONTENT_REFUSALS:
+            results = tuple(result_blobs(run))
+            for blob in results:
+                if not self._blobs.is_whole(blob.sha256):
+                    raise PayloadCorrupt(
+                        f"the {blob.role} of the run is damaged, so no update of it can be checked", sha256=blob.sha256
+                    ) from None
+            uploaded = [blob for blob in update.payload.blobs if blob not in arrived and blob not in results]
+            for blob in uploaded:
+                self._blobs.doubt(blob.sha256)
+                self._blobs.whole_upload(client.client_id, blob)  # removes it if it is damaged
+            for blob in uploaded:
+                self._transfers.uploaded_path(client.client_id, blob)
+            raise
+
     def _checked(
         self, run: Run, number: int, update: Update, client: Client, arrived: Mapping[BlobRef, InlineBlob]
     ) -> Update:
@@ -217,7 +244,7 @@ class Commits:
         """Return the prototypes that a run begins with; None without any."""
         if not config_of(run).run.initial_prototypes or run.prototypes is None:
             return None
-        return prototypes_from_bytes(self._blobs.verified_path(run.prototypes.sha256).read_bytes())
+        return prototypes_from_bytes(self._blobs.read(run.prototypes.sha256))
 
 
 def is_without_data(run: Run, update: Update) -> bool:

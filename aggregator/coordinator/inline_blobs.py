@@ -104,10 +104,10 @@ class SmallBlobs:
                 return self._kept[blob.sha256]
         with self._blobs.holds.reading(blob.sha256) as is_there:
             try:
-                data = self._blobs.read(blob.sha256) if is_there else b""
+                data = self._blobs.read(blob.sha256) if is_there else None
             except (FedplccError, OSError):
                 return None
-        if sha256_hex(data) != blob.sha256:
+        if data is None:
             return None
         with self._lock:
             self._kept[blob.sha256] = data

@@ -9,6 +9,7 @@ from aggregator.computation.fold import sent_table
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
+from aggregator.store.blobs.files import check_whole
 from shared.tensors import TensorTable, read_header
 from shared.types import FEATURE_DIM, Run
 
@@ -22,11 +23,20 @@ class Layouts:
         self._lists: dict[str, Mapping[str, tuple[int, ...]]] = {}
 
     def table(self, run: Run) -> TensorTable:
-        """Layout of the run's model."""
+        """Layout of the run's model.
+
+        Raises:
+            PayloadCorrupt: The model's file is gone or damaged.
+        """
         if run.run_id not in self._tables:
             assert run.model is not None
-            with self._blobs.verified_path(run.model.sha256).open("rb") as file:
-                self._tables[run.run_id] = read_header(file)
+            path = self._blobs.verified_path(run.model.sha256)
+            try:
+                with path.open("rb") as file:
+                    table = read_header(file)
+            finally:
+                check_whole(path)  # after its use, so that what has changed before is found
+            self._tables[run.run_id] = table
         return self._tables[run.run_id]
 
     def sent_table(self, run: Run) -> TensorTable:

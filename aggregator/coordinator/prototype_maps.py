@@ -174,7 +174,7 @@ class PrototypeMaps:
         with self._blobs.holds.reading(blob.sha256) as is_kept:
             if not is_kept or self._store.find_blob(blob.sha256) is None:
                 return None
-            return prototypes_from_bytes(self._blobs.verified_path(blob.sha256).read_bytes())
+            return prototypes_from_bytes(self._blobs.read(blob.sha256))
 
     def _why_not(self, run: Run, number: int, there: Sequence[int]) -> RoundNotFound | BlobNotFound:
         last = machine.last_committed(run)

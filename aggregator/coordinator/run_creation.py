@@ -164,8 +164,10 @@ class RunCreation:
                 f"{config.run.method}; only methods with prototypes carry them, and only their own",
                 location="run.initial_prototypes",
             )
-        _, path = self._artifact(found.run.run_id, found.number, "prototypes")
-        return carried_prototypes(prototypes_from_bytes(path.read_bytes()), config.data.classes, found.classes)
+        blob, _path = self._artifact(found.run.run_id, found.number, "prototypes")
+        return carried_prototypes(
+            prototypes_from_bytes(self._blobs.read(blob.sha256)), config.data.classes, found.classes
+        )
 
     def _committed_model(self, run_id: str, number: int | None, config: RunConfig) -> CommittedModel:
         """Return the model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""

@@ -38,6 +38,9 @@ from shared.types import BlobRef, Event, Payload, Run, Task
 
 _COLLECTED = "the blob is not kept any more; ask for the task again"
 
+MAX_SENT = 1 << 14
+"""Most downloads that are remembered, to tell repetitions."""
+
 
 class Receiver:
     """One upload being received: chunks in order, then `finish`; `close` in any case."""
@@ -107,9 +110,13 @@ class Transfers:
         self._blobs, self._layouts, self._space, self._metrics = blobs, layouts, space, metrics
         self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
+        self._sent: set[tuple[str, str]] = set()
+        """Instances of trainers with blobs that each has received whole."""
 
     def open_download(self, client_id: str, token: str, sha256: str) -> tuple[BlobRef, str, Path]:
         """Return a blob of the client's current task, its kind ("model" or "prototypes") and its file.
+
+        A blob that this instance has received whole and asks for again is hashed again: what arrived may have been damaged.
 
         Raises:
             BlobNotFound: The task does not name this blob, or the blob of an old task was removed.
@@ -120,6 +127,9 @@ class Transfers:
         for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
+                    if (token, sha256) in self._sent:
+                        self._sent.discard((token, sha256))
+                        self._blobs.doubt(sha256)
                     return blob, kind, self._whole_path(session.task, sha256)
         raise BlobNotFound("the client's present task does not name this blob", sha256=sha256[:64])
 
@@ -265,6 +275,16 @@ class Transfers:
         session = self._sessions.find(client_id)
         if is_whole and session is not None and session.token == token and session.task is not None:
             self._metrics.rounds.fetched(session.task, client_id, now=self._ledger.now())
+
+    def sent_whole(self, token: str, sha256: str) -> None:
+        """Note that an instance of a trainer has received a whole blob. Takes no lock."""
+        if len(self._sent) >= MAX_SENT:
+            self._sent.clear()
+        self._sent.add((token, sha256))
+
+    def doubt(self, sha256: str) -> None:
+        """Have a blob hashed again before it is called whole. Takes no lock."""
+        self._blobs.doubt(sha256)
 
     def count_resumed(self, *, direction: Direction) -> None:
         """Count a transfer that resumes from an offset."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 from aggregator.coordinator.service import Coordinator
 from aggregator.servicer.calls import call
+from shared.errors import PayloadCorrupt
 from shared.types import BlobRef
 from shared.wire.chunk_size import ChunkSizes
 
@@ -27,6 +30,31 @@ async def pieces_of(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) 
             yield data
             sizes.record(len(data), time.monotonic() - begin)
             offset_bytes += len(data)
+
+
+async def whole_pieces_of(coordinator: Coordinator, blob: BlobRef, offset_bytes: int) -> AsyncGenerator[bytes, None]:
+    """Yield a blob's bytes as `pieces_of` does; the last piece goes out only after the SHA-256 of all was found right.
+
+    Who goes on at an offset has the SHA-256, and checks the whole.
+
+    Raises:
+        PayloadCorrupt: The stored bytes are damaged.
+    """
+    digest, last = hashlib.sha256(), b""
+    async with aclosing(pieces_of(coordinator, blob, offset_bytes)) as pieces:
+        async for data in pieces:
+            if last:
+                yield last
+            last = data
+            if not offset_bytes:
+                await call(digest.update, data)
+    if not offset_bytes and digest.hexdigest() != blob.sha256:
+        coordinator.transfers.doubt(blob.sha256)
+        raise PayloadCorrupt(
+            f"the stored {blob.role} does not have its SHA-256; the disk or somebody damaged it", sha256=blob.sha256
+        )
+    if last:
+        yield last
 
 
 def _read_piece(path: Path, offset_bytes: int, num_bytes: int) -> bytes:

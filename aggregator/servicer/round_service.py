@@ -129,6 +129,8 @@ class RoundServicer(round_grpc.RoundServiceServicer):
                 self._coordinator.transfers.note_received(
                     request.client_id, request.instance_token, is_whole=offset == blob.size_bytes
                 )
+            if offset == blob.size_bytes:
+                self._coordinator.transfers.sent_whole(request.instance_token, blob.sha256)
 
     async def GetUploadStatus(
         self, request: round_pb2.GetUploadStatusRequest, context: Context

@@ -11,7 +11,7 @@ from typing import Any
 
 from aggregator.coordinator.service import Coordinator
 from aggregator.rounds.events import FINAL_EVENTS
-from aggregator.servicer.blob_pieces import pieces_of
+from aggregator.servicer.blob_pieces import whole_pieces_of
 from aggregator.servicer.calls import Context, in_thread, in_time
 from aggregator.servicer.calls import control_call as call
 from aggregator.servicer.pages import MAX_PAGE, cut_page, listing, page_size, report_cursor
@@ -319,7 +319,7 @@ class RunServicer(run_grpc.RunServiceServicer):
         if not 0 <= request.offset_bytes <= blob.size_bytes:
             raise MalformedRequest(f"offset_bytes = {request.offset_bytes}: the blob has {blob.size_bytes} bytes")
         yield run_pb2.FetchArtifactResponse(blob=blob_to_proto(blob))
-        async with aclosing(pieces_of(self._coordinator, blob, request.offset_bytes)) as pieces:
+        async with aclosing(whole_pieces_of(self._coordinator, blob, request.offset_bytes)) as pieces:
             async for data in pieces:
                 yield run_pb2.FetchArtifactResponse(data=data)
 

@@ -18,12 +18,21 @@ from hypothesis.extra import numpy as hnp
 
 from aggregator.computation.aggregation import aggregate
 from aggregator.computation.fold import WeightedModel, fold_models, sent_table
+from aggregator.computation.reading_ahead import AHEAD
 from aggregator.computation.update_checks import check_model
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.methods import METHODS
 from shared.methods.base import MethodConfig
-from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, read_header, to_bytes
+from shared.tensors import (
+    blob_ref,
+    from_bytes,
+    prototypes_from_bytes,
+    prototypes_to_bytes,
+    read_header,
+    sha256_hex,
+    to_bytes,
+)
 from shared.types import LOCAL_CLUSTER, MODEL, Payload, PrototypeSet, RoundPhase, Run, Update
 from tests.support.federation.numpy_client import a_config
 from tests.support.hosts.memory_folder import memory_folder
@@ -36,12 +45,17 @@ float32s = st.floats(width=32, allow_nan=False, allow_infinity=False)
 weights = st.lists(st.integers(1, 2**20), min_size=1, max_size=5)
 
 
+def written(folder: Path, data: bytes) -> Path:
+    """A file of these bytes, named by their SHA-256 as a stored blob is."""
+    path = folder / sha256_hex(data)
+    path.write_bytes(data)
+    return path
+
+
 def fold(models: Sequence[Model], counts: Sequence[float], *, block_elements: int = 1 << 18) -> bytes:
     """The next global model's blob from these models, weighted by these counts."""
     with memory_folder() as folder:
-        paths = [Path(folder) / str(index) for index in range(len(models))]
-        for path, model in zip(paths, models, strict=True):
-            path.write_bytes(to_bytes(model))
+        paths = [written(Path(folder), to_bytes(model)) for model in models]
         with paths[0].open("rb") as file:
             table = read_header(file)
         updates = [WeightedModel(path, count) for path, count in zip(paths, counts, strict=True)]
@@ -51,16 +65,14 @@ def fold(models: Sequence[Model], counts: Sequence[float], *, block_elements: in
 def fold_of_sent(models: Sequence[Model], counts: Sequence[float], withheld: Sequence[int], block: int) -> bytes:
     """The next global model's blob where updates lack the tensors at these places; the first model is the global one."""
     with memory_folder() as folder:
-        path = Path(folder) / "global"
-        path.write_bytes(to_bytes(models[0]))
+        path = written(Path(folder), to_bytes(models[0]))
         with path.open("rb") as file:
             table = read_header(file)
         kept = {table.entries[place].name for place in withheld}
         updates = []
-        for index, (model, count) in enumerate(zip(models, counts, strict=True)):
-            updates.append(WeightedModel(Path(folder) / str(index), count))
+        for model, count in zip(models, counts, strict=True):
             sent = to_bytes({name: array for name, array in model.items() if name not in kept})
-            updates[-1].path.write_bytes(sent)
+            updates.append(WeightedModel(written(Path(folder), sent), count))
             assert set(check_model(updates[-1].path, sent_table(table, withheld)).schema) == model.keys() - kept
         return b"".join(fold_models(table, path, updates, FEDAVG, MethodConfig(), block, withheld))
 
@@ -223,8 +235,7 @@ def test_the_order_of_arrival_changes_no_byte(order: list[str], seed: int, block
 def peak_bytes(num_clients: int, num_elements: int, block_elements: int = 1 << 14) -> int:
     """Most memory that a fold holds at a time."""
     with memory_folder() as folder:
-        path = Path(folder) / "model"
-        path.write_bytes(to_bytes({"w": np.ones(num_elements, np.float32)}))
+        path = written(Path(folder), to_bytes({"w": np.ones(num_elements, np.float32)}))
         with path.open("rb") as file:
             table = read_header(file)
         updates = [WeightedModel(path, 1.0 + index) for index in range(num_clients)]
@@ -240,9 +251,10 @@ def peak_bytes(num_clients: int, num_elements: int, block_elements: int = 1 << 1
 def test_memory_grows_neither_with_the_clients_nor_with_the_model() -> None:
     small = peak_bytes(num_clients=2, num_elements=1 << 16)
     assert peak_bytes(num_clients=100, num_elements=1 << 16) < small + 100_000
-    assert peak_bytes(num_clients=2, num_elements=1 << 21) < small + 100_000
     # Of each element of a block: an update's, its product and the sum in float64, the result.
     assert small < 48 * (1 << 14)
+    ahead = (AHEAD + 1) * 4 * (1 << 14)
+    assert peak_bytes(num_clients=2, num_elements=1 << 21) < small + ahead + 100_000
 
 
 @pytest.mark.parametrize("damage", ["gone", "short"])
@@ -260,6 +272,50 @@ def test_a_stored_model_that_was_damaged_is_named(tmp_path: Path, damage: str) -
     with pytest.raises(PayloadCorrupt) as refused:
         list(fold_models(table, paths[0], updates, FEDAVG, MethodConfig(), 30))
     assert refused.value.metadata == {"sha256": "bob"}
+
+
+@pytest.mark.parametrize("num_elements", [100, 1 << 19], ids=["small", "read ahead"])
+@pytest.mark.parametrize("where", [0.0, 0.5, 1.0], ids=["header", "middle", "end"])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_bit_that_flips_in_an_update_ends_the_fold(
+    tmp_path: Path, num_elements: int, where: float, which: int
+) -> None:
+    values = np.linspace(-1, 1, num_elements, dtype=np.float32)
+    paths = [written(tmp_path, to_bytes({"w": values * scale})) for scale in (1, 2, 3)]
+    with paths[0].open("rb") as file:
+        table = read_header(file)
+    data = bytearray(paths[which].read_bytes())
+    data[int(where * (len(data) - 1))] ^= 1
+    paths[which].write_bytes(data)
+    updates = [WeightedModel(path, 1.0) for path in paths]
+    with pytest.raises(PayloadCorrupt) as refused:
+        list(fold_models(table, paths[0], updates, FEDAVG, MethodConfig(), 1 << 14))
+    assert refused.value.metadata == {"sha256": paths[which].name}
+
+
+def test_a_fold_that_reads_the_global_model_or_leaves_updates_unread_checks_them_all(tmp_path: Path) -> None:
+    values = np.linspace(-1, 1, 100, dtype=np.float32)
+    start, update = (written(tmp_path, to_bytes({"w": values * scale})) for scale in (1, 2))
+    with start.open("rb") as file:
+        table = read_header(file)
+
+    def keeping(read_state: Any, _blocks: Any, _weights: Any, _config: Any) -> Any:
+        read_state()[:] = 0
+        return read_state()
+
+    method = replace(FEDAVG, fold=keeping)
+
+    def fold_once() -> bytes:
+        return b"".join(fold_models(table, start, [WeightedModel(update, 1.0)], method, MethodConfig(), 30))
+
+    assert fold_once() == start.read_bytes()
+    for path in (start, update):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(PayloadCorrupt) as refused:
+            fold_once()
+        assert refused.value.metadata == {"sha256": path.name}
+        path.write_bytes(whole)
 
 
 @given(any_models(), st.data())

@@ -145,6 +145,22 @@ class BlobStore(BlobFiles):
         self._remember(sha256)
         return path
 
+    def read(self, sha256: str) -> bytes:
+        """Return the bytes of a small blob, checked as they are read; one that is not whole is known to be so no more.
+
+        Raises:
+            PayloadCorrupt: The file is missing or damaged.
+        """
+        try:
+            return super().read(sha256)
+        except PayloadCorrupt:
+            self.doubt(sha256)
+            raise
+
+    def doubt(self, sha256: str) -> None:
+        """Have a blob hashed again before anybody is told that it is whole."""
+        self._verified.discard(sha256)
+
     def whole_upload(self, client_id: str, blob: BlobRef) -> Path | None:
         """Return the file of a client's complete upload, or None; one of an earlier process is read once.
 
@@ -179,7 +195,7 @@ class BlobStore(BlobFiles):
 
     def is_whole(self, sha256: str) -> bool:
         """Whether the stored blob is there and has its SHA-256; reads it in any case."""
-        self._verified.discard(sha256)
+        self.doubt(sha256)
         return self.is_known_whole(sha256)
 
     def keep(self, client_id: str, blobs: Iterable[BlobRef]) -> None:

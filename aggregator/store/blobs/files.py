@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from aggregator.store.blobs.hashed_reading import check_sha256, whole_bytes
 from shared.errors import BlobNotFound, PayloadCorrupt
 
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -44,10 +45,7 @@ class BlobFiles:
             PayloadCorrupt: The file is missing or damaged.
         """
         path = self.stored_path(sha256)
-        if sha256_of(path) != sha256:
-            raise PayloadCorrupt(
-                "a stored blob does not have its SHA-256; the disk or somebody damaged it", sha256=sha256
-            )
+        check_whole(path)
         return path
 
     def open(self, sha256: str) -> BinaryIO:
@@ -62,9 +60,12 @@ class BlobFiles:
             raise BlobNotFound("the blob is not stored", sha256=sha256) from None
 
     def read(self, sha256: str) -> bytes:
-        """Return the bytes of a small blob."""
-        with self.open(sha256) as file:
-            return file.read()
+        """Return the bytes of a small blob, checked as they are read.
+
+        Raises:
+            PayloadCorrupt: The file is missing or damaged.
+        """
+        return whole_bytes(self.path(sha256))
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield name and size in bytes of every blob on the disk, sorted; blobs may come and go meanwhile."""
@@ -75,6 +76,15 @@ class BlobFiles:
                         yield path.name, path.stat().st_size
                     except FileNotFoundError:
                         continue
+
+
+def check_whole(path: Path) -> None:
+    """Check that a blob has the SHA-256 that its file is named by.
+
+    Raises:
+        PayloadCorrupt: It has another.
+    """
+    check_sha256(path, sha256_of(path))
 
 
 def sha256_of(path: Path) -> str:

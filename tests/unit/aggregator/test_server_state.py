@@ -279,8 +279,11 @@ def test_a_restored_backup_goes_on_with_its_slots(folder: Path, method: str) -> 
         assert results(federation, federation.run_to_end(run.run_id)) == right
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["started again", "running"])
 @with_slots
-def test_a_damaged_slot_parks_its_run_by_name_and_its_repair_lets_it_go_on(folder: Path, method: str) -> None:
+def test_a_damaged_slot_parks_its_run_by_name_and_its_repair_lets_it_go_on(
+    folder: Path, method: str, is_new: bool
+) -> None:
     with LocalFederation.small(folder / "undisturbed") as federation:
         right = results(federation, federation.whole_run(rounds=3, method=method))
     with LocalFederation.small(folder / "damaged") as federation:
@@ -292,7 +295,8 @@ def test_a_damaged_slot_parks_its_run_by_name_and_its_repair_lets_it_go_on(folde
         path = stored(folder / "damaged", blob)
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        federation.restart()
+        if is_new:
+            federation.restart()
         federation.run_to_end(run.run_id)
         found = federation.coordinator.get_run(run.run_id)
         assert (found.status, found.round_number) == (RunStatus.PAUSED, 2)

@@ -182,14 +182,16 @@ def test_a_restored_backup_goes_on_with_its_arrays(folder: Path) -> None:
         assert results(federation, federation.to_end(rounds=3)) == right
 
 
-def test_damaged_arrays_park_their_run_by_name(folder: Path) -> None:
+@pytest.mark.parametrize("is_new", [True, False], ids=["started again", "running"])
+def test_damaged_arrays_park_their_run_by_name(folder: Path, is_new: bool) -> None:
     with Creff.small(folder) as federation:
         federation.to_training(2)
         run = federation.coordinator.list_runs(limit=1)[0]
         blob = run.server_state[FEATURES]
         data = stored(folder, blob).read_bytes()
         stored(folder, blob).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        federation.restart()
+        if is_new:
+            federation.restart()
         federation.run_to_end(run.run_id)
         found = federation.coordinator.get_run(run.run_id)
         assert found.reason == BlobDamaged(round_number=2, role=FEATURES, sha256=blob.sha256, client_id="")

@@ -161,8 +161,9 @@ def test_what_a_run_was_told_to_forget_is_in_no_later_pool(federation: LocalFede
     assert all(replay(federation.folder, run.run_id, number).is_equal for number in range(1, ROUNDS + 1))
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["started again", "running"])
 def test_damaged_prototypes_of_an_earlier_round_are_named_though_its_models_are_collected(
-    federation: LocalFederation,
+    federation: LocalFederation, is_new: bool
 ) -> None:
     federation.keep = Keep(models=1, prototypes=0, updates=0)
     federation.restart()
@@ -173,8 +174,10 @@ def test_damaged_prototypes_of_an_earlier_round_are_named_though_its_models_are_
     earlier = earlier_updates(federation.coordinator.get_run(run_id), federation.store)
     assert not any(path_of(federation, update.payload.tensor_groups[0].sha256).exists() for update in earlier)
     (blob,) = earlier[-1].payload.prototype_sets
-    federation.start_again()
-    path_of(federation, blob.sha256).write_bytes(b"")
+    if is_new:
+        federation.start_again()
+    whole = path_of(federation, blob.sha256).read_bytes()
+    path_of(federation, blob.sha256).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     federation.join()
     run = federation.run_to_end(run_id)
     assert run.status is RunStatus.PAUSED

@@ -74,15 +74,18 @@ def stored(federation: LocalFederation, blob: BlobRef) -> Path:
     return federation.folder / "blobs" / blob.sha256[:2] / blob.sha256
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["started again", "running"])
 @pytest.mark.parametrize("which", [0, 1], ids=["model", "prototypes"])
 def test_a_client_whose_stored_update_is_damaged_is_asked_again_and_the_run_ends_in_the_same_bytes(
-    folder: Path, damage: Callable[[Path], None], which: int
+    folder: Path, damage: Callable[[Path], None], which: int, is_new: bool
 ) -> None:
+    """An aggregator that has checked the update when it came finds the damage as well."""
     lines = undisturbed(folder)
     with LocalFederation.small(folder / "damaged") as federation:
         run = collected(federation)
         blob = blobs_of(run, "bob")[which]
-        federation.start_again()
+        if is_new:
+            federation.start_again()
         damage(stored(federation, blob))
         federation.coordinator.work()
         run = federation.coordinator.get_run(run.run_id)

@@ -1,0 +1,50 @@
+"""Blocks of many blobs, read and hashed by other threads while the blocks before are folded."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TypeAlias
+
+from aggregator.store.blobs.hashed_reading import HashedBlob
+from shared.tensors import Array, TensorEntry
+
+READERS = 2
+"""Threads that read. SHA-256 takes about as long as the fold itself."""
+AHEAD = 4
+"""Blocks that wait to be folded."""
+LEAST_BYTES = 1 << 20
+"""A smaller model is read where it is folded: to hand it over costs more than to hash it."""
+
+
+Piece: TypeAlias = tuple[int, TensorEntry, int, int]
+"""A block: its blob's place among those that are read, a region of the file, and the elements of it."""
+
+
+def read_ahead(blobs: list[HashedBlob], pieces: Iterable[Piece], size_bytes: int) -> Generator[Array]:
+    """Yield the blocks in their order, which is ascending in each file.
+
+    Args:
+        blobs: The blobs.
+        pieces: Their blocks.
+        size_bytes: Size of a blob, about.
+
+    Raises:
+        PayloadCorrupt: A blob is missing, or shorter than its header says.
+    """
+    if size_bytes < LEAST_BYTES:
+        for number, region, first, count in pieces:
+            yield blobs[number].block(region, first, count)
+        return
+    with ExitStack() as ended:
+        # One thread each: the blocks of a blob are all read by one of them, and therefore in their order.
+        readers = [ended.enter_context(ThreadPoolExecutor(1, "fold-reader")) for _ in range(READERS)]
+        waiting: deque[Future[Array]] = deque()
+        for number, region, first, count in pieces:
+            waiting.append(readers[number % READERS].submit(blobs[number].block, region, first, count))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
