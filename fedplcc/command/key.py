@@ -77,7 +77,8 @@ def list_(
         return ExitCode.OK
     for key in keys:
         end = time.strftime("%Y-%m-%d", time.gmtime(key.expires_at))
-        print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(key.label)}")
+        label = f"opened by {key.label}" if key.kind == "session" else key.label
+        print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(label)}")
     return ExitCode.OK
 
 
@@ -87,7 +88,7 @@ def revoke(
     key_id: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key, as 'fedplcc key list' shows it.")],
     state_dir: StateDir = DEFAULT_STATE_DIR,
 ) -> int:
-    """Revoke a key: it and the sessions that it opened are refused from now on, and their open streams end."""
+    """Revoke a key: it and the sessions that go back to it are refused from now on, and their open streams end."""
     from fedplcc.remote.admin_calls import admin_calls
 
     with admin_calls(state_dir) as calls:
