@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import sqlite3
 import stat
@@ -366,6 +367,24 @@ def test_a_restored_backup_is_the_same_federation_and_its_keys_stay_private(stat
         before.roots_sha256,
         before.enrolment_sha256,
     )
+
+
+@pytest.mark.parametrize(("mode", "most"), [(0o755, 0o750), (0o750, 0o750), (0o700, 0o700)])
+def test_a_backup_and_what_is_restored_of_it_are_as_closed_as_the_state(
+    state: Path, tmp_path: Path, mode: int, most: int
+) -> None:
+    state.chmod(mode)
+    before = os.umask(0)
+    try:
+        assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+        assert command("restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
+        assert os.umask(0) == 0, "the command's own mask is back"
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "backup", tmp_path / "restored"):
+        for path in (folder, *folder.rglob("*")):
+            allowed = most if path.is_dir() else most & 0o666 & ~0o027
+            assert not stat.S_IMODE(path.stat().st_mode) & ~allowed, path
 
 
 def test_a_backup_whose_keys_are_damaged_is_not_restored(state: Path, tmp_path: Path) -> None:
