@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -26,6 +27,7 @@ from aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from shared.errors import StoreUnavailable
+from shared.identity.audit_chain import AuditRecord
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Payload, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
@@ -90,6 +92,15 @@ def findings(state: Path, code: ExitCode = ExitCode.FAILED) -> list[str]:
 def sql(state: Path, statement: str) -> None:
     with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection, connection:
         connection.execute(statement)
+
+
+def test_a_clock_behind_the_newest_time_on_record_is_told(state: Path) -> None:
+    now = time.time()
+    assert findings(state, ExitCode.OK) == []
+    with closing(SqlStore.in_folder(state)) as store, store.transaction() as transaction:
+        transaction.add_audit([AuditRecord(time=now + 20 * 86_400, caller="owner", method="CreateRun")])
+    (told,) = findings(state)
+    assert told.startswith("it is 20.0 days behind the newest time on record")
 
 
 def model_of(state: Path, run: Run, number: int) -> Path:
