@@ -130,6 +130,7 @@ class GarbageCollector:
 def run(settings: AggregatorSettings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. A second process on the same state directory is refused."""
     set_up(settings.log_level)
+    disk.deny_others()
     warn_of_unknown_variables()
     arm_from_environment()
     keep_freed_memory()
@@ -429,6 +430,8 @@ def _locked(folder: Path) -> IO[str]:
         raise StoreUnavailable(why_unusable(folder, error)) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (folder / "blobs").is_dir():  # a state, which an earlier version may have left open
+            disk.close_to_others(folder)
     except BlockingIOError:
         file.close()
         raise InvalidConfig(

@@ -31,6 +31,7 @@ from shared.config.settings import GatewaySettings
 from shared.config.variables import warn_of_unknown_variables
 from shared.errors import InvalidConfig
 from shared.methods import add_methods
+from shared.process import disk
 from shared.process.log import get_logger, set_up
 from shared.process.resources import SERVICE_FILES, require
 from shared.version import VERSION
@@ -117,6 +118,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 def run(settings: GatewaySettings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     set_up(settings.log_level)
+    disk.deny_others()
     warn_of_unknown_variables()
     try:
         require(open_files=SERVICE_FILES)

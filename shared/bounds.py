@@ -33,6 +33,8 @@ MAX_VALUE = 3.4028234663852886e38
 compute. A sum over any number of clients, each times `MAX_EXAMPLES`, is finite in float64."""
 MAX_CONFUSED_CLASSES = 64
 """Most classes of a run whose reports have confusion matrices."""
+MAX_REFUSALS = 1_000_000
+"""Most refused requests in one report of a gateway; it counts no further while it waits for the aggregator."""
 MAX_EXAMPLES = 2**29
 """Most samples of a client, of an update or of an evaluation set: products of counts up to here with float32 values are
 exact in float64."""

@@ -15,6 +15,7 @@ from shared.config.variables import warn_of_unknown_variables
 from shared.errors import FedplccError, StoreUnavailable
 from shared.identity.credentials import IDENTITY_FILE
 from shared.methods import add_methods
+from shared.process import disk
 from shared.process.allocator import keep_freed_memory
 from shared.process.failpoints import arm_from_environment
 from shared.process.log import bind, get_logger, set_up
@@ -47,6 +48,7 @@ def run(settings: TrainerSettings) -> int:
     ends it at once.
     """
     set_up(settings.log_level)
+    disk.deny_others()
     warn_of_unknown_variables()
     arm_from_environment()
     keep_freed_memory()

@@ -483,10 +483,12 @@ class Coordinator:
 
         Raises:
             ClientIdTaken: Another instance holds the client id.
-            MalformedRequest: The domain's name is reserved.
+            MalformedRequest: The domain's name is reserved, or its name for people is another client's id.
         """
         if client.domain in results.SUMMARIES:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
+        if client.display_name not in ("", client.client_id) and self._store.find_client(client.display_name):
+            raise MalformedRequest(f"display_name: {client.display_name!r} is another client's id; choose another")
         session = self._sessions.join(client, token)
         audited = self._audited("Join", client.client_id)
 

@@ -30,7 +30,13 @@ from shared.errors import (
     MalformedRequest,
     ResourceExhausted,
 )
-from shared.identity.certificates import key_of_request, load_certificate, public_key_sha256, serial_of
+from shared.identity.certificates import (
+    is_reserved_name,
+    key_of_request,
+    load_certificate,
+    public_key_sha256,
+    serial_of,
+)
 from shared.identity.names import INVITED_ROLES, Identity, Role
 from shared.identity.recovery import require_signature
 from shared.process.log import get_logger
@@ -205,12 +211,14 @@ class Admissions:
 
         Raises:
             AlreadyExists: The name has a holder, and `replaces` is not set.
-            MalformedRequest: `role` or `valid_s` is out of range.
+            MalformedRequest: `role` or `valid_s` is out of range, or the name means somebody else.
             ResourceExhausted: Too many invitations are open.
             StoreUnavailable: The store refuses; nothing has changed.
         """
         if role not in INVITED_ROLES:
             raise MalformedRequest(f"role: {', '.join(sorted(INVITED_ROLES))}")
+        if is_reserved_name(name):
+            raise MalformedRequest(f"name: {name[:64]!r} means another part of the federation; choose another")
         if not SHORTEST_INVITATION_S <= valid_s <= LONGEST_INVITATION_S:
             raise MalformedRequest(f"valid_s: {SHORTEST_INVITATION_S:.0f} to {LONGEST_INVITATION_S:.0f} seconds")
         secret, now = secrets.token_bytes(SECRET_BYTES), self._clock()

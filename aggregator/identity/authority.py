@@ -171,7 +171,7 @@ class Authority:
     def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> Issued:
         """Issue a certificate of a member under the newest root; whoever calls this keeps its row.
 
-        A gateway's certificate also serves its own port, so it has a DNS name that commands check.
+        It has the DNS name of its role, so that a gateway serves its own port and nobody passes for another by a name.
         """
         newest = self._roots[0]
         certificate = issue(
@@ -181,7 +181,7 @@ class Authority:
             identity,
             now=self._clock(),
             valid_s=valid_s,
-            dns_names=DNS_NAMES.get(identity.role, ()),
+            dns_names=DNS_NAMES[identity.role],
         )
         return Issued(
             serial_of(certificate), certificate_to_pem(certificate), certificate.not_valid_after_utc.timestamp()

@@ -11,7 +11,7 @@ import hmac
 import re
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from aggregator.identity.console_codes import ConsoleCodes
@@ -132,7 +132,7 @@ class Keys:
         return self._add(KEY, label, scopes, now, now + valid_s, "CreateKey")
 
     def revoke(self, key_id: str) -> None:
-        """Revoke a key, with the sessions and console codes that it opened; once revoked it stays so.
+        """Revoke a key, with all sessions and console codes that go back to it; once revoked it stays so.
 
         Raises:
             NotFound: There is no such key.
@@ -143,23 +143,33 @@ class Keys:
                 raise NotFound(f"there is no key {key_id[:100]!r}")
             if found.revoked_at is not None:
                 return
-            opener = Principal(key_id=key_id).caller
-            sessions = [
-                held.key for held in self._held.values() if held.key.kind == SESSION and held.key.label == opener
-            ]
+            sessions = self._opened_by(key_id)
             now = self._clock()
             with self._store.transaction() as transaction:
                 for key in (found, *sessions):
                     transaction.save_key(replace(key, revoked_at=now))
                 self._record(transaction, "RevokeKey", key_id)
-            self._codes.forget_of(key_id)
             ended = {key_id, *(key.key_id for key in sessions)}
+            for each in ended:
+                self._codes.forget_of(each)
             self._held = {name: held for name, held in self._held.items() if name not in ended}
         for listener in self._on_revoked:
             try:
                 listener(ended)
             except Exception:
                 log.exception("revocation_listener_crashed")
+
+    def _opened_by(self, key_id: str) -> Sequence[ApiKey]:
+        """Return the sessions that a key opened, those that these opened, and so on: a session's label is its maker."""
+        opened: dict[str, ApiKey] = {}
+        makers = [key_id]
+        while makers:
+            caller = Principal(key_id=makers.pop()).caller
+            for name, held in self._held.items():
+                if held.key.kind == SESSION and held.key.label == caller and name not in opened:
+                    opened[name] = held.key
+                    makers.append(name)
+        return tuple(opened.values())
 
     def create_console_code(self, maker: Principal) -> str:
         """Make a code that opens the console once, within `console_codes.CODE_S`.

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from shared.bounds import MAX_REFUSALS
 from shared.identity.audit_chain import AuditRecord
 
 MOST_CALLERS = 256
@@ -39,7 +40,10 @@ class Refusals:
         self._counted: dict[tuple[str, str], _Counted] = {}
 
     def add(self, record: AuditRecord) -> None:
-        """Count a refusal; the first of its caller and reason is due at once, those after it together a minute later."""
+        """Count a refusal; the first of its caller and reason is due at once, those after it together a minute later.
+
+        One record counts at most `MAX_REFUSALS`.
+        """
         with self._lock:
             key = (record.caller, record.reason)
             if key not in self._counted and len(self._counted) >= MOST_CALLERS:
@@ -56,7 +60,7 @@ class Refusals:
             if known is None:
                 self._counted[key] = _Counted(record, record.count, self._clock())
             elif known.count:
-                known.count += record.count
+                known.count = min(known.count + record.count, MAX_REFUSALS)
             else:
                 known.first, known.count = record, record.count
 
@@ -77,4 +81,5 @@ class Refusals:
             for record in records:
                 key = (record.caller, record.reason)
                 known = self._counted.setdefault(key, _Counted(record, 0, self._clock()))
-                known.first, known.count, known.due_at = record, known.count + record.count, self._clock()
+                known.first, known.due_at = record, self._clock()
+                known.count = min(known.count + record.count, MAX_REFUSALS)

@@ -1,7 +1,8 @@
 """Progress of a client with its task.
 
-Deadlines depend on progress. Progress is a new task, bytes that move, and a heartbeat that reports a new position; one that
-repeats the previous position only renews the lease.
+Deadlines depend on progress. Progress is a new task, bytes that move, and a heartbeat that reports a new position: another
+activity, or `LEAST_STEP` of it since the last one that counted. A smaller step only renews the lease, so that a client which
+reports ever smaller ones holds no round for ever.
 
 A trainer that crashes at the same batch again and again is busy but never finishes. A client may therefore fall back
 `MAX_SETBACKS` times in a task; from then on only a position beyond all earlier ones is progress.
@@ -16,6 +17,9 @@ from shared.types import ClientActivity, TaskKey
 MAX_SETBACKS = 4
 """Restarts or retries within one task after which a client still counts as making progress."""
 
+LEAST_STEP = 0.001
+"""Part of an activity that counts as progress; smaller ones are added up."""
+
 _ORDER = {activity: index for index, activity in enumerate(ClientActivity)}
 
 
@@ -26,14 +30,14 @@ class Progress:
         self.at = -math.inf
         """Time of the last progress."""
         self._task: TaskKey | None = None
-        self._position = self._furthest = (0, 0.0)
+        self._position = self._furthest = self._counted = (0, 0.0)
         self._setbacks = 0
 
     def record_task(self, task: TaskKey, now: float) -> None:
         """Record the client's task; only a new task is progress."""
         if task != self._task:
             self._task, self._setbacks = task, 0
-            self._position = self._furthest = (0, 0.0)
+            self._position = self._furthest = self._counted = (0, 0.0)
             self.at = now
 
     def record_report(self, activity: ClientActivity, fraction: float, now: float) -> None:
@@ -41,8 +45,9 @@ class Progress:
         position = (_ORDER[activity], fraction)
         if position < self._position:
             self._setbacks += 1
-        if position > self._furthest or (position != self._position and self._may_fall_back):
-            self.at = now
+        is_step = position[0] != self._counted[0] or abs(fraction - self._counted[1]) >= LEAST_STEP
+        if is_step and (position > self._furthest or self._may_fall_back):
+            self.at, self._counted = now, position
         self._position, self._furthest = position, max(position, self._furthest)
 
     def record_download(self, now: float) -> None:

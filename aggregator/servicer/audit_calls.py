@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,16 +10,22 @@ from aggregator.identity.audit import Audit
 from aggregator.servicer.calls import Context
 from aggregator.servicer.calls import control_call as call
 from aggregator.servicer.pages import MAX_PAGE, page_size
+from shared.bounds import MAX_REFUSALS
 from shared.convert.audit import audit_entry_to_proto
 from shared.convert.fields import limited
 from shared.errors import BY_REASON, FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.identity.principals import Principal, current_principal
+from shared.wire.addresses import is_network
 from shared.wire.call_logs import Call
 
-MAX_REPORTED, MAX_COUNT = 256, 1_000_000_000
-"""Most kinds of refusals in a report, and most of one kind."""
+MAX_REPORTED = 256
+"""Most kinds of refusals in a report."""
+LIMIT = re.compile(r"[a-z_]{1,32}")
+"""Form of the name of a gateway's limit."""
+OTHERS = "others"
+"""Address of the refusals that a gateway does not tell apart."""
 REQUESTS = "requests"
 """Method, in the audit, of requests that a gateway refused before it made a call."""
 
@@ -41,12 +48,24 @@ class AuditCalls(admin_grpc.AdminServiceServicer):
     ) -> admin_pb2.ReportRefusalsResponse:
         """See AdminService.ReportRefusals."""
         gateway = current_principal.get()
-        for refused in limited("refusals", request.refusals, MAX_REPORTED):
-            if refused.reason not in BY_REASON or not 1 <= refused.count <= MAX_COUNT:
-                raise MalformedRequest("refusals: an unknown reason, or a count that is not 1 to 1,000,000,000")
+        refusals = limited("refusals", request.refusals, MAX_REPORTED)
+        for refused in refusals:  # all of them before one is counted
+            _require_plain(refused)
+        if sum(refused.count for refused in refusals) > MAX_REFUSALS:
+            raise MalformedRequest(f"refusals: {MAX_REFUSALS:,} requests are the most of a report", field="refusals")
+        for refused in refusals:
             caller = replace(gateway, address=refused.address)
             self._audit.refused(caller, REQUESTS, refused.limit, refused.reason, count=refused.count)
         return admin_pb2.ReportRefusalsResponse()
+
+
+def _require_plain(refused: admin_pb2.RefusedRequests) -> None:
+    if refused.reason not in BY_REASON or refused.count < 1:
+        raise MalformedRequest("refusals: an unknown reason, or a count below 1", field="refusals")
+    if not LIMIT.fullmatch(refused.limit):
+        raise MalformedRequest("refusals: a limit's name has 1 to 32 small letters and '_'", field="refusals")
+    if refused.address != OTHERS and not is_network(refused.address):
+        raise MalformedRequest("refusals: an address is none of IPv4 or IPv6, and no network", field="refusals")
 
 
 class AuditServicer(AuditCalls):

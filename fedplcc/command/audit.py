@@ -43,7 +43,7 @@ def audit(
     database_url: DatabaseUrl = None,
 ) -> int:
     """Show an aggregator's audit, or check it: every change and every refusal, each entry chained to the one before."""
-    from fedplcc.state.audit import entries_of, sentence_of_damage, witnessed
+    from fedplcc.state.audit import entries_of, sentence_of_damage, unrecorded, witnessed
     from fedplcc.state.snapshot import snapshot
     from fedplcc.terminal.printable import printable
     from shared.identity import audit_chain
@@ -55,11 +55,14 @@ def audit(
                 print(printable(line_of(entry)))
             return ExitCode.OK
         found = audit_chain.verify(entries_of(store), heads)
+        missing = unrecorded(store)
+    for sentence in missing[: audit_chain.MOST_DAMAGES]:
+        print(printable(sentence))
     for damage in found.damages:
         print(sentence_of_damage(damage))
     if found.num_damages > len(found.damages):
         print(f"and {found.num_damages - len(found.damages):,} more")
-    if found.num_damages:
+    if found.num_damages or missing:
         return ExitCode.FAILED
     by = f" and {len(heads):,} heads that sites kept" if witness else ""
     print(f"{found.num_entries:,} entries, whole by their hashes{by}; head {found.head.number} {found.head.hash}")

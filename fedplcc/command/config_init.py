@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_METHOD = "fedplcc"
 CLIENT = "{client}"
 """Placeholder for a client's name in a data specification."""
+MIN_CLUSTER_SIZE = "min_cluster_size"
 PUBLIC_IMAGES = {"data": "digits:synth", "num_images": 1000}
 """Public images for a method that needs some: they need no download."""
 NAMED_DATA = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
@@ -103,6 +104,8 @@ def init(
         document, notes = _of_names(names, class_names, data[0] if data else None, method)
     document["run"] = {"name": file.stem, **document["run"], "method": method}
     record = METHODS.get(method)
+    if record is not None and gateway is not None and MIN_CLUSTER_SIZE in record.config.model_fields:
+        document["method"] = {MIN_CLUSTER_SIZE: 2}  # every member gets the prototypes, and one sample's is its feature
     if record is not None and record.uses_public(record.config()):
         document["public"] = PUBLIC_IMAGES
         if data or gateway is not None:

@@ -86,7 +86,8 @@ def list_(
         return ExitCode.OK
     for key in keys:
         end = time.strftime("%Y-%m-%d", time.gmtime(key.expires_at))
-        print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(key.label)}")
+        label = f"opened by {key.label}" if key.kind == "session" else key.label
+        print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(label)}")
     return ExitCode.OK
 
 
@@ -106,7 +107,7 @@ def revoke(
     insecure: Insecure = False,
     gateway_ca: GatewayCa = None,
 ) -> int:
-    """Revoke a key: it and the sessions that it opened are refused from now on, and their open streams end."""
+    """Revoke a key: it and the sessions that go back to it are refused from now on, and their open streams end."""
     from fedplcc.remote.admin_calls import admin_calls
     from fedplcc.remote.runs_of_keys import stop_runs_of_keys
 

@@ -18,9 +18,10 @@ from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
+from fedplcc.doctor.recorded_times import recorded_times
 from fedplcc.doctor.state_folder import aggregator_state, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
-from fedplcc.state.audit import entries_of, sentence_of_damage
+from fedplcc.state.audit import entries_of, sentence_of_damage, unrecorded
 from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import FedplccError, RowCorrupt
@@ -48,6 +49,7 @@ def examine_state(subject: Subject) -> Iterator[Finding]:
         yield from aggregator_state(subject)
         yield from server(subject)
         with no_collection(state), snapshot(state, subject.database_url) as store:
+            yield from recorded_times(subject, store)
             yield from damaged(store)
             yield from blobs(state, store)
             yield from needed(store)
@@ -184,10 +186,11 @@ def runs(store: Store) -> Iterator[Finding]:
 
 
 def audit(store: Store) -> Iterator[Finding]:
-    """Check that the audit's entries hold by their hashes."""
+    """Check that the audit's entries hold by their hashes, and that what was made is in it."""
     found = verify(entries_of(store))
-    if found.damages:
-        named = _several([sentence_of_damage(damage) for damage in found.damages])
+    sentences = [*(sentence_of_damage(damage) for damage in found.damages), *unrecorded(store)]
+    if sentences:
+        named = _several(sentences)
         yield problem("audit", f"{named}: somebody changed the database; {RESTORE}")
     else:
         yield ok(

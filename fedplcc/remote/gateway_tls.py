@@ -102,5 +102,6 @@ def _context_of(roots_pem: str) -> ssl.SSLContext:
         is_federation = False
     context = _FixedName(ssl.PROTOCOL_TLS_CLIENT) if is_federation else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False  # a member's common name is its own choice
     context.load_verify_locations(cadata=roots_pem)
     return context

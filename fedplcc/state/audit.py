@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from aggregator.store.base import Store
 from shared.errors import InvalidConfig, MalformedRequest
-from shared.identity.audit_chain import AuditEntry, AuditHead, Damage, DamageKind, heads_from_text
+from shared.identity.audit_chain import DONE, AuditEntry, AuditHead, Damage, DamageKind, heads_from_text
 
 PAGE = 1000
+MAKING = frozenset({"Enrol", "RenewCertificate", "FinishRecovery", "CreateKey", "RedeemConsoleCode"})
+"""Calls that make a certificate, a key or a session."""
+MOST_ROWS = 1_000_000
+"""Most certificates, and most keys, that are held against the audit."""
 MAX_WITNESS_BYTES = 64 << 10
 """Largest witness file; one with the most heads has less than half of it."""
 
@@ -28,6 +33,23 @@ def entries_of(store: Store) -> Iterator[AuditEntry]:
     while page:
         yield from page
         page = store.list_audit(after=page[-1].number, limit=PAGE)
+
+
+def unrecorded(store: Store) -> list[str]:
+    """Return a sentence for each holder and key whose making no entry tells, in order of their names.
+
+    A certificate, a key or a session and its entry are one transaction, so these rows witness an audit that was emptied or
+    cut: one that has lost their entries, and whose remaining hashes hold.
+    """
+    told = Counter(entry.target for entry in entries_of(store) if entry.outcome == DONE and entry.method in MAKING)
+    certificates = store.list_certificates(ending_after=0.0, limit=MOST_ROWS)
+    made = Counter(f"{certificate.role}:{certificate.name}" for certificate in certificates)
+    made.update(key.key_id for key in store.list_keys(ending_after=0.0, limit=MOST_ROWS))
+    return [
+        f"the audit lacks entries about {target}: {count} certificates or keys were made, {told[target]} entries say so"
+        for target, count in sorted(made.items())
+        if told[target] < count
+    ]
 
 
 def witnessed(file: Path) -> list[AuditHead]:

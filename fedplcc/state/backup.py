@@ -33,7 +33,7 @@ from aggregator.store.opening import SQLITE
 from fedplcc.state.snapshot import copy_database, named_blobs, require_state
 from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
 from shared.identity.credentials import PRIVATE_FILE
-from shared.process.disk import fsync_folder
+from shared.process.disk import as_closed_as, fsync_folder
 from shared.process.resources import remedy_for
 from shared.version import VERSION
 
@@ -86,6 +86,11 @@ def make_backup(
     """
     require_state(state, url)
     _apart(folder, state, "a backup within the state directory would be lost with it")
+    with as_closed_as(state):
+        return _made(state, folder, url, hard_links, on_blob)
+
+
+def _made(state: Path, folder: Path, url: str | None, hard_links: bool, on_blob: OnBlob) -> Backup:
     _claim(folder, "a backup")
     with _writing(folder), no_collection(state):
         created_at = time.time()
@@ -127,6 +132,12 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
     if sha256_of(folder / SQLITE) != backup.database_sha256:
         raise PayloadCorrupt(f"{folder / SQLITE} is not what was backed up: use another backup")
     _apart(state, folder, "an aggregator would write into the backup")
+    with as_closed_as(folder):
+        _restore(backup, folder, state, on_blob)
+    return backup
+
+
+def _restore(backup: Backup, folder: Path, state: Path, on_blob: OnBlob) -> None:
     _claim(state, "a restored state")
     with _writing(state), _locked(state):  # no aggregator may start on an incomplete state
         try:
@@ -150,7 +161,6 @@ def restore(folder: Path, state: Path, *, on_blob: OnBlob = lambda done, total: 
             for name in (f"{SQLITE}.tmp", "lock"):
                 (state / name).unlink(missing_ok=True)
             raise
-    return backup
 
 
 def read_manifest(folder: Path) -> Backup:

@@ -28,8 +28,20 @@ GATEWAY_DNS = "gateway.fedplcc"
 """DNS name of every gateway's certificate: commands check this name, whatever address they dial."""
 CLIENT_DNS = "client.fedplcc"
 """DNS name of every client's certificate, under which a Prometheus reads the metrics of its trainer."""
-DNS_NAMES: Mapping[Role, tuple[str, ...]] = {Role.CLIENT: (CLIENT_DNS,), Role.GATEWAY: (GATEWAY_DNS,)}
-"""DNS names in the certificates of members that serve a port of their own."""
+MONITOR_DNS = "monitor.fedplcc"
+"""DNS name of every monitor's certificate, under which nobody is dialled: where a certificate has no DNS name at all, many
+TLS libraries take its common name, which a member chooses."""
+DNS_NAMES: Mapping[Role, tuple[str, ...]] = {
+    Role.AGGREGATOR: (AGGREGATOR_DNS,),
+    Role.CLIENT: (CLIENT_DNS,),
+    Role.GATEWAY: (GATEWAY_DNS,),
+    Role.MONITOR: (MONITOR_DNS,),
+}
+"""DNS names in the certificates of each role. Every role has one of its own, so that the role decides who is dialled."""
+RESERVED_NAMES = frozenset({"localhost", "owner", "anyone", "nobody", "aggregator"})
+"""Names that mean somebody else, which no invited member may have."""
+RESERVED_DOMAIN = ".fedplcc"
+"""End of the names that members are dialled by."""
 BEGUN_S = 2 * 3600.0
 """Age of a new certificate, so that clocks that are an hour apart do no harm."""
 ROOT_S = 3653 * 86400.0
@@ -196,6 +208,12 @@ def load_roots(roots_pem: bytes) -> list[x509.Certificate]:
         if len(roots) <= MAX_ROOTS:
             return roots
     raise MalformedRequest(f"a federation has at most {MAX_ROOTS} roots")
+
+
+def is_reserved_name(name: str) -> bool:
+    """Whether a name means a server or a kind of caller, as TLS compares names, and so can be no member's."""
+    plain = name.lower().rstrip(".")
+    return plain in RESERVED_NAMES or plain.endswith(RESERVED_DOMAIN)
 
 
 def serial_of(certificate: x509.Certificate) -> str:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shared.process.failpoints import passing
 from shared.process.resources import remedy_for
+
+OTHERS = 0o027
+"""Permissions that no state has: others may do nothing, and the user's group may not write."""
 
 
 def why_unusable(folder: Path, error: OSError) -> str:
@@ -74,7 +79,32 @@ def link(source: Path, target: Path, step: str) -> None:
         os.link(source, target)
 
 
-def make_folder(folder: Path, step: str, *, mode: int = 0o777) -> None:
+def deny_others() -> None:
+    """Let no file or folder that this process makes be opened by others, or be written by its group."""
+    os.umask(os.umask(OTHERS) | OTHERS)
+
+
+@contextmanager
+def as_closed_as(folder: Path) -> Iterator[None]:
+    """Let new files and folders be open to nobody whom a folder is not open to, and never to others."""
+    closed = OTHERS | (~stat.S_IMODE(folder.stat().st_mode) & 0o077)
+    before = os.umask(closed)
+    os.umask(before | closed)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def close_to_others(folder: Path) -> None:
+    """Take what others may do in a folder from them, if it is this user's."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o007:
+        with suppress(PermissionError):
+            folder.chmod(mode & ~0o007)
+
+
+def make_folder(folder: Path, step: str, *, mode: int = 0o750) -> None:
     """Make a folder unless it exists.
 
     Args:
@@ -112,7 +142,7 @@ def allocate(path: Path, num_bytes: int, step: str) -> None:
     Raises:
         OSError: The disk refuses; the file may be there, and smaller.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         with durable_step(step, "allocate"):
             os.posix_fallocate(descriptor, 0, num_bytes)
@@ -138,7 +168,7 @@ def remove_tree(folder: Path, step: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def replace_file(path: Path, data: bytes, step: str, *, mode: int = 0o666) -> None:
+def replace_file(path: Path, data: bytes, step: str, *, mode: int = 0o640) -> None:
     """Replace a file's content atomically: write a temporary file, fsync it, rename it.
 
     Args:

@@ -64,3 +64,12 @@ def require_secure(host: str, *, insecure: bool, what: str) -> None:
         raise InvalidConfig(
             f"{what}: traffic off this machine would be plain text; use --insecure to accept that on a trusted network"
         )
+
+
+def is_network(text: str) -> bool:
+    """Whether a text is an IP address, or a network with the bits of its hosts zero."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return "%" not in text

@@ -33,6 +33,23 @@ def signed_in(context: BrowserContext, keyed: Keyed) -> Page:
     return page
 
 
+def test_a_link_with_a_code_replaces_no_session_without_asking(context: BrowserContext, keyed: Keyed) -> None:
+    signed_in(context, keyed)
+    before = context.cookies()
+    page = context.new_page()
+    page.goto(f"{keyed.gateway_url}/#code={keyed.code()}")
+    expect(page.get_by_role("dialog")).to_contain_text("You are signed in by owner")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    assert context.cookies() == before
+    page.goto("about:blank")
+    page.goto(f"{keyed.gateway_url}/#code={keyed.code()}")
+    page.get_by_role("button", name="Sign in anew").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    assert context.cookies() != before
+
+
 def test_the_way_out_takes_no_line_of_its_own_on_a_phone(browser: Browser, keyed: Keyed) -> None:
     context = browser.new_context(**PHONE.context)
     page = signed_in(context, keyed)
@@ -85,7 +102,9 @@ def test_a_session_that_begins_in_another_tab_serves_this_one_too(context: Brows
 
 
 def test_who_signs_out_is_out_in_every_tab_and_leaves_nothing_typed(context: BrowserContext, keyed: Keyed) -> None:
-    page, other = signed_in(context, keyed), signed_in(context, keyed)
+    page, other = signed_in(context, keyed), context.new_page()
+    other.goto(f"{keyed.gateway_url}/#/")
+    expect(other.get_by_role("button", name="Sign out")).to_be_visible()
     page.goto(f"{keyed.gateway_url}/#/start")
     page.get_by_label("Rounds", exact=True).first.fill("37")
     with page.expect_response("**/v1/session/end") as ended:

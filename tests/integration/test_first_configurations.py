@@ -117,6 +117,7 @@ def test_clients_that_are_away_are_left_out_and_named_unless_they_are_asked_for(
     assert configuration(tmp_path / "one.toml")["run"]["clients"] == ["ward-1"]
     words = ("--gateway", served.url, "--clients", "ward-2,ward-1", "--classes", ",".join(CLASSES[:2]))
     code, _, error = called("config", "init", tmp_path / "two.toml", *words)
+    assert "\nmin_cluster_size = 2\n" in (tmp_path / "two.toml").read_text(), "no single sample goes to every member"
     assert code == 0
     assert f"client ward-1 has '{CLASSES[2]}', which --classes does not name; its trainer will refuse" in error
     assert configuration(tmp_path / "two.toml")["run"]["clients"] == ["ward-1", "ward-2"], "the absent one too"

@@ -303,6 +303,14 @@ def test_nobody_else_may_read_what_holds_secrets_and_every_file_is_known(session
         assert fnmatch.filter(made, pattern), f"nothing was made as {pattern}"
 
 
+def test_no_state_and_no_backup_is_open_to_others(session: Session) -> None:
+    states = {
+        path: mode for path, mode in session.modes.items() if path.split("/")[1:2] in (["fedplcc-state"], ["backup"])
+    }
+    assert len(states) > 20
+    assert {path: f"{mode:o}" for path, mode in states.items() if mode & 0o027} == {}
+
+
 def test_no_secret_is_where_others_may_read(session: Session) -> None:
     assert len(session.secrets) >= 20
     places: dict[str, bytes] = {name: text.encode() for name, text in session.said.items()}

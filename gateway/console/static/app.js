@@ -6,7 +6,7 @@
  */
 
 import { announce, setTitle } from "./lib/shell.js";
-import { ApiError, openSession, sessions } from "./lib/api.js";
+import { ApiError, openedSession, openSession, sessions } from "./lib/api.js";
 import { h } from "./lib/dom.js";
 import { begin as beginRun } from "./run/opening.js";
 import { watchHealth } from "./lib/health.js";
@@ -103,16 +103,35 @@ document.getElementById("skip-link")?.addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-/** Open a session if the address brings a code, which leaves the address and the history at once. */
+/**
+ * Open a session if the address brings a code, which leaves the address and the history at once. A link may come from anybody:
+ * where a session is open, the person is asked before another takes its place.
+ */
 async function login() {
   const code = /^#code=(?<code>[A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.groups?.code;
   if (!code) return;
   history.replaceState(null, "", "#/");
   try {
-    await openSession(code);
+    const whose = await openedSession();
+    if (whose === null) await openSession(code);
+    else await askToReplace(whose, code);
   } catch (error) {
     announce(error instanceof ApiError ? error.message : "The console could not be opened");
   }
+}
+
+/**
+ * @param {string} whose
+ * @param {string} code
+ */
+async function askToReplace(whose, code) {
+  const { ask } = await import("./lib/dialog.js");
+  await ask({
+    title: "Sign in anew?",
+    text: `You are signed in by ${whose}. The link that you opened brings another session, in which somebody else may see what you do. Go on only if you made the link yourself.`,
+    confirm: "Sign in anew",
+    act: () => openSession(code),
+  });
 }
 
 watchHealth(/** @type {HTMLElement} */ (document.getElementById("health")), /** @type {HTMLElement} */ (document.getElementById("bars")));

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from shared.identity.certificates import (
     AGGREGATOR_DNS,
+    DNS_NAMES,
     issue,
     issuer_of,
     key_to_pem,
@@ -71,7 +72,7 @@ class MemoryAuthority:
 
     def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> IssuedInMemory:
         """Issue a certificate."""
-        return self._issue(identity, public_key, valid_s, ())
+        return self._issue(identity, public_key, valid_s, DNS_NAMES[identity.role])
 
     def server_credentials(self) -> tuple[bytes, bytes]:
         """Return key and chain of an aggregator."""

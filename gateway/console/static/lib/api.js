@@ -24,6 +24,8 @@ const ANSWER_MS = 40_000;
  */
 
 const SESSIONS_PATH = "/v1/console/sessions";
+/** Name, in the browser's storage, of the mark that a session was opened; it holds nothing secret. */
+const SESSION_MARK = "fedplcc-session";
 
 /** Says "missing" when the gateway asks for a session that is not there, and "restored" when there is one again. */
 export const sessions = new EventTarget();
@@ -180,11 +182,45 @@ async function send(method, path, body, options) {
 export async function openSession(code) {
   const init = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ code }) };
   await ask(SESSIONS_PATH, init, undefined, justBegun);
+  markSession(true);
 }
 
 /** End the session, in every tab. */
 export async function endSession() {
   await ask("/v1/session/end", { method: "POST", headers: { "X-Fedplcc-Console": "1" } }, undefined, justBegun);
+  markSession(false);
+}
+
+/** Whose session this browser has; null without one. Scripts cannot read the cookie, so the gateway is asked. */
+export async function openedSession() {
+  if (!mayHaveSession()) return null;
+  try {
+    const answer = await fetch(urlOf("/v1/me"), { cache: "no-store", credentials: "same-origin", signal: AbortSignal.timeout(ANSWER_MS) });
+    if (answer.status === 401) return null;
+    const me = answer.ok ? await answer.json() : {};
+    return String(me.label || me.caller || "somebody");
+  } catch {
+    return "somebody"; // nobody knows, so it is asked
+  }
+}
+
+/** @param {boolean} isOpen */
+function markSession(isOpen) {
+  try {
+    if (isOpen) localStorage.setItem(SESSION_MARK, "1");
+    else localStorage.removeItem(SESSION_MARK);
+  } catch {
+    // A browser may forbid storage; then the gateway is asked each time.
+  }
+}
+
+/** Whether a session was opened in this browser and not ended here. */
+function mayHaveSession() {
+  try {
+    return localStorage.getItem(SESSION_MARK) !== null;
+  } catch {
+    return true;
+  }
 }
 
 /** A new idempotency key: a request that is sent twice with it counts once. */

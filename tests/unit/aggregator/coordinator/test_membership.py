@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
 from aggregator.coordinator.service import Limits
-from shared.errors import ClientIdTaken, FedplccError, NotAMember, Unauthenticated
+from shared.errors import ClientIdTaken, FedplccError, MalformedRequest, NotAMember, Unauthenticated
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
 from tests.support.federation.in_process import Clock, LocalFederation
@@ -52,6 +52,12 @@ def test_a_client_that_comes_back_changed_is_recorded_anew(federation: LocalFede
     assert len(federation.events("", "client_joined")) == 3
     (known, _bob) = federation.coordinator.list_clients()
     assert (known.num_examples, known.environment.device) == (3, "cuda:0")
+
+
+def test_a_clients_name_for_people_is_no_other_clients_id(federation: LocalFederation, ann: NumpyClient) -> None:
+    with pytest.raises(MalformedRequest, match="display_name: 'bob' is another client's id"):
+        federation.coordinator.join(replace(ann.record, display_name="bob"), ann.token)
+    federation.coordinator.join(replace(ann.record, display_name="ann"), ann.token)
 
 
 def test_a_clients_name_for_people_is_kept_and_changes_with_a_join(

@@ -139,6 +139,29 @@ def test_a_session_may_do_no_more_and_lasts_no_longer_than_the_key_that_opened_i
     assert session.expires_at == key.expires_at
 
 
+def test_a_revoked_key_takes_along_what_was_opened_from_its_sessions(keys: Keys, store: SqlStore, clock: Clock) -> None:
+    key, text = keys.create("dashboard", [Scope.READ])
+    other, other_text = keys.create("other", [Scope.READ])
+    chain = [text]
+    for _ in range(4):
+        _, opened = keys.redeem_console_code(keys.create_console_code(keys.principal_of(chain[-1])))
+        chain.append(opened)
+    waiting = keys.create_console_code(keys.principal_of(chain[-1]))
+    _, of_other = keys.redeem_console_code(keys.create_console_code(keys.principal_of(other_text)))
+    told: list[Collection[str]] = []
+    keys.on_revoked(told.append)
+    keys.revoke(key.key_id)
+    assert [len(ids) for ids in told] == [5]
+    for each in (keys, Keys(store, clock=clock)):
+        for opened in chain:
+            with pytest.raises(KeyInvalid):
+                each.principal_of(opened)
+        assert each.principal_of(of_other)
+    with pytest.raises(KeyInvalid):
+        keys.redeem_console_code(waiting)
+    assert other.key_id in {held.key_id for held in keys.list()}
+
+
 def test_a_revoked_key_takes_its_sessions_and_codes_along(keys: Keys) -> None:
     key, text = keys.create("admin", [Scope.ADMIN])
     maker = keys.principal_of(text)

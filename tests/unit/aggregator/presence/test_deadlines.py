@@ -84,7 +84,7 @@ class Scene:
 
     def say(self, name: str, *, further: bool) -> None:
         """A heartbeat, which says that the client has made progress, or the same as before."""
-        self.fractions[name] += 1 / 4096 if further else 0.0
+        self.fractions[name] += 1 / 900 if further else 0.0
         activity = EVALUATING if self.round.phase is RoundPhase.EVALUATING else TRAINING
         client = self.federation.clients[name]
         self.federation.heartbeat(

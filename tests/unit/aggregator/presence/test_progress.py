@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from aggregator.presence.progress import MAX_SETBACKS, Progress
 from shared.types import ClientActivity, TaskKind
 
@@ -34,12 +36,34 @@ def test_a_heartbeat_counts_if_it_says_something_new() -> None:
         (3.0, TRAINING, 0.0, 3.0),
         (4.0, TRAINING, 0.25, 4.0),
         (5.0, TRAINING, 0.25, 4.0),
-        (6.0, TRAINING, 0.2500001, 6.0),
+        (6.0, TRAINING, 0.2507, 4.0),
+        (6.5, TRAINING, 0.2514, 6.5),
         (7.0, UPLOADING, 0.0, 7.0),
         (8.0, UPLOADING, 0.0, 7.0),
     ]:
         progress.record_report(activity, fraction, now)
         assert progress.at == at
+
+
+@pytest.mark.parametrize("step", [1e-9, -1e-9])
+def test_steps_that_mean_nothing_hold_no_round_for_ever(step: float) -> None:
+    progress = Progress()
+    progress.record_task(TRAIN, 0.0)
+    progress.record_report(TRAINING, 0.5, 1.0)
+    for beat in range(1, 10_000):
+        progress.record_report(TRAINING, 0.5 + beat * step, 1.0 + beat)
+    assert progress.at == 1.0
+
+
+def test_small_steps_of_slow_work_add_up() -> None:
+    progress = Progress()
+    progress.record_task(TRAIN, 0.0)
+    progress.record_report(TRAINING, 0.0, 0.0)
+    counted = []
+    for beat in range(1, 10_001):
+        progress.record_report(TRAINING, beat / 10_000, float(beat))
+        counted.append(beat - progress.at)
+    assert max(counted) <= 11
 
 
 def test_bytes_count_without_any_heartbeat() -> None:

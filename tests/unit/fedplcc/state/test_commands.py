@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -25,6 +27,7 @@ from aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from shared.errors import StoreUnavailable
+from shared.identity.audit_chain import AuditRecord
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Payload, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
@@ -89,6 +92,15 @@ def findings(state: Path, code: ExitCode = ExitCode.FAILED) -> list[str]:
 def sql(state: Path, statement: str) -> None:
     with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection, connection:
         connection.execute(statement)
+
+
+def test_a_clock_behind_the_newest_time_on_record_is_told(state: Path) -> None:
+    now = time.time()
+    assert findings(state, ExitCode.OK) == []
+    with closing(SqlStore.in_folder(state)) as store, store.transaction() as transaction:
+        transaction.add_audit([AuditRecord(time=now + 20 * 86_400, caller="owner", method="CreateRun")])
+    (told,) = findings(state)
+    assert told.startswith("it is 20.0 days behind the newest time on record")
 
 
 def model_of(state: Path, run: Run, number: int) -> Path:
@@ -366,6 +378,24 @@ def test_a_restored_backup_is_the_same_federation_and_its_keys_stay_private(stat
         before.roots_sha256,
         before.enrolment_sha256,
     )
+
+
+@pytest.mark.parametrize(("mode", "most"), [(0o755, 0o750), (0o750, 0o750), (0o700, 0o700)])
+def test_a_backup_and_what_is_restored_of_it_are_as_closed_as_the_state(
+    state: Path, tmp_path: Path, mode: int, most: int
+) -> None:
+    state.chmod(mode)
+    before = os.umask(0)
+    try:
+        assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+        assert command("restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
+        assert os.umask(0) == 0, "the command's own mask is back"
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "backup", tmp_path / "restored"):
+        for path in (folder, *folder.rglob("*")):
+            allowed = most if path.is_dir() else most & 0o666 & ~0o027
+            assert not stat.S_IMODE(path.stat().st_mode) & ~allowed, path
 
 
 def test_a_backup_whose_keys_are_damaged_is_not_restored(state: Path, tmp_path: Path) -> None:
