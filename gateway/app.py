@@ -14,7 +14,7 @@ from gateway import openapi
 from gateway.aggregator_link import AggregatorLink
 from gateway.console import routes as console
 from gateway.http import problem
-from gateway.http.cross_site_guard import CrossSiteGuard
+from gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers
 from gateway.http.forwarded import ForwardedClient
 from gateway.http.key_guard import KeyGuard
 from gateway.http.metrics import GatewayMetrics
@@ -60,8 +60,10 @@ MIDDLEWARE: tuple[Middleware, ...] = (
     # Outermost: it sees every request and every error, refusals of the other middleware among them.
     Middleware(RequestContext),
     Middleware(ForwardedClient),
-    Middleware(CrossSiteGuard),
+    Middleware(SafeAnswers),
+    # Before all that refuses: a refusal counts as well.
     Middleware(AddressLimit),
+    Middleware(CrossSiteGuard),
     Middleware(KeyGuard),
     Middleware(KeyLimit),
     # Innermost: its refusals are logged and counted like all others.

@@ -29,14 +29,14 @@ HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": 
 """Headers of every answer: browsers trust its media type, and no page of another site may embed it."""
 
 
-class CrossSiteGuard:
-    """Middleware that refuses requests of pages of other origins, and adds `HEADERS` to every answer."""
+class SafeAnswers:
+    """Middleware that adds `HEADERS` to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request unless it comes from another site."""
+        """Serve a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -51,13 +51,26 @@ class CrossSiteGuard:
                     answered["Strict-Transport-Security"] = f"max-age={services.strict_transport_s}"
             await send(message)
 
+        await self.app(scope, receive, guarded)
+
+
+class CrossSiteGuard:
+    """Middleware that refuses requests of pages of other origins."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request unless it comes from another site."""
         headers = Headers(scope=scope)
-        if not is_named(headers.get("host", ""), services.host_names):
-            await respond_http(421, None, scope)(scope, receive, guarded)
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+        elif not is_named(headers.get("host", ""), scope["app"].state.services.host_names):
+            await respond_http(421, None, scope)(scope, receive, send)
         elif scope["method"] in SAFE_METHODS or comes_from_here(headers):
-            await self.app(scope, receive, guarded)
+            await self.app(scope, receive, send)
         else:
-            await respond_http(403, None, scope)(scope, receive, guarded)
+            await respond_http(403, None, scope)(scope, receive, send)
 
 
 def is_named(host: str, allowed: Collection[str] | None) -> bool:
@@ -83,4 +96,7 @@ def comes_from_here(headers: Headers) -> bool:
         return site in OWN_SITES
     origin = headers.get("origin")
     # An older browser. A proxy in front may end TLS, so that host and port are all that can be compared.
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    try:
+        return origin is None or urlsplit(origin).netloc == headers.get("host")
+    except ValueError:  # no address: "http://["
+        return False

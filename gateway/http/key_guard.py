@@ -46,7 +46,7 @@ class KeyGuard:
             return
         headers = Headers(scope=scope)
         bearer = _bearer(headers)
-        key = bearer or _cookie(headers, cookie_name(services.federation))
+        key = key_of(scope)
         try:
             if not key:
                 raise KeyInvalid(
@@ -67,6 +67,12 @@ class KeyGuard:
             await self.app(scope, receive, send)
         finally:
             caller_key.reset(token)
+
+
+def key_of(scope: Scope) -> str:
+    """Return the key that a request shows, whatever it is worth; empty if it shows none."""
+    headers = Headers(scope=scope)
+    return _bearer(headers) or _cookie(headers, cookie_name(scope["app"].state.services.federation))
 
 
 def is_open(path: str) -> bool:

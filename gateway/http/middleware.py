@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Collection
+from contextlib import ExitStack
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
@@ -36,6 +37,8 @@ FETCHED = ("/model", "/prototypes")
 """Ends of routes whose successes are logged at level info: trained models leave the gateway there."""
 MAX_LARGE_BODIES = 16
 """Large bodies that are held at the same time."""
+MAX_LARGE_BODIES_OF_A_KEY = 4
+"""The same of one key."""
 
 MAX_PATH = 256
 """Most characters of a path that are logged."""
@@ -205,7 +208,9 @@ class BodyLimit:
             streamed,
         )
         self._places = Slots(
-            MAX_LARGE_BODIES, f"{MAX_LARGE_BODIES} large requests are being read; try again in a moment"
+            MAX_LARGE_BODIES,
+            f"{MAX_LARGE_BODIES} large requests are being read; try again in a moment",
+            MAX_LARGE_BODIES_OF_A_KEY,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -219,11 +224,13 @@ class BodyLimit:
         if announced.isdigit() and int(announced[:20]) > most:
             await respond_http(413, detail, scope)(scope, receive, send)
             return
-        received = places = 0
+        received = 0
         is_whole = False
+        held = ExitStack()
 
         async def counted() -> Message:
-            nonlocal received, places, is_whole
+            nonlocal received, is_whole
+            was_small = received <= self.small_bytes
             try:
                 async with asyncio.timeout(None if is_whole else IDLE_S):
                     message = await receive()
@@ -233,12 +240,9 @@ class BodyLimit:
             is_whole = not message.get("more_body", False)
             if received > most:
                 raise HTTPException(413, detail)
-            if received > self.small_bytes and not places:
-                self._places.take()
-                places = 1
+            if received > self.small_bytes and was_small:
+                held.enter_context(self._places.taken())
             return message
 
-        try:
+        with held:
             await self.app(scope, counted, send)
-        finally:
-            self._places.give_back(places)

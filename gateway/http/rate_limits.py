@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.caller_key import caller_key
 from gateway.http.cross_site_guard import SAFE_METHODS
 from gateway.http.forwarded import caller_address
-from gateway.http.key_guard import SESSIONS_PATH
+from gateway.http.key_guard import SESSIONS_PATH, key_of
 from gateway.http.metrics import BY_ADDRESS, BY_FAILED_KEYS, BY_KEY, GatewayMetrics
 from gateway.http.problem import respond
 from gateway.refused_requests import RefusedRequests
-from shared.errors import ScopeMissing, TooManyRequests
+from shared.errors import FedplccError, KeyInvalid, ScopeMissing, TooManyRequests
 from shared.wire.token_buckets import MAX_BUCKETS, TokenBuckets
 
 BURST_S = 10.0
@@ -47,13 +47,20 @@ class RateLimits:
             self._judged.popitem(last=False)
         return is_new
 
+    def is_good(self, key: bytes) -> bool:
+        """Whether a key was taken when it was used last."""
+        return self._judged.get(key, False)
+
     def is_known(self, key: bytes) -> bool:
         """Whether a key was used before: it is no new guess."""
         return key in self._judged
 
 
 class AddressLimit:
-    """Middleware that limits the requests of an address."""
+    """Middleware that limits the requests of an address.
+
+    Those with a key that was taken before are counted by their key alone: strangers at the address take nothing of theirs.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -63,8 +70,9 @@ class AddressLimit:
         if scope["type"] != "http" or scope["path"] in FREE_PATHS:
             await self.app(scope, receive, send)
             return
-        services = scope["app"].state.services
-        wait_s = services.rate_limits.addresses.take(caller_address(scope))
+        limits: RateLimits = scope["app"].state.services.rate_limits
+        is_counted = not limits.is_good(_digest(key_of(scope)))
+        wait_s = limits.addresses.take(caller_address(scope)) if is_counted else 0.0
         if wait_s:
             await _refuse(BY_ADDRESS, "too many requests come from this address", wait_s, scope, receive, send)
             return
@@ -90,13 +98,19 @@ class KeyLimit:
             await self.app(scope, receive, send)
             return
         limits: RateLimits = scope["app"].state.services.rate_limits
-        address, key = caller_address(scope), hashlib.sha256(text.encode()).digest()
+        address, key = caller_address(scope), _digest(text)
         if opens_session or not limits.is_known(key):
             wait_s = limits.failed_keys.wait_s(address)
             if wait_s:
                 await _refuse(
                     BY_FAILED_KEYS, "too many keys were tried from this address", wait_s, scope, receive, send
                 )
+                return
+        if text and scope["method"] not in SAFE_METHODS and not limits.is_good(key):
+            refusal = await _refusal_of_key(scope)
+            if refusal is not None:
+                _judge(limits, address, key, HTTPStatus.UNAUTHORIZED, scope)
+                await respond(refusal, scope)(scope, receive, send)
                 return
         wait_s = limits.keys.take(key) if text else 0.0
         if wait_s:
@@ -109,6 +123,24 @@ class KeyLimit:
             await send(message)
 
         await self.app(scope, receive, judged)
+
+
+async def _refusal_of_key(scope: Scope) -> KeyInvalid | None:
+    """Ask the aggregator whether it takes a key, before a body that comes with it is read; an absent one says nothing."""
+    aggregator = scope["app"].state.services.aggregator
+    try:
+        if aggregator is not None:
+            await aggregator.get_caller()
+    except KeyInvalid as error:
+        scope["app"].state.services.metrics.refused(error)
+        return error
+    except FedplccError:
+        pass
+    return None
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
 
 
 def _judge(limits: RateLimits, address: str, key: bytes, status: int, scope: Scope) -> None:

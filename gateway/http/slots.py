@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from gateway.caller_key import caller_key
 from shared.errors import Overloaded
 
 Answer = TypeVar("Answer")
 
 
 class Slots:
-    """A number of places; who finds none is refused at once."""
+    """A number of places, of which each key gets a share; who finds none is refused at once. Without keys anyone is one."""
 
-    def __init__(self, most: int, refusal: str) -> None:
-        """Offer `most` places. `refusal` is the sentence for those who find none."""
-        self._free, self._refusal = most, refusal
+    def __init__(self, most: int, refusal: str, share: int = 0) -> None:
+        """Offer `most` places, `share` of them to one key, all if 0. `refusal` is the sentence for those who find none."""
+        self._free, self._refusal, self._share = most, refusal, share or most
+        self._held: Counter[str] = Counter()
 
     @property
     def num_free(self) -> int:
@@ -26,31 +29,24 @@ class Slots:
         return self._free
 
     @contextmanager
-    def taken(self, places: int = 1) -> Iterator[None]:
-        """Hold places for a block.
+    def taken(self) -> Iterator[None]:
+        """Hold a place for a block, for the key of the request that is being answered.
 
         Raises:
-            Overloaded: There are not as many.
+            Overloaded: There is none, or the key has its share.
         """
-        self.take(places)
+        key = caller_key.get()
+        if not self._free or (key and self._held[key] >= self._share):
+            raise Overloaded(self._refusal)
+        self._free -= 1
+        self._held[key] += 1
         try:
             yield
         finally:
-            self.give_back(places)
-
-    def take(self, places: int = 1) -> None:
-        """Take places, until `give_back`.
-
-        Raises:
-            Overloaded: There are not as many.
-        """
-        if self._free < places:
-            raise Overloaded(self._refusal)
-        self._free -= places
-
-    def give_back(self, places: int) -> None:
-        """Give places back."""
-        self._free += places
+            self._free += 1
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
 
 
 class Turns:

@@ -19,14 +19,27 @@ from shared.identity.api_keys import Scope, includes
 
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""
+MAX_EVENT_STREAMS_OF_A_KEY = 64
+"""The same of one key: a reader's key leaves places for the operator's."""
 MAX_DOWNLOADS = 8
 """Models, prototypes and lines of rounds that are sent at a time; each holds a call to the aggregator and its pieces."""
+MAX_DOWNLOADS_OF_A_KEY = 4
+"""The same of one key."""
 MAX_TURNS = 16
 """Configurations that wait to be read or checked, which is done one at a time; each has up to `MAX_BODY_BYTES`."""
 
 
 def _downloads() -> Slots:
-    return Slots(MAX_DOWNLOADS, f"{MAX_DOWNLOADS} downloads are running; try again when one has ended")
+    held = f"{MAX_DOWNLOADS} downloads are running, or {MAX_DOWNLOADS_OF_A_KEY} with this key"
+    return Slots(MAX_DOWNLOADS, f"{held}; try again when one has ended", MAX_DOWNLOADS_OF_A_KEY)
+
+
+def _streams() -> Slots:
+    refusal = (
+        f"{MAX_EVENT_STREAMS} event streams are open, or {MAX_EVENT_STREAMS_OF_A_KEY} with this key; "
+        "read pages with ?page_token= instead"
+    )
+    return Slots(MAX_EVENT_STREAMS, refusal, MAX_EVENT_STREAMS_OF_A_KEY)
 
 
 def _turns() -> Turns:
@@ -56,7 +69,7 @@ class Services:
     """What the aggregator's audit is to be told."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway stops; event streams end then."""
-    stream_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EVENT_STREAMS))
+    streams: Slots = field(default_factory=_streams)
     """Taken by open event streams."""
     downloads: Slots = field(default_factory=_downloads)
     """Taken by downloads."""

@@ -13,7 +13,7 @@ from pydantic import Field
 from gateway.http import sse
 from gateway.http.operations import SCHEMA, Operations
 from gateway.http.streaming import Stream
-from gateway.routes.dependencies import MAX_EVENT_STREAMS, Aggregator, Services, services_of
+from gateway.routes.dependencies import Aggregator, Services, services_of
 from gateway.routes.parameters import RUN_PATH, PageToken, RunId
 from gateway.run_service import RunServiceClient
 from shared import documents
@@ -121,18 +121,14 @@ async def get_events(
 
 
 def _event_stream(services: Services, aggregator: RunServiceClient, run_id: str, after: int) -> Response:
-    if services.stream_slots.locked():
-        raise Overloaded(f"{MAX_EVENT_STREAMS} event streams are open; read pages with ?page_token= instead")
-
     async def content() -> AsyncGenerator[str, None]:
-        async with services.stream_slots:
-            with services.metrics.event_streams.track_inprogress():
-                items = sse.follow_run(aggregator, run_id, after=after)
-                async with aclosing(sse.frames(items, stopping=services.stopping)) as frames:
-                    async for frame in frames:
-                        yield frame
+        with services.metrics.event_streams.track_inprogress():
+            items = sse.follow_run(aggregator, run_id, after=after)
+            async with aclosing(sse.frames(items, stopping=services.stopping)) as frames:
+                async for frame in frames:
+                    yield frame
 
-    return Stream(content(), headers=sse.HEADERS, media_type=sse.MEDIA_TYPE)
+    return Stream(content(), headers=sse.HEADERS, media_type=sse.MEDIA_TYPE, places=services.streams)
 
 
 def _cursor(last_event_id: str | None, after: int | None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -22,6 +22,7 @@ from shared.errors import (
     IdentityMismatch,
     InvitationUsed,
     KeyInvalid,
+    Overloaded,
     ResourceExhausted,
     RoleForbidden,
     ScopeMissing,
@@ -45,8 +46,13 @@ BURST_S = 10.0
 """Calls that may come at once, in seconds of the rate."""
 MOST_CALLS_PER_S = 1e6
 """A rate that nobody reaches."""
-UNCOUNTED = frozenset({"/fedplcc.v1.RoundService/Heartbeat", "/fedplcc.v1.AdminService/RenewCertificate"})
-"""Calls by which a member stays one: they are answered whatever else it does."""
+RATES_OF_THEIR_OWN = {"/fedplcc.v1.RoundService/Heartbeat": 50.0, "/fedplcc.v1.AdminService/RenewCertificate": 0.5}
+"""Calls a second of the methods by which a member stays one: answered whatever else it does. An honest member makes one
+heartbeat a second and a few renewals a day."""
+MOST_STREAMS = {Role.CLIENT: 32}
+"""Streams of one certificate that are open at once: a trainer has its task stream and a few transfers."""
+MOST_OTHER_STREAMS = 128
+"""The same of a key, and of certificates of other roles."""
 
 NOTED = (Unauthenticated, Forbidden, InvitationUsed, ResourceExhausted)
 """Refusals for what a caller is, may, or has used up."""
@@ -128,6 +134,10 @@ class Callers:
         self._certificates, self._keys, self._refused = certificates, keys, refused
         self._steady, self._clock = steady, clock
         self._calls_per_s, self._buckets = calls_per_s, TokenBuckets(calls_per_s, BURST_S * calls_per_s, steady)
+        self._own_buckets = {
+            method: TokenBuckets(per_s, BURST_S * per_s, steady) for method, per_s in RATES_OF_THEIR_OWN.items()
+        }
+        self._num_streams: Counter[str] = Counter()
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._latest: OrderedDict[tuple[Role | None, str], float] = OrderedDict()
         self._roots_pem = b""
@@ -156,6 +166,7 @@ class Callers:
         Raises:
             CertificateExpired, CertificateRevoked, RoleForbidden, KeyInvalid, ScopeMissing: The caller may not make it.
             TooManyCalls: It has made too many.
+            Overloaded: It has as many streams open as it may.
         """
         address = call.peer.rpartition(":")[0]
         is_open = call.method[1:].rpartition("/")[0] not in ROLES_OF_SERVICE
@@ -177,38 +188,46 @@ class Callers:
                 try:
                     held = self._held(key)
                 except KeyInvalid:
-                    self._count(principal)
+                    self._count(principal, call.method)
                     raise
                 principal = replace(principal, key_id=held.key_id, scopes=held.scopes)
         current_principal.set(principal)
-        if certificate is not None and call.method not in UNCOUNTED:
-            self._count(principal)  # before it is refused for what it may not
+        if certificate is not None:
+            self._count(principal, call.method)  # before it is refused for what it may not
         if not is_open:
             _require_allowed(principal, call.method)
         if not (call.is_request_stream or call.is_response_stream) or (certificate is None and not key):
             return None
+        most = MOST_OTHER_STREAMS if key else MOST_STREAMS.get(principal.role, MOST_OTHER_STREAMS)
+        if self._num_streams[principal.caller] >= most:
+            raise Overloaded(f"{principal.caller} has {most} streams open; try again when one has ended")
         task = asyncio.current_task()
         assert task is not None
         opened = OpenCall(principal, task, certificate, key)
         self._open.add(opened)
+        self._num_streams[principal.caller] += 1
         return opened
 
     def closed(self, opened: OpenCall | None) -> None:
         """Forget a stream whose handler has ended."""
         if opened is not None:
             self._open.discard(opened)
+            caller = opened.principal.caller
+            self._num_streams[caller] -= 1
+            if not self._num_streams[caller]:
+                del self._num_streams[caller]
 
     def note(self, call: Call, error: FedplccError | None) -> None:
         """Note the end of a call, of which a refusal of its caller is told on."""
         if isinstance(error, NOTED):
             self._refused(current_principal.get(), call, error)
 
-    def _count(self, principal: Principal) -> None:
-        wait_s = self._buckets.take(principal.caller)
+    def _count(self, principal: Principal, method: str) -> None:
+        wait_s = self._own_buckets.get(method, self._buckets).take(principal.caller)
         if wait_s:
-            wait = max(1, math.ceil(wait_s))
+            wait, most = max(1, math.ceil(wait_s)), RATES_OF_THEIR_OWN.get(method, self._calls_per_s)
             raise TooManyCalls(
-                f"{principal.caller} makes more than {self._calls_per_s:g} calls a second; try again in {wait} s",
+                f"{principal.caller} makes more than {most:g} calls a second; try again in {wait} s",
                 retry_after_s=wait,
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
@@ -31,6 +32,14 @@ _KINDS = {
     (True, True): "bidi_stream",
 }
 """Kind of a call, by whether the request and the answer are streams."""
+
+
+class _Health(health.aio.HealthServicer):  # type: ignore[attr-defined,misc]  # the stubs are older
+    """Health by `Check` alone: a `Watch` would stay open for whoever reaches the port, without a certificate."""
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802  # the RPC's name
+        """Refuse; the protocol has clients take this for healthy, or ask with Check."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check")
 
 
 class _WholeServices:
@@ -92,7 +101,7 @@ class RpcServer:
         self._names: list[str] = []
         self._health_server: grpc.aio.Server | None = None
         self._observer = observer or CallObserver()
-        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs are older
+        self._health = _Health()
         self._server = grpc.aio.server(
             interceptors=[ErrorInterceptor(observer=self._observer, quiet=quiet, idle_s=idle_s, callers=callers)],
             options=(

@@ -518,10 +518,10 @@ def test_a_reader_that_leaves_frees_its_stream(gateway: ServedGateway) -> None:
 
 def test_no_more_streams_are_opened_than_the_gateway_holds(gateway: ServedGateway) -> None:
     run_id = gateway.create()
-    slots = gateway.services.stream_slots
+    streams = gateway.services.streams
     with stream(gateway, run_id) as found:
         next(found)
-        slots._value = 0
+        streams._free = 0
         answer = gateway.http.get(f"/v1/runs/{run_id}/events")
     assert (answer.status_code, problem(answer).code) == (429, "OVERLOADED")
     assert answer.headers["retry-after"] == "1"
