@@ -99,8 +99,9 @@ class _Line:
         """Return a value as it is logged under a name; `depth` is how many tables may be within each other."""
         self._left -= 8
         if value is None or isinstance(value, (bool, int, float)):
-            is_long = isinstance(value, int) and value.bit_length() > _MAX_BITS
-            return f"<number of {value.bit_length()} bits>" if is_long else value
+            if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+                return f"<number of {value.bit_length()} bits>"
+            return value
         if len(name) > MAX_NAME or _SECRET_NAME.search(name):
             return self._text(MASK, MAX_TEXT)
         if isinstance(value, str):

@@ -68,11 +68,11 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def heartbeat(channel: grpc.aio.Channel) -> None:
     request = round_service_pb2.HeartbeatRequest(run_id="://:::" * 6000, client_id="a")
-    await round_service_pb2_grpc.RoundServiceStub(channel).Heartbeat(request, timeout=60)  # type: ignore[no-untyped-call]
+    await round_service_pb2_grpc.RoundServiceStub(channel).Heartbeat(request, timeout=60)
 
 
 async def unknown(channel: grpc.aio.Channel) -> None:
-    await channel.unary_unary(f"/fedplcc.v1.RoundService/{'No' * 1500}")(b"", timeout=60)
+    await channel.unary_unary(f"/fedplcc.v1.RoundService/{'No' * 1500}", None, None)(b"", timeout=60)
 
 
 async def many(call: Any, channel: grpc.aio.Channel) -> set[grpc.StatusCode]:
@@ -119,7 +119,7 @@ def test_an_id_and_a_method_that_cannot_be_one_are_not_logged() -> None:
 def test_a_download_whose_reader_leaves_is_no_crash() -> None:
     async def leave(port: int, turn: int) -> None:
         channel = open_aio_channel(f"127.0.0.1:{port}")
-        stub: Any = round_service_pb2_grpc.RoundServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = round_service_pb2_grpc.RoundServiceStub(channel)
         calls = [stub.DownloadBlob(round_service_pb2.DownloadBlobRequest()) for _ in range(8)]
         for number, call in enumerate(calls):
             for _ in range(number % 3):
