@@ -17,6 +17,7 @@ from aggregator.store.database.row_check import damaged_rows
 from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
+from fedplcc.doctor.derived_rows import contradicting_rows
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.doctor.recorded_times import recorded_times
 from fedplcc.doctor.state_folder import aggregator_state, room
@@ -67,9 +68,12 @@ def damaged(store: SqlStore) -> Iterator[Finding]:
     """Check the digest of every row."""
     with database_errors("cannot read the database"), store.database.engine.connect() as connection:
         found = list(damaged_rows(connection))
+        contradicting = [] if found else list(contradicting_rows(connection))
     if found:
         named = [f"{'/'.join(map(str, row.key))} of {row.table}{_of_run(row.run_id)}" for row in found]
         yield problem("rows", f"damaged, {_several(named)}: their runs wait; {RESTORE}, or stop them")
+    elif contradicting:
+        yield problem("rows", f"damaged, {_several(contradicting)}: {RESTORE}")
     else:
         yield ok("rows", "each with its digest")
 

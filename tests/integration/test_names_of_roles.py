@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -59,7 +60,8 @@ def answers_as_aggregator(held: Held, caller: Held) -> bool:
     port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
     try:
-        with open_channel(f"127.0.0.1:{port}", tls=caller.tls) as channel:
+        with open_channel(f"127.0.0.1:{port}", tls=caller.tls) as opened:
+            channel: Any = opened
             return bool(channel.unary_unary(METHOD)(b"", timeout=20.0) == b"mine")
     except grpc.RpcError as error:
         if "Hostname Verification Check failed" not in (error.details() or ""):

@@ -28,6 +28,7 @@ from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from shared.errors import StoreUnavailable
 from shared.identity.audit_chain import AuditRecord
+from shared.run_lists import RunLabels
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, Payload, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
@@ -92,6 +93,31 @@ def findings(state: Path, code: ExitCode = ExitCode.FAILED) -> list[str]:
 def sql(state: Path, statement: str) -> None:
     with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection, connection:
         connection.execute(statement)
+
+
+def test_flipped_rows_without_a_digest_are_found(state: Path, left: tuple[Path, Run, Run]) -> None:
+    run_id = left[1].run_id
+    with closing(SqlStore.in_folder(state)) as store, store.transaction() as transaction:
+        transaction.save_labels(run_id, RunLabels(tags=("good",)))
+    assert findings(state, ExitCode.OK) == []
+    for change, back, told in (
+        ("UPDATE run_tags SET tag = 'gooe'", "UPDATE run_tags SET tag = 'good'", "run_tags are not what run_labels"),
+        (
+            "UPDATE client_blobs SET client_id = 'anm' WHERE client_id = 'ann'",
+            "UPDATE client_blobs SET client_id = 'ann' WHERE client_id = 'anm'",
+            "name clients that never joined",
+        ),
+        (
+            "UPDATE client_blobs SET sha256 = 'x' || sha256",
+            "UPDATE client_blobs SET sha256 = substr(sha256, 2)",
+            "name blobs that are not kept",
+        ),
+    ):
+        sql(state, change)
+        (sentence,) = findings(state)
+        assert told in sentence
+        sql(state, back)
+    assert findings(state, ExitCode.OK) == []
 
 
 def test_a_clock_behind_the_newest_time_on_record_is_told(state: Path) -> None:
