@@ -18,7 +18,7 @@
     |   `-- KeyInvalid                 no such key: unknown, expired or revoked
     |-- Forbidden                  the caller is known, and may not do this
     |   |-- RoleForbidden              certificates of this role may not make this call
-    |   |-- IdentityMismatch           the call names another client than the certificate
+    |   |-- IdentityMismatch           the call names another client or domain than was invited
     |   |-- ScopeMissing               the key has not the scope of this call
     |   `-- InvitationInvalid          no such invitation: unknown or expired
     |-- NotAMember                 the client has not joined, or is not in the roster
@@ -236,7 +236,7 @@ class RoleForbidden(Forbidden):
 
 
 class IdentityMismatch(Forbidden):
-    """The call names another client than the caller's certificate."""
+    """The call names another client than the caller's certificate, or another domain than its invitation."""
 
     reason = "IDENTITY_MISMATCH"
 

@@ -393,6 +393,23 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     _check_local_counts(evaluation, config)
 
 
+def check_totals(evaluation: Evaluation, first: Evaluation) -> None:
+    """Check that a client's evaluation sets are as large as in its first report: an inflated one would decide for all.
+
+    Raises:
+        MalformedUpdate: check is totals.
+    """
+    known = {counts.set_name: counts.total for counts in first.counts}
+    for counts in evaluation.counts:
+        total = known.get(counts.set_name, counts.total)
+        if counts.total != total:
+            raise _malformed(
+                "totals",
+                f"evaluation set {counts.set_name!r} has {sum(counts.total)} predictions, not those of each class as "
+                f"in the client's first report of this run ({sum(total)})",
+            )
+
+
 def _check_confusion(counts: EvaluationCounts, config: RunConfig) -> None:
     """Check a confusion matrix against the counts beside it; a report may have none."""
     cells, num_classes = counts.confusion, len(counts.total)

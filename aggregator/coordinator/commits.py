@@ -9,7 +9,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from aggregator.computation.first_model_checks import check_first_model
-from aggregator.computation.update_checks import Content, check_evaluation, check_stage, check_update
+from aggregator.computation.update_checks import Content, check_evaluation, check_stage, check_totals, check_update
 from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.inline_blobs import InlineBlob, came_along
@@ -147,14 +147,28 @@ class Commits:
                 return None
             after = machine.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
             check_evaluation(report, config_of(run))
+            if first is not None:
+                check_totals(report, first)
             changes.step(run, after, evaluation=report)
             return session
 
         with self._transfers.refusals(client_id, run_id, number, what="report"):
+            self._sessions.check(client_id, token)
+            first = self._first_report(self._ledger.get(run_id, of=client_id), number, client_id)
             taken = self._ledger.together(change)
             self._metrics.outcomes.taken("report", "duplicate" if taken is None else "accepted")
             if taken is not None:
                 taken.has_worked()
+
+    def _first_report(self, run: Run, number: int, client_id: str) -> Evaluation | None:
+        """Return a client's first report of a run, of a round before this one; none where stages change its images."""
+        if place_of(run) is not None or number > run.round_number:
+            return None
+        for earlier in range(number):
+            found = self._store.find_round(run.run_id, earlier, of=client_id)
+            if found is not None and client_id in found.evaluations:
+                return found.evaluations[client_id]
+        return None
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:

@@ -52,6 +52,7 @@ from shared.config.run import canonical_json
 from shared.errors import (
     BlobNotFound,
     ClientNotFound,
+    IdentityMismatch,
     InvalidTransition,
     MalformedRequest,
     NotAMember,
@@ -483,12 +484,19 @@ class Coordinator:
 
         Raises:
             ClientIdTaken: Another instance holds the client id.
+            IdentityMismatch: The client was invited for another domain.
             MalformedRequest: The domain's name is reserved, or its name for people is another client's id.
         """
         if client.domain in results.SUMMARIES:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         if client.display_name not in ("", client.client_id) and self._store.find_client(client.display_name):
             raise MalformedRequest(f"display_name: {client.display_name!r} is another client's id; choose another")
+        invited = self._store.invited_domain(client.client_id)
+        if invited not in ("", client.domain):
+            raise IdentityMismatch(
+                f"client {client.client_id} says that its domain is {client.domain!r}, and it was invited for {invited!r}: "
+                f"start the trainer without --domain, or invite it again for the other one"
+            )
         session = self._sessions.join(client, token)
         audited = self._audited("Join", client.client_id)
 

@@ -151,7 +151,7 @@ class Transaction(Protocol):
         """Delete the invitations for a holder for which nothing was issued; missing rows are fine."""
 
     def forget_ended(self, before: float) -> None:
-        """Delete the invitations and the certificates that ended before a time."""
+        """Delete the certificates that ended before a time, and the invitations whose holder then has none."""
 
     def add_audit(self, records: Sequence[AuditRecord]) -> None:
         """Append records to the audit's chain, in order."""
@@ -261,6 +261,9 @@ class Store(Protocol):
 
     def find_invitation(self, invitation_id: str) -> Invitation | None:
         """Return an invitation, open, spent or ended."""
+
+    def invited_domain(self, name: str) -> str:
+        """Return the domain of the newest invitation that admitted a client; empty if there is none, or it names none."""
 
     def count_open_invitations(self, now: float) -> int:
         """Return the number of invitations that admit somebody."""

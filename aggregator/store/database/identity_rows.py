@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Row, Table, delete, func, select
+from sqlalchemy import Connection, Row, Table, delete, exists, func, select
 
 from aggregator.store.base import Certificate, Invitation
 from aggregator.store.database import rows, schema
+from shared.identity.names import Role
 
 
 class _Reader(Protocol):
@@ -32,6 +33,14 @@ class IdentityReads:
         with self._reading() as connection:
             row = connection.execute(select(table).where(table.c.invitation_id == invitation_id)).first()
             return None if row is None else _invitation_of(row)
+
+    def invited_domain(self: _Reader, name: str) -> str:
+        """See `Store.invited_domain`."""
+        table = schema.invitations
+        admitted = (table.c.role == Role.CLIENT.value) & (table.c.name == name) & table.c.spent_at.is_not(None)
+        newest = select(table.c.domain).where(admitted).order_by(table.c.spent_at.desc()).limit(1)
+        with self._reading() as connection:
+            return str(connection.execute(newest).scalar() or "")
 
     def count_open_invitations(self: _Reader, now: float) -> int:
         """See `Store.count_open_invitations`."""
@@ -96,8 +105,11 @@ class IdentityWrites:
 
     def forget_ended(self: _Writer, before: float) -> None:
         """See `Transaction.forget_ended`."""
-        self._connection.execute(delete(schema.invitations).where(schema.invitations.c.expires_at < before))
-        self._connection.execute(delete(schema.certificates).where(schema.certificates.c.not_after < before))
+        invitations, certificates = schema.invitations, schema.certificates
+        self._connection.execute(delete(certificates).where(certificates.c.not_after < before))
+        is_holders = (certificates.c.role == invitations.c.role) & (certificates.c.name == invitations.c.name)
+        is_held = invitations.c.spent_at.is_not(None) & exists().where(is_holders)  # its domain binds the holder
+        self._connection.execute(delete(invitations).where((invitations.c.expires_at < before) & ~is_held))
 
 
 def _certificates(connection: Connection, query: Any) -> Iterator[Certificate]:

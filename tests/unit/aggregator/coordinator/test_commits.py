@@ -170,6 +170,23 @@ def test_a_report_counts_once_and_its_repetition_is_answered_however_late(
     assert_undisturbed(federation, run)
 
 
+def test_the_totals_of_a_run_are_those_of_the_first_report(
+    federation: LocalFederation, run: Run, ann: NumpyClient
+) -> None:
+    federation.step(["ann", "bob"])  # trains
+    federation.step(["ann", "bob"])  # reports
+    (_, first), *_ = federation.coordinator.list_evaluations(run.run_id, 1)
+    federation.step(["ann", "bob"])
+    assert federation.task(ann).kind is TaskKind.EVALUATE
+    liars = tuple(replace(each, correct=(1 << 27,) * 3, total=(1 << 27,) * 3, confusion=()) for each in first.counts)
+    with pytest.raises(MalformedUpdate, match="first report") as refused:
+        federation.coordinator.report_evaluation("ann", ann.token, run.run_id, 2, replace(first, counts=liars))
+    assert refused.value.metadata["check"] == "totals"
+    assert not federation.coordinator.list_evaluations(run.run_id, 2)
+    federation.run_to_end(run.run_id)
+    assert_undisturbed(federation, run)
+
+
 def test_the_domain_of_a_report_is_the_one_the_client_joined_with(
     federation: LocalFederation, run: Run, ann: NumpyClient
 ) -> None:

@@ -12,7 +12,15 @@ import pytest
 
 from aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
 from aggregator.coordinator.service import Limits
-from shared.errors import ClientIdTaken, FedplccError, MalformedRequest, NotAMember, Unauthenticated
+from aggregator.store.base import Invitation
+from shared.errors import (
+    ClientIdTaken,
+    FedplccError,
+    IdentityMismatch,
+    MalformedRequest,
+    NotAMember,
+    Unauthenticated,
+)
 from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
 from shared.version import VERSION
 from tests.support.federation.in_process import Clock, LocalFederation
@@ -32,6 +40,25 @@ def test_a_member_is_told_its_terms(federation: LocalFederation, ann: NumpyClien
     assert (membership.heartbeat_interval_s, membership.lease_s) == (2.0, 10.0)
     assert (membership.max_chunk_bytes, membership.max_blob_bytes) == (1 << 20, 4 << 30)
     assert (membership.version, membership.last_committed) == (VERSION, None)
+
+
+def test_the_invited_domain_binds(federation: LocalFederation, ann: NumpyClient) -> None:
+    invitation = Invitation(
+        invitation_id="1",
+        secret_sha256="0",
+        role="client",
+        name="ann",
+        domain=ann.record.domain,
+        created_at=0,
+        expires_at=1,
+    )
+    with federation.store.transaction() as transaction:
+        transaction.save_invitation(replace(invitation, spent_at=1))
+        transaction.save_invitation(replace(invitation, invitation_id="2", domain="of-nobody"))  # admitted nobody
+    with pytest.raises(IdentityMismatch, match="invited for 'ann-domain'"):
+        federation.coordinator.join(replace(ann.record, domain="bob-domain"), ann.token)
+    federation.coordinator.join(ann.record, ann.token)
+    assert [client.domain for client in federation.coordinator.list_clients()] == ["ann-domain", "bob-domain"]
 
 
 def test_two_trainers_cannot_claim_one_client_id(federation: LocalFederation, ann: NumpyClient) -> None:

@@ -68,6 +68,15 @@ def test_an_invitation_admits_one_key_as_whom_it_names(admissions: Admissions, s
     assert (held.serial, held.pem) == (serial(admitted), admitted.chain_pem)
 
 
+def test_a_domain_binds_for_as_long_as_its_holder_renews(admissions: Admissions, store: SqlStore, clock: Clock) -> None:
+    admitted = join(admissions)
+    for _ in range(8):
+        clock.now += CERTIFICATE_S / 2
+        admitted = admissions.renew(Role.CLIENT, "north", serial(admitted), request_for(new_key()))
+    assert store.invited_domain("north") == "hospital"
+    assert store.invited_domain("south") == ""
+
+
 def test_the_store_has_no_secret(admissions: Admissions, store: SqlStore) -> None:
     invitation, secret = admissions.invite(Role.CLIENT, "north")
     kept = str(store.find_invitation(invitation.invitation_id))
