@@ -62,10 +62,11 @@ class CrossSiteGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request unless it comes from another site."""
-        headers = Headers(scope=scope)
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif not is_named(headers.get("host", ""), scope["app"].state.services.host_names):
+            return
+        headers = Headers(scope=scope)
+        if not is_named(headers.get("host", ""), scope["app"].state.services.host_names):
             await respond_http(421, None, scope)(scope, receive, send)
         elif scope["method"] in SAFE_METHODS or comes_from_here(headers):
             await self.app(scope, receive, send)

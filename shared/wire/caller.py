@@ -49,7 +49,7 @@ MOST_CALLS_PER_S = 1e6
 RATES_OF_THEIR_OWN = {"/fedplcc.v1.RoundService/Heartbeat": 50.0, "/fedplcc.v1.AdminService/RenewCertificate": 0.5}
 """Calls a second of the methods by which a member stays one: answered whatever else it does. An honest member makes one
 heartbeat a second and a few renewals a day."""
-MOST_STREAMS = {Role.CLIENT: 32}
+MOST_STREAMS: dict[Role | None, int] = {Role.CLIENT: 32}
 """Streams of one certificate that are open at once: a trainer has its task stream and a few transfers."""
 MOST_OTHER_STREAMS = 128
 """The same of a key, and of certificates of other roles."""

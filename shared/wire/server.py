@@ -34,7 +34,7 @@ _KINDS = {
 """Kind of a call, by whether the request and the answer are streams."""
 
 
-class _Health(health.aio.HealthServicer):  # type: ignore[attr-defined,misc]  # the stubs are older
+class _Health(health.aio.HealthServicer):  # type: ignore[name-defined,misc]  # the stubs are older
     """Health by `Check` alone: a `Watch` would stay open for whoever reaches the port, without a certificate."""
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802  # the RPC's name
