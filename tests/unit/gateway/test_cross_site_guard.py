@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 
 from gateway.app import create_app
 from gateway.http import problem
-from gateway.http.cross_site_guard import CrossSiteGuard, is_named
+from gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers, is_named
 from gateway.http.metrics import GatewayMetrics
 from gateway.http.middleware import RequestContext
 from gateway.routes.dependencies import Services
@@ -24,7 +24,8 @@ def calls() -> list[Any]:
 @pytest.fixture
 def app(calls: list[Any]) -> FastAPI:
     app = FastAPI(
-        middleware=[Middleware(RequestContext), Middleware(CrossSiteGuard)], exception_handlers=dict(problem.HANDLERS)
+        middleware=[Middleware(RequestContext), Middleware(SafeAnswers), Middleware(CrossSiteGuard)],
+        exception_handlers=dict(problem.HANDLERS),
     )
 
     async def thing() -> dict[str, str]:
@@ -61,6 +62,7 @@ FROM_ELSEWHERE = [
     {"Origin": "http://gateway:8080.evil.example"},
     {"Origin": "null"},
     {"Origin": ""},
+    {"Origin": "http://["},
 ]
 
 
