@@ -12,6 +12,8 @@ from shared.wire.caller import Callers
 from shared.wire.server import RpcServer
 from shared.wire.tls import ServerTls
 
+MAX_ENROL_STREAMS = 32
+"""Calls of a stranger's connection that are open at once."""
 MAX_ENROL_BYTES = 16 << 10
 """Largest message at the port of admission, which strangers reach."""
 QUIET = (
@@ -74,6 +76,7 @@ class Ports:
                 tls=ServerTls(enrolment_credentials, roots_pem, demands_client=False),
                 callers=callers,
                 max_message_bytes=MAX_ENROL_BYTES,
+                max_streams=MAX_ENROL_STREAMS,
             )
         self.port = 0
         self.enrol_port: int | None = None

@@ -105,6 +105,8 @@ class Admitted:
     chain_pem: str
     roots_pem: str
     domain: str = ""
+    is_again: bool = False
+    """Whether the holder had got it before, and asks once more."""
 
 
 Record = Callable[[Transaction, str, str], None]
@@ -303,7 +305,7 @@ class Admissions:
             )
         self._require_not_revoked(serial)
         identity = Identity(self._authority.federation, Role(invitation.role), invitation.name)
-        return self._admitted(identity, issued, invitation.domain)
+        return replace(self._admitted(identity, issued, invitation.domain), is_again=True)
 
     # Renewal and recovery
 

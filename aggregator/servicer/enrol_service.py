@@ -66,8 +66,9 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         admitted = await self._call(
             self._admissions.enrol, request.invitation_id, request.secret, request.certificate_request
         )
-        # The owner has counted who is admitted, by inviting: many sites may stand behind one address.
-        self._rate.give_back(address_of(context.peer()))
+        if not admitted.is_again:
+            # The owner has counted who is admitted, by inviting: many sites may stand behind one address.
+            self._rate.give_back(address_of(context.peer()))
         return enrol_pb2.EnrolResponse(issued=issued_to_proto(admitted, self._port()))
 
     async def BeginRecovery(

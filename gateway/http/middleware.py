@@ -221,7 +221,7 @@ class BodyLimit:
         most = self.max_bytes if scope["path"] in self.large else self.small_bytes
         detail = f"the body has more than {most} bytes"
         announced = Headers(scope=scope).get("content-length", "")
-        if announced.isdigit() and int(announced[:20]) > most:
+        if announced.isascii() and announced.isdigit() and int(announced[:20]) > most:
             await respond_http(413, detail, scope)(scope, receive, send)
             return
         received = 0

@@ -21,6 +21,9 @@ from shared.wire.tls import ServerTls
 
 HANDSHAKE_MS = 20_000
 """Time in which a new connection must have shaken hands and speak HTTP/2."""
+MAX_STREAMS = 512
+"""Calls of one connection that are open at once: a gateway's event streams and as many more. Without a bound, a connection
+that opens and resets calls at full speed has gRPC cancel everybody else's."""
 HEALTH_HOST = "127.0.0.1"
 """Where a health port of its own listens, in plain text, for the check of a container."""
 MAX_HEALTH_CALLS = 8
@@ -76,6 +79,7 @@ class RpcServer:
         keepalive_s: float = KEEPALIVE_S,
         idle_s: float = IDLE_S,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
+        max_streams: int = MAX_STREAMS,
     ) -> None:
         """Prepare a server.
 
@@ -90,6 +94,7 @@ class RpcServer:
             keepalive_s: Silence after which the other end of a connection is pinged.
             idle_s: Longest time in which the reader of a stream may read nothing.
             max_message_bytes: Largest message, at most `MAX_MESSAGE_BYTES`.
+            max_streams: Calls of one connection that are open at once; what is more waits in its client.
 
         Raises:
             InvalidConfig: Plain text off loopback without `insecure`.
@@ -107,6 +112,7 @@ class RpcServer:
             options=(
                 # Of two options of one name, gRPC takes the first.
                 ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_concurrent_streams", max_streams),
                 *with_keepalive(SERVER_OPTIONS, keepalive_s),
                 # Beyond it a new connection is closed at once: who opens thousands must not take the files of runs.
                 ("grpc.max_allowed_incoming_connections", most_connections()),
