@@ -50,7 +50,7 @@ _DEPTH = 3
 _MAX_BITS = 128
 """Most bits of a number: to write a longer one takes time that grows with the square of its length."""
 _SECRET_NAME = re.compile(r"(?i)token|password|passphrase|secret|private_key|api_key|authorization|cookie")
-_USER_AND_PASSWORD = r"(?<=://)[^:/@\s]*+:[^/@\s]*+"
+_USER_AND_PASSWORD = r"(?<=://)[^:/@\s]*+:[^/@\s]*+"  # nosec B105 # a pattern
 _SECRET_TEXT = re.compile(
     rf"-----BEGIN [A-Z0-9 ]++-----.*?(?:-----END [A-Z0-9 ]++-----|\Z)|{_USER_AND_PASSWORD}(?=@)", re.DOTALL
 )

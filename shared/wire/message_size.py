@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor
-
 from shared.errors import MalformedRequest
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
 """Wire types."""
 
 
-def require_few_fields(data: bytes, kind: Descriptor | None, most: int) -> None:
+def require_few_fields(data: bytes, kind: Any, most: int) -> None:
     """Refuse a message of more fields than `most`, nested ones included: two bytes can be a field, and so an object.
 
     Args:
         data: The message as on the wire. Bytes that are no message pass: the decoder refuses them.
-        kind: Its descriptor, which says where messages are nested; None looks at the outer fields alone.
+        kind: Its descriptor (protobuf has two types of them), which says where messages are nested; None looks at the outer
+            fields alone.
         most: Most fields.
 
     Raises:
@@ -27,7 +26,7 @@ def require_few_fields(data: bytes, kind: Descriptor | None, most: int) -> None:
         raise MalformedRequest(f"a message of this call has at most {most} fields")
 
 
-def _counted(data: bytes, at: int, end: int, kind: Descriptor | None, rest: int) -> int:
+def _counted(data: bytes, at: int, end: int, kind: Any, rest: int) -> int:
     """Return what is left of `rest` after the fields between two places; below zero as soon as they are too many."""
     fields: Any = {} if kind is None else kind.fields_by_number
     while at < end:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from shared.errors import MalformedRequest, TransferIdle
@@ -63,8 +62,7 @@ class Requests:
         self._received, self._decoded = received, decoded
         self._most_bytes = LARGE_BYTES.get(name, SMALL_BYTES)
         self._most_fields = MOST_FIELDS_OF_A_PIECE if is_stream else MOST_FIELDS
-        kind = getattr(getattr(decode, "__self__", None), "DESCRIPTOR", None)
-        self._kind = kind if isinstance(kind, Descriptor) else None
+        self._kind = getattr(getattr(decode, "__self__", None), "DESCRIPTOR", None)
         self.is_large = name in LARGE_BYTES and not is_stream
 
     async def only(self, raw: AsyncIterator[bytes]) -> Any:

@@ -17,8 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
-from re import _constants as kinds  # type: ignore[attr-defined]  # how `re` itself reads a pattern
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as kinds
+from re import _parser as parser
 from typing import Any
 
 from shared.documents.requests import REQUEST_ID

@@ -74,7 +74,7 @@ def test_resets_on_one_connection_cancel_no_call_of_another(method: str) -> None
         try:
             assert await asyncio.to_thread(attacker.stdout.readline) == b"begun\n"
             async with open_aio_channel(f"127.0.0.1:{port}") as channel:
-                stub = round_service_pb2_grpc.RoundServiceStub(channel)  # type: ignore[no-untyped-call]
+                stub = round_service_pb2_grpc.RoundServiceStub(channel)
                 for _ in range(NUM_CALLS):
                     # Raises for a call that is cancelled.
                     await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=60)

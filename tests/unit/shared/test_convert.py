@@ -182,8 +182,12 @@ def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
             for packages in ({str(number): "1" for number in range(33)}, {"x" * 129: "1"}, {"torch": "x" * 129})
         ),
         *(
-            (client_from_join, a_join(environment=types_pb2.Environment(**{name: "x" * 257})), name)
-            for name in ("cpu", "device", "platform")
+            (client_from_join, a_join(environment=environment), name)
+            for name, environment in {
+                "cpu": types_pb2.Environment(cpu="x" * 257),
+                "device": types_pb2.Environment(device="x" * 257),
+                "platform": types_pb2.Environment(platform="x" * 257),
+            }.items()
         ),
         *((client_from_join, a_join(display_name=text), "display_name") for text in NO_DISPLAY_NAMES),
         *(
