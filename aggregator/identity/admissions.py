@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cryptography import x509
@@ -105,7 +105,7 @@ class Admitted:
     chain_pem: str
     roots_pem: str
     domain: str = ""
-    is_again: bool = False
+    is_again: bool = field(default=False, compare=False)
     """Whether the holder had got it before, and asks once more."""
 
 
