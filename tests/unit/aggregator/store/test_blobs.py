@@ -13,7 +13,7 @@ import pytest
 
 from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.blobs.uploads import MAX_UPLOADS
-from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, StoreUnavailable, UploadSuperseded
+from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, PayloadCorrupt, StoreUnavailable, UploadSuperseded
 from shared.tensors import blob_ref
 from shared.types import BlobRef
 from tests.support.hosts.failing_disk import Disk, Killed
