@@ -25,9 +25,12 @@ def refused(address: str = "192.0.2.7", count: int = 1, limit: str = "key", reas
 
 
 def reported(audit: Audit, *refusals: Any) -> None:
-    current_principal.set(Principal(role=Role.GATEWAY, name="gate"))
+    token = current_principal.set(Principal(role=Role.GATEWAY, name="gate"))
     request = admin_pb2.ReportRefusalsRequest(refusals=refusals)
-    asyncio.run(AuditServicer(audit).ReportRefusals(request, None))  # type: ignore[arg-type]
+    try:
+        asyncio.run(AuditServicer(audit).ReportRefusals(request, None))  # type: ignore[arg-type]
+    finally:
+        current_principal.reset(token)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,10 @@ def test_a_caller_has_its_share_of_streams(
 
 @pytest.mark.parametrize("method", RATES_OF_THEIR_OWN)
 def test_what_keeps_a_member_in_is_counted_by_itself(method: str) -> None:
+    contextvars.copy_context().run(_counted_by_itself, method)
+
+
+def _counted_by_itself(method: str) -> None:
     callers = OfNames(Role.CLIENT)
     answered, error = until_refused(lambda: admitted(callers, method, "north", is_stream=False))
     assert (len(answered), type(error)) == (BURST_S * RATES_OF_THEIR_OWN[method], TooManyCalls)
