@@ -149,7 +149,7 @@ async def serve(settings: GatewaySettings, ready: Callable[[Server, str], None] 
         # Before the port is open, so that it is said at once if there is none. Others may join later.
         await asyncio.to_thread(join_by_file, settings)
     tls = await asyncio.to_thread(server_tls, settings)
-    listener = listen(settings.host, settings.port)
+    listener = listen(settings.host, settings.port, settings.proxies)
     host, port = listener.getsockname()[:2]
     app = create_app(settings)
     services: Services = app.state.services
@@ -165,7 +165,7 @@ async def serve(settings: GatewaySettings, ready: Callable[[Server, str], None] 
         log.info("gateway_ending")
         services.stopping.set()
 
-    server = Server(app, tls=None if tls is None else tls.context, started=announce, stopping=stop_streams)
+    server = Server(app, listener, tls=None if tls is None else tls.context, started=announce, stopping=stop_streams)
     following = None if tls is None else asyncio.create_task(tls.follow())
     try:
         await server.serve(sockets=[listener])

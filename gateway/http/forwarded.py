@@ -63,7 +63,11 @@ def is_listed(host: str, networks: Collection[Network]) -> bool:
 
 def caller_address(scope: Scope) -> str:
     """Return the address that tells a request's caller apart: of IPv6, the network."""
-    host = _host(scope)
+    return network_of(_host(scope))
+
+
+def network_of(host: str) -> str:
+    """Return what tells an address apart from others: itself, or of IPv6 its network."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -6,12 +6,16 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from gateway.http.connections import Listener, WatchedProtocol
+from gateway.http.forwarded import Network
 from shared.errors import InvalidConfig
 
 STOP_S = 5
@@ -22,8 +26,8 @@ KEEP_ALIVE_S = 90
 and no request meets a connection that just closed."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes any free port.
+def listen(host: str, port: int, trusted: Collection[Network] = ()) -> Listener:
+    """Return a listening socket that counts its connections, those of listed proxies apart; port 0 takes any free port.
 
     Raises:
         InvalidConfig: The port is taken, or the address is not of this machine.
@@ -34,7 +38,7 @@ def listen(host: str, port: int) -> socket.socket:
         # Connections inherit it. asyncio sets it for sockets alone whose protocol is named, which that of `create_server` is
         # not: a body would wait for the acknowledgement of its headers, which a browser holds back for 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listening
+        return Listener(listening, trusted)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidConfig(f"cannot listen at {host}, port {port}: {reason}; choose another with --port") from error
@@ -46,15 +50,20 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         app: ASGIApp,
+        listener: Listener,
         *,
         tls: ssl.SSLContext | None = None,
         started: Callable[[], None],
         stopping: Callable[[], None],
     ) -> None:
-        """Prepare to serve; with a context, over TLS. `started` is called when it serves, `stopping` when it stops."""
+        """Prepare to serve at a socket of `listen`; with a context, over TLS.
+
+        `started` is called when it serves, `stopping` when it begins to stop.
+        """
         config = uvicorn.Config(
             app,
             lifespan="on",
+            http="h11",
             ws="none",
             # The application writes one line per request, with its id, to the log that the process has set up.
             log_config=None,
@@ -66,7 +75,10 @@ class Server(uvicorn.Server):
         )
         config.load()
         config.ssl = tls
+        protocol: Any = partial(WatchedProtocol, listener)  # called as the class is
+        config.http_protocol_class = protocol
         super().__init__(config)
+        self._listener = listener
         self._on_started, self._on_stopping = started, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -78,6 +90,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Call `stopping`, then stop. Streams must end first: the server waits for open responses."""
         self._on_stopping()
+        self._listener.end_silent()  # uvicorn knows no connection before its handshake
         await super().shutdown(sockets)
 
     @contextmanager

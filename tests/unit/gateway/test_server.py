@@ -1,3 +1,4 @@
+import asyncio
 import json
 import logging
 import signal
@@ -45,12 +46,15 @@ def test_any_free_port_can_be_asked_for() -> None:
 
 
 def test_a_connection_does_not_hold_back_a_body_until_its_headers_are_acknowledged() -> None:
-    with (
-        listen("127.0.0.1", 0) as sock,
-        socket.create_connection(sock.getsockname()),
-        sock.accept()[0] as accepted,
-    ):
-        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    async def accept() -> None:
+        with (
+            listen("127.0.0.1", 0) as sock,
+            socket.create_connection(sock.getsockname()),
+            sock.accept()[0] as accepted,
+        ):
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    asyncio.run(accept())
 
 
 @pytest.fixture
