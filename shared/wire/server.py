@@ -80,6 +80,7 @@ class RpcServer:
         idle_s: float = IDLE_S,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         max_streams: int = MAX_STREAMS,
+        unused_s: float | None = None,
     ) -> None:
         """Prepare a server.
 
@@ -95,6 +96,7 @@ class RpcServer:
             idle_s: Longest time in which the reader of a stream may read nothing.
             max_message_bytes: Largest message, at most `MAX_MESSAGE_BYTES`.
             max_streams: Calls of one connection that are open at once; what is more waits in its client.
+            unused_s: Time after which a connection without an open call ends; never if None.
 
         Raises:
             InvalidConfig: Plain text off loopback without `insecure`.
@@ -117,6 +119,7 @@ class RpcServer:
                 # Beyond it a new connection is closed at once: who opens thousands must not take the files of runs.
                 ("grpc.max_allowed_incoming_connections", most_connections()),
                 ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+                *(() if unused_s is None else (("grpc.max_connection_idle_ms", int(unused_s * 1000)),)),
             ),
         )
 

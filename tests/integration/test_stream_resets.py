@@ -90,3 +90,32 @@ def test_resets_on_one_connection_cancel_no_call_of_another(method: str) -> None
         asyncio.run(call_beside_resets())
     except grpc.aio.AioRpcError as error:
         pytest.fail(f"an honest call ended {error.code()}: {error.details()}")
+
+
+@pytest.mark.parametrize("is_used_first", [False, True], ids=["never used", "used once"])
+def test_a_connection_that_calls_nothing_ends_where_strangers_come(is_used_first: bool) -> None:
+    async def wait_for_the_end() -> bool:
+        server = RpcServer("127.0.0.1", 0, unused_s=1.0)
+        service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
+        server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), service)
+        port = await server.start()
+        try:
+            if is_used_first:
+                async with open_aio_channel(f"127.0.0.1:{port}") as channel:
+                    stub = round_service_pb2_grpc.RoundServiceStub(channel)
+                    await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=60)
+                    while channel.get_state() is grpc.ChannelConnectivity.READY:
+                        await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+                    # Who calls again connects again.
+                    await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=60)
+                    return True
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+            while await reader.read(1 << 16):
+                pass
+            writer.close()
+            return True
+        finally:
+            await server.stop(0)
+
+    assert asyncio.run(asyncio.wait_for(wait_for_the_end(), 60))
