@@ -19,6 +19,8 @@ from shared.identity.api_keys import Scope
 
 OPERATIONS = Operations("runs")
 MODELS_PATH = "/v1/models/"
+MAX_DIGITS = 20
+"""Digits of a Content-Length that are looked at: more than any size has."""
 DRAIN_S = 10.0
 """Time for which the rest of a refused body is read."""
 MAX_SIZE = 2**63 - 1
@@ -50,11 +52,12 @@ async def put_model(
     after some days, or where uploads of clients lack room.
     """
     announced = request.headers.get("content-length", "")
-    if not announced.isdigit():
+    if not (announced.isascii() and announced.isdigit()):
         raise HTTPException(411)
-    if int(announced) > MAX_SIZE:
-        raise BlobTooLarge(f"no model may have {announced} bytes")
-    blob, pieces = types.BlobRef(types.MODEL, sha256, int(announced)), request.stream()
+    size_bytes = int(announced[:MAX_DIGITS])
+    if size_bytes > MAX_SIZE:
+        raise BlobTooLarge(f"no model may have {announced[:MAX_DIGITS]} bytes")
+    blob, pieces = types.BlobRef(types.MODEL, sha256, size_bytes), request.stream()
     try:
         await aggregator.store_model(blob, name, pieces)
     finally:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
+from fastapi import FastAPI
 
 from aggregator.coordinator.service import Limits
 from aggregator.identity.audit import Audit
@@ -73,8 +74,18 @@ class ServedGateway:
     @property
     def services(self) -> Services:
         """Services of the gateway's handlers."""
-        services: Services = self._server.config.app.state.services  # type: ignore[union-attr]
+        services: Services = self.app.state.services
         return services
+
+    @property
+    def app(self) -> FastAPI:
+        """The gateway's application."""
+        app: FastAPI = self._server.config.app  # type: ignore[assignment]
+        return app
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine on the gateway's event loop."""
+        return self._await(coroutine)
 
     def start(self) -> None:
         """Serve the gateway, again at the same port if it was served before."""
