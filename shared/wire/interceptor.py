@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -101,7 +102,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         async def answer(raw: AsyncIterator[bytes], context: Any) -> bytes:
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's metadata replaces it
             async with self._around(call, context), self._place(call, context, requests):
-                request = requests.each(raw) if handler.request_streaming else await requests.only(raw)
+                still = partial(self._callers.require_still, call, context)
+                request = requests.each(raw) if handler.request_streaming else await requests.only(raw, still)
                 with passing(step):
                     arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
                     response = await behaviour(arrived, context)
