@@ -327,7 +327,7 @@ async def refusals_of_late_requests(
             try:
                 with translated():
                     # On the wire a request is a stream of one.
-                    await channel.stream_unary(path)(
+                    await channel.stream_unary(path, bytes, bytes)(
                         requests, timeout=WAIT_S, metadata=((KEY_METADATA, key),) if key else None
                     )
             except errors.FedplccError as error:
