@@ -80,8 +80,8 @@ has too few open files or too little memory."""
 
 SWITCH_S = 0.001
 """Longest time for which a thread computes before the event loop, which answers heartbeats, gets its turn."""
-BLOCKING_CALLS = 16
-"""Threads that call the coordinator."""
+OTHER_THREADS = 4
+"""Threads for what is no call of the coordinator: large requests are decoded there."""
 SHUTDOWN_GRACE_S = 2.0
 """Seconds that running calls get after a signal to end."""
 HERE = "127.0.0.1"
@@ -150,7 +150,7 @@ def run(settings: AggregatorSettings) -> int:
 
 async def _serve(settings: AggregatorSettings) -> int:
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(BLOCKING_CALLS, "call"))
+    loop.set_default_executor(ThreadPoolExecutor(OTHER_THREADS, "other"))
     sys.setswitchinterval(SWITCH_S)
     ending = asyncio.Event()
     lost: list[str] = []

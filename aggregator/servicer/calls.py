@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import grpc.aio
 
 from shared.errors import TransferIdle
+from shared.wire.threads import Threads
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-CONTROL_CALLS = 4
-"""Threads for the calls that watch and steer runs: they never wait for one of a thousand trainers' calls."""
-_control = ThreadPoolExecutor(CONTROL_CALLS, "control")
+CALLS, CALLS_OF_A_CALLER = 16, 4
+"""Threads for trainers' calls, and those that one trainer's may occupy."""
+CONTROL_CALLS, CONTROL_CALLS_OF_A_CALLER = 6, 3
+"""Threads for the calls that watch and steer runs, which never wait for one of a thousand trainers' calls; and those that
+one key's or certificate's may occupy."""
+WAITING = 512
+"""Calls of one caller that may wait for its threads: more than it may have streams open."""
+_calls = Threads(CALLS, "call", at_once=CALLS_OF_A_CALLER, waiting=WAITING)
+_control = Threads(CONTROL_CALLS, "control", at_once=CONTROL_CALLS_OF_A_CALLER, waiting=WAITING)
+
+
+async def call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call blocking code of the coordinator in a thread; the event loop only moves bytes and wakes streams.
+
+    Raises:
+        Overloaded: Too many calls of this caller wait.
+    """
+    return await _calls.call(function, *args, **kwargs)
 
 
 async def control_call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Do the same as `call` in threads of their own."""
-    return await in_thread(_control, function, *args, **kwargs)
-
-
-async def in_thread(threads: ThreadPoolExecutor, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Do the same as `call` in one of these threads."""
-    context = contextvars.copy_context()
-    work = functools.partial(context.run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(threads, work)
-
-
-async def call(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call blocking code of the coordinator in a thread; the event loop only moves bytes and wakes streams."""
-    return await asyncio.to_thread(function, *args, **kwargs)
+    return await _control.call(function, *args, **kwargs)
 
 
 async def in_time(step: Awaitable[_T], what: str, idle_s: float) -> _T:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import functools
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from aggregator.identity.admissions import SECRET_BYTES, Admissions, Admitted
@@ -16,6 +12,7 @@ from aggregator.servicer.calls import Context
 from shared.errors import MalformedRequest, Overloaded
 from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
 from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
+from shared.wire.threads import Threads
 
 _T = TypeVar("_T")
 
@@ -25,6 +22,8 @@ CALLS, PERIOD_S = 10, 60.0
 """Calls that an address may make in so many seconds."""
 MOST_WAITING = 64
 """Calls that may wait for the thread of this service at the same time."""
+WAITING_OF_AN_ADDRESS = 15
+"""The same of one address, whose calls take turns with others': one at a time is done or next."""
 
 
 class EnrolServicer(enrol_grpc.EnrolServiceServicer):
@@ -51,7 +50,7 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         self._admissions, self._federation, self._port, self._clock = admissions, federation, port, clock
         self._rate = rate or CallRate(CALLS, PERIOD_S)
         # A thread of its own: strangers must not keep the threads of trainers and operators busy.
-        self._thread, self._waiting = ThreadPoolExecutor(1, "enrolment"), 0
+        self._thread, self._waiting = Threads(1, "enrolment", at_once=1, waiting=WAITING_OF_AN_ADDRESS), 0
 
     async def GetTime(self, request: enrol_pb2.GetTimeRequest, context: Context) -> enrol_pb2.GetTimeResponse:
         """See EnrolService.GetTime."""
@@ -64,7 +63,7 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         if len(request.secret) != SECRET_BYTES:
             raise MalformedRequest(f"secret: it has {SECRET_BYTES} bytes")
         admitted = await self._call(
-            self._admissions.enrol, request.invitation_id, request.secret, request.certificate_request
+            context, self._admissions.enrol, request.invitation_id, request.secret, request.certificate_request
         )
         if not admitted.is_again:
             # The owner has counted who is admitted, by inviting: many sites may stand behind one address.
@@ -76,7 +75,7 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
     ) -> enrol_pb2.BeginRecoveryResponse:
         """See EnrolService.BeginRecovery."""
         self._check(request, context)
-        challenge = await self._call(self._admissions.begin_recovery, request.certificate)
+        challenge = await self._call(context, self._admissions.begin_recovery, request.certificate)
         return enrol_pb2.BeginRecoveryResponse(challenge=challenge)
 
     async def FinishRecovery(
@@ -85,6 +84,7 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         """See EnrolService.FinishRecovery."""
         self._check(request, context)
         admitted = await self._call(
+            context,
             self._admissions.finish_recovery,
             request.certificate,
             request.challenge,
@@ -93,14 +93,12 @@ class EnrolServicer(enrol_grpc.EnrolServiceServicer):
         )
         return enrol_pb2.FinishRecoveryResponse(issued=issued_to_proto(admitted, self._port()))
 
-    async def _call(self, function: Callable[..., _T], *args: object) -> _T:
+    async def _call(self, context: Context, function: Callable[..., _T], *args: object) -> _T:
         if self._waiting >= MOST_WAITING:
             raise Overloaded(f"{MOST_WAITING} calls wait; try again in a moment")
         self._waiting += 1
         try:
-            context = contextvars.copy_context()
-            work = functools.partial(context.run, function, *args)
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await self._thread.call_for(address_of(context.peer()), function, *args)
         finally:
             self._waiting -= 1
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from aggregator.coordinator.service import Coordinator
 from aggregator.rounds.events import FINAL_EVENTS
 from aggregator.servicer.blob_pieces import whole_pieces_of
-from aggregator.servicer.calls import Context, in_thread, in_time
+from aggregator.servicer.calls import Context, in_time
 from aggregator.servicer.calls import control_call as call
 from aggregator.servicer.pages import MAX_PAGE, cut_page, listing, page_size, report_cursor
 from aggregator.servicer.wakeups import Wakeups
@@ -36,11 +35,15 @@ from shared.convert.uploads import initial_model_from_proto
 from shared.errors import MalformedRequest, Overloaded
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from shared.identity.principals import current_principal
 from shared.types import EventQuery, Run
 from shared.wire.channels import IDLE_S
+from shared.wire.places import Places
+from shared.wire.threads import Threads
 
-MAX_MODEL_UPLOADS = 4
-"""Initial models that are received at the same time; each may take as much disk as the largest blob."""
+MAX_MODEL_UPLOADS, MAX_MODEL_UPLOADS_OF_A_CALLER = 4, 2
+"""Initial models that are received at the same time, of all callers and of one; each may take as much disk as the largest
+blob."""
 MAX_MAPS_ASKED = 32
 """Requests for prototype maps at the same time: one map is computed, the other requests wait."""
 MAX_CREATIONS = 16
@@ -49,6 +52,8 @@ MAX_RUNS = 200
 """Most runs of a page."""
 MAX_DELETIONS = 32
 """Requests to delete runs at the same time: one run is deleted, the others wait."""
+WAITING_OF_A_CALLER = 15
+"""Requests of one caller to create or delete runs or for maps that may wait, of each kind; callers take turns."""
 MAX_CONFIG_CHARACTERS = 3 << 20
 """Longest configuration: a body of 1 MiB at the gateway, whose characters of two bytes are six in canonical JSON."""
 
@@ -63,9 +68,11 @@ class RunServicer(run_grpc.RunServiceServicer):
     def __init__(self, coordinator: Coordinator, wakeups: Wakeups, *, idle_s: float = IDLE_S) -> None:
         self._coordinator, self._wakeups, self._idle_s = coordinator, wakeups, idle_s
         self._model_uploads = self._maps_asked = self._creations = self._deletions = 0
-        self._creating = asyncio.Lock()
-        self._drawing = ThreadPoolExecutor(1, "prototype-maps")
-        self._deleting = ThreadPoolExecutor(1, "deletions")
+        # One run or map at a time, and one of each caller in turn: a large one keeps no thread from other calls.
+        self._creating = Threads(1, "creations", at_once=1, waiting=WAITING_OF_A_CALLER)
+        self._drawing = Threads(1, "prototype-maps", at_once=1, waiting=WAITING_OF_A_CALLER)
+        self._deleting = Threads(1, "deletions", at_once=1, waiting=WAITING_OF_A_CALLER)
+        self._uploading = Places(MAX_MODEL_UPLOADS_OF_A_CALLER, 0, "uploads of initial models")
 
     async def CreateRun(self, request: run_pb2.CreateRunRequest, context: Context) -> run_pb2.CreateRunResponse:
         """See RunService.CreateRun."""
@@ -75,9 +82,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             raise Overloaded(f"{MAX_CREATIONS} runs are being created; try again in a moment")
         self._creations += 1
         try:
-            async with self._creating:
-                document = await call(parse_json_object, request.config_json, "config_json")
-                run = await call(self._coordinator.create_run, request.request_id, document)
+            run = await self._creating.call(self._created, request)
         finally:
             self._creations -= 1
         return run_pb2.CreateRunResponse(run=await self._encode(run))
@@ -96,7 +101,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             yield run_pb2.UploadInitialModelResponse(is_stored=True)
             return
         try:
-            with self._place_for_model():
+            async with self._place_for_model():
                 yield run_pb2.UploadInitialModelResponse(is_stored=False)
                 while (part := await in_time(anext(stream, None), "the caller sends", self._idle_s)) is not None:
                     if part.WhichOneof("part") != "data":
@@ -107,13 +112,17 @@ class RunServicer(run_grpc.RunServiceServicer):
             receiver.close()
         yield run_pb2.UploadInitialModelResponse(is_stored=True)
 
-    @contextmanager
-    def _place_for_model(self) -> Iterator[None]:
+    def _created(self, request: run_pb2.CreateRunRequest) -> Run:
+        return self._coordinator.create_run(request.request_id, parse_json_object(request.config_json, "config_json"))
+
+    @asynccontextmanager
+    async def _place_for_model(self) -> AsyncIterator[None]:
         if self._model_uploads >= MAX_MODEL_UPLOADS:
             raise Overloaded(f"{MAX_MODEL_UPLOADS} initial models are being uploaded; try again when one has arrived")
         self._model_uploads += 1
         try:
-            yield
+            async with self._uploading.place(current_principal.get().share):
+                yield
         finally:
             self._model_uploads -= 1
 
@@ -246,9 +255,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             raise Overloaded(f"{MAX_DELETIONS} runs are being deleted; try again in a moment")
         self._deletions += 1
         try:
-            # Its own thread: one run at a time, and a large one keeps no thread from other callers.
-            delete = self._coordinator.delete_run
-            freed_bytes = await in_thread(self._deleting, delete, request.run_id)
+            freed_bytes = await self._deleting.call(self._coordinator.delete_run, request.run_id)
         finally:
             self._deletions -= 1
         return run_pb2.DeleteRunResponse(freed_bytes=freed_bytes)
@@ -331,9 +338,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             raise Overloaded(f"{MAX_MAPS_ASKED} prototype maps are being asked for; try again in a moment")
         self._maps_asked += 1
         try:
-            # Its own thread: one map at a time, and a caller that gives up occupies no thread that trainers need.
-            draw = self._coordinator.prototype_maps.of
-            found = await asyncio.get_running_loop().run_in_executor(self._drawing, draw, request.run_id, request.round)
+            found = await self._drawing.call(self._coordinator.prototype_maps.of, request.run_id, request.round)
             return await call(prototype_map_to_proto, found)
         finally:
             self._maps_asked -= 1

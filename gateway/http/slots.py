@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 from gateway.caller_key import caller_key
 from shared.errors import Overloaded
+from shared.wire.threads import Threads
 
 Answer = TypeVar("Answer")
 
@@ -50,12 +49,12 @@ class Slots:
 
 
 class Turns:
-    """One thread for work that takes long: one piece at a time, in the order of arrival."""
+    """One thread for work that takes long: one piece at a time, of each key in turn, in the order of arrival."""
 
-    def __init__(self, name: str, most: int, refusal: str) -> None:
-        """Prepare the thread. At most `most` pieces wait; `refusal` is the sentence for the next."""
-        self._thread = ThreadPoolExecutor(1, name)
-        self._waiting = Slots(most, refusal)
+    def __init__(self, name: str, most: int, refusal: str, share: int = 0) -> None:
+        """Prepare the thread. At most `most` pieces wait, `share` of one key; `refusal` is the sentence for the next."""
+        self._thread = Threads(1, name, at_once=1, waiting=most)
+        self._waiting = Slots(most, refusal, share)
 
     async def take(self, work: Callable[[], Answer]) -> Answer:
         """Return the answer of a piece of work.
@@ -64,4 +63,4 @@ class Turns:
             Overloaded: Too many wait.
         """
         with self._waiting.taken():
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await self._thread.call_for(caller_key.get() or None, work)

@@ -27,6 +27,8 @@ MAX_DOWNLOADS_OF_A_KEY = 4
 """The same of one key."""
 MAX_TURNS = 16
 """Configurations that wait to be read or checked, which is done one at a time; each has up to `MAX_BODY_BYTES`."""
+MAX_TURNS_OF_A_KEY = 8
+"""The same of one key."""
 
 
 def _downloads() -> Slots:
@@ -43,7 +45,8 @@ def _streams() -> Slots:
 
 
 def _turns() -> Turns:
-    return Turns("configurations", MAX_TURNS, f"{MAX_TURNS} configurations wait to be read; try again in a moment")
+    held = f"{MAX_TURNS} configurations wait to be read, or {MAX_TURNS_OF_A_KEY} with this key"
+    return Turns("configurations", MAX_TURNS, f"{held}; try again in a moment", MAX_TURNS_OF_A_KEY)
 
 
 @dataclass(slots=True)

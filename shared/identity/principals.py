@@ -42,6 +42,11 @@ class Principal:
         return f"{self.role}:{self.name}" if self.role is not None else "nobody"
 
     @property
+    def share(self) -> str | None:
+        """Whose share of places and threads its calls take; None where anyone may call and nobody can be told apart."""
+        return None if self.is_anyone else self.caller
+
+    @property
     def credential(self) -> str:
         """Id of the key, or serial number of the certificate."""
         return self.key_id or self.serial

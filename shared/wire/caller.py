@@ -208,6 +208,19 @@ class Callers:
         self._num_streams[principal.caller] += 1
         return opened
 
+    def require_still(self, call: Call, context: Any) -> None:
+        """Refuse an admitted call that has waited, and whose certificate or key has ended meanwhile.
+
+        Raises:
+            CertificateExpired, CertificateRevoked, KeyInvalid: The caller could not make it any more.
+        """
+        if self._certificates is None or current_principal.get().role is None:
+            return
+        self._require_holds(self._certificate(context), is_open=True)
+        key = call.metadata.get(KEY_METADATA)
+        if isinstance(key, str):
+            self._held(key)
+
     def closed(self, opened: OpenCall | None) -> None:
         """Forget a stream whose handler has ended."""
         if opened is not None:

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -100,8 +101,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
         async def answer(raw: AsyncIterator[bytes], context: Any) -> bytes:
             context.set_trailing_metadata(((VERSION_KEY, VERSION),))  # an error's metadata replaces it
-            async with self._around(call, context), self._place(requests):
-                request = requests.each(raw) if handler.request_streaming else await requests.only(raw)
+            async with self._around(call, context), self._place(call, context, requests):
+                still = partial(self._callers.require_still, call, context)
+                request = requests.each(raw) if handler.request_streaming else await requests.only(raw, still)
                 with passing(step):
                     arrived = with_failpoints(method, request, is_stream=handler.request_streaming)
                     response = await behaviour(arrived, context)
@@ -125,11 +127,15 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             return grpc.stream_stream_rpc_method_handler(stream, response_serializer=encode)
         return grpc.stream_unary_rpc_method_handler(answer)
 
-    def _place(self, requests: Requests) -> AbstractAsyncContextManager[None]:
-        """Return a place for a call with a large request; one without certificate is nobody's share."""
-        principal = current_principal.get()
-        is_shared = requests.is_large and not principal.is_anyone
-        return self._large.place(principal.caller) if is_shared else nullcontext()
+    @asynccontextmanager
+    async def _place(self, call: Call, context: Any, requests: Requests) -> AsyncIterator[None]:
+        """Hold a place for a call with a large request; who waited for it is looked at again before anything is read."""
+        if not requests.is_large:
+            yield
+            return
+        async with self._large.place(current_principal.get().share):
+            self._callers.require_still(call, context)
+            yield
 
     def _unknown(self, method: str) -> Any:
         """Return what refuses a call of a method that is not there, and knows who calls; gRPC's own does not."""

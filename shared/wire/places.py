@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -33,12 +33,26 @@ class Places:
         self._lines: dict[Hashable, _Line] = {}
 
     @asynccontextmanager
-    async def place(self, caller: Hashable) -> AsyncIterator[None]:
-        """Hold a place of the caller's share within the block; waits in line for it.
+    async def place(self, caller: Hashable | None) -> AsyncIterator[None]:
+        """Hold a place of the caller's share within the block; waits in line for it. None has no share and never waits.
 
         Raises:
             Overloaded: The caller's line is full.
         """
+        free = await self.take(caller)
+        try:
+            yield
+        finally:
+            free()
+
+    async def take(self, caller: Hashable | None) -> Callable[[], None]:
+        """Take a place as `place` does; returns what gives it back, on the loop's thread.
+
+        Raises:
+            Overloaded: The caller's line is full.
+        """
+        if caller is None:
+            return _nothing
         line = self._lines.setdefault(caller, _Line(asyncio.Semaphore(self._at_once)))
         if line.num_calls >= self._at_once + self._waiting:
             raise Overloaded(
@@ -46,9 +60,22 @@ class Places:
             )
         line.num_calls += 1
         try:
-            async with line.free:
-                yield
-        finally:
-            line.num_calls -= 1
-            if not line.num_calls:
-                del self._lines[caller]
+            await line.free.acquire()
+        except BaseException:
+            self._leave(caller, line)
+            raise
+
+        def free() -> None:
+            line.free.release()
+            self._leave(caller, line)
+
+        return free
+
+    def _leave(self, caller: Hashable, line: _Line) -> None:
+        line.num_calls -= 1
+        if not line.num_calls:
+            del self._lines[caller]
+
+
+def _nothing() -> None:
+    """Give back no place."""

@@ -7,6 +7,7 @@ stream of one message, so the server takes it as one: nothing is read of a calle
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -33,6 +34,9 @@ MOST_FIELDS_OF_A_PIECE = 256
 """Most fields of a message of a stream: a header, or a piece of a blob."""
 ON_LOOP_BYTES = 64 << 10
 """Largest request that is decoded on the event loop, in about a millisecond at most."""
+
+SLOW_S = 1.0
+"""Time for a request to arrive, after which its caller is looked at again."""
 
 
 class Requests:
@@ -65,13 +69,18 @@ class Requests:
         self._kind = getattr(getattr(decode, "__self__", None), "DESCRIPTOR", None)
         self.is_large = name in LARGE_BYTES and not is_stream
 
-    async def only(self, raw: AsyncIterator[bytes]) -> Any:
+    async def only(self, raw: AsyncIterator[bytes], require_still: Callable[[], None] = lambda: None) -> Any:
         """Return the request of a method that takes one.
+
+        Args:
+            raw: The bytes.
+            require_still: Called before a request that was slow to arrive is decoded; raises if its caller may not any more.
 
         Raises:
             MalformedRequest: There is none, it is too large, or the bytes are no message.
             TransferIdle: It does not arrive.
         """
+        begin = time.monotonic()
         try:
             async with asyncio.timeout(self._idle_s):
                 data = await anext(raw, None)
@@ -80,6 +89,8 @@ class Requests:
         if data is None:
             raise MalformedRequest("the call has no request")
         self._received(data)
+        if time.monotonic() - begin > SLOW_S:
+            require_still()
         self._require_size(data)
         if len(data) <= ON_LOOP_BYTES:
             message = self._checked(data)

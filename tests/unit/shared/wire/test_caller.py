@@ -34,6 +34,8 @@ from shared.identity.names import Role
 from shared.identity.principals import Principal, current_principal
 from shared.wire.caller import BURST_S, KEY_METADATA, MOST_CALLS_PER_S, Callers
 from shared.wire.channels import open_aio_channel
+from shared.wire.interceptor import LARGE_AT_ONCE
+from shared.wire.requests import SLOW_S
 from shared.wire.server import RpcServer
 from shared.wire.statuses import translated
 from tests.support.federation.certificates import Held, TestAuthority
@@ -307,6 +309,53 @@ def test_a_gateway_can_do_what_the_key_that_it_passes_on_can(authority: TestAuth
                 assert reason == expected, path
 
     asyncio.run(call_all())
+
+
+async def refusals_of_late_requests(
+    served: Served, held: Held, key: str, path: str, revoke: Callable[[], None]
+) -> list[str]:
+    """Begin as many calls with large requests as go on at once and one more, revoke, and send the requests only then."""
+    may_send = asyncio.Event()
+
+    async def late() -> AsyncIterator[bytes]:
+        await may_send.wait()
+        yield b""
+
+    async with open_aio_channel(f"127.0.0.1:{served.port}", tls=held.tls) as channel:
+
+        async def called(requests: AsyncIterator[bytes]) -> str:
+            try:
+                with translated():
+                    # On the wire a request is a stream of one.
+                    await channel.stream_unary(path, bytes, bytes)(
+                        requests, timeout=WAIT_S, metadata=((KEY_METADATA, key),) if key else None
+                    )
+            except errors.FedplccError as error:
+                return error.reason
+            return "OK"
+
+        calls = [asyncio.create_task(called(late())) for _ in range(LARGE_AT_ONCE + 1)]
+        await asyncio.sleep(SLOW_S + 0.5)
+        revoke()
+        may_send.set()
+        return await asyncio.gather(*calls)
+
+
+def test_who_is_revoked_before_its_request_is_read_is_refused(authority: TestAuthority) -> None:
+    async def wait() -> None:
+        async with serving(authority) as served:
+            ann, gateway = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.GATEWAY, "gate")
+            served.keys.scopes["all"] = frozenset({Scope.ADMIN})
+            join, create = "/fedplcc.v1.RoundService/Join", "/fedplcc.v1.RunService/CreateRun"
+            found = await refusals_of_late_requests(served, ann, "", join, lambda: authority.revoked.add(serial(ann)))
+            assert set(found) == {"CERTIFICATE_REVOKED"}
+            found = await refusals_of_late_requests(served, gateway, "all", create, served.keys.scopes.clear)
+            assert set(found) == {"KEY_INVALID"}
+            assert served.entered == []
+            served.keys.scopes["all"] = frozenset({Scope.ADMIN})
+            assert set(await refusals_of_late_requests(served, gateway, "all", create, lambda: None)) == {"OK"}
+
+    asyncio.run(wait())
 
 
 @pytest.mark.parametrize("fate", ["expired", "revoked"])

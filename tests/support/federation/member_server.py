@@ -1,0 +1,47 @@
+"""A server with mutual TLS in a process of its own: `python -m tests.support.federation.member_server`.
+
+It reads one line of JSON: its key and chain, the roots and the revoked serial numbers; prints its port; answers heartbeats
+and joins with nothing; and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.process.allocator import keep_freed_memory
+from shared.wire.caller import Callers, Certificates
+from shared.wire.server import RpcServer
+from shared.wire.tls import ServerTls
+
+
+class Servicer(round_service_pb2_grpc.RoundServiceServicer):
+    """Servicer whose answers are empty."""
+
+    async def Heartbeat(self, request: Any, context: Any) -> Any:
+        """See RoundService.Heartbeat."""
+        return round_service_pb2.HeartbeatResponse()
+
+    async def Join(self, request: Any, context: Any) -> Any:
+        """See RoundService.Join."""
+        return round_service_pb2.JoinResponse()
+
+
+async def serve(given: dict[str, Any]) -> None:
+    """Serve until standard input ends."""
+    key, chain, roots = (given[name].encode() for name in ("key", "chain", "roots"))
+    callers = Callers(Certificates(lambda: roots, set(given["revoked"]).__contains__))
+    server = RpcServer("127.0.0.1", 0, tls=ServerTls(lambda: (key, chain), lambda: roots), callers=callers)
+    service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
+    server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), service)
+    print(await server.start(), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await server.stop(0)
+
+
+if __name__ == "__main__":
+    keep_freed_memory()
+    asyncio.run(serve(json.loads(sys.stdin.readline())))

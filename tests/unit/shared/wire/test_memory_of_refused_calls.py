@@ -1,0 +1,115 @@
+"""Memory of a server with mutual TLS to which a revoked member sends the dearest requests, and what another member feels."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.identity.certificates import serial_of
+from shared.identity.names import Role
+from shared.wire.channels import open_aio_channel
+from tests.support import ROOT
+from tests.support.federation.certificates import Held, TestAuthority
+
+NUM_CALLS, NUM_TIMES = 24, 3
+MOST_MIB = 4.0 * NUM_CALLS + 64.0
+"""gRPC takes the raw bytes of a request that nobody reads as far as its windows go, which grow with the connection's speed.
+Decoded, these requests are 2,800 MiB."""
+MOST_WAIT_S = 5.0
+"""A heartbeat's answer takes milliseconds; the rest is for a machine with other work."""
+DEADLINE_S = 60.0
+REVOKED_MEMBER = """
+import json, sys
+import grpc
+from shared.wire.channels import open_channel
+from tests.support.federation.certificates import Held
+
+given = json.loads(sys.stdin.readline())
+held = Held(given["key"].encode(), given["chain"].encode(), given["roots"].encode())
+dearest = b"\\x2a\\x00" * (2 << 20)  # two million empty entries in 4 MiB
+channels = [open_channel(f"127.0.0.1:{given['port']}", tls=held.tls) for _ in range(given["num_calls"])]
+for channel in channels:
+    grpc.channel_ready_future(channel).result(60)
+print("begun", flush=True)
+codes = set()
+for _ in range(given["num_times"]):
+    calls = [channel.unary_unary("/fedplcc.v1.RoundService/Join").future(dearest, timeout=60) for channel in channels]
+    codes |= {call.code().name for call in calls}
+print(*sorted(codes), flush=True)
+"""
+
+
+def as_json(held: Held, **more: object) -> str:
+    pem = {"key": held.key_pem, "chain": held.chain_pem, "roots": held.roots_pem}
+    return json.dumps({name: text.decode() for name, text in pem.items()} | more) + "\n"
+
+
+@contextmanager
+def process(arguments: list[str], first_line: str) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, *arguments], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert started.stdin is not None
+        started.stdin.write(first_line)
+        started.stdin.flush()
+        yield started
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def line_of(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    return started.stdout.readline().strip()
+
+
+def memory_mib(pid: int, what: str) -> float:
+    found = re.search(rf"^{what}:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+async def slowest_heartbeat_s(port: int, held: Held, attacker: subprocess.Popen[str]) -> tuple[str, float]:
+    """Return what the attacker says when it has ended, and how long the slowest heartbeat of a member took until then."""
+    async with open_aio_channel(f"127.0.0.1:{port}", tls=held.tls) as channel:
+        stub = round_service_pb2_grpc.RoundServiceStub(channel)
+        await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=DEADLINE_S)
+        said, slowest_s = asyncio.create_task(asyncio.to_thread(line_of, attacker)), 0.0
+        while not said.done():
+            begin = time.monotonic()
+            await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=DEADLINE_S)
+            slowest_s = max(slowest_s, time.monotonic() - begin)
+            await asyncio.sleep(0.02)
+        return await said, slowest_s
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says how much memory a process has")
+def test_a_revoked_members_largest_joins_cost_neither_memory_nor_others_time() -> None:
+    authority = TestAuthority()
+    ann, bob = authority.issue(Role.CLIENT, "ann"), authority.issue(Role.CLIENT, "bob")
+    revoked = [serial_of(x509.load_pem_x509_certificate(ann.chain_pem))]
+    serving = ["-m", "tests.support.federation.member_server"]
+    with process(serving, as_json(authority.server, roots=authority.roots_pem.decode(), revoked=revoked)) as server:
+        port = int(line_of(server))
+        counts = {"port": port, "num_calls": NUM_CALLS, "num_times": NUM_TIMES}
+        with process(["-c", REVOKED_MEMBER], as_json(ann, **counts)) as attacker:
+            assert line_of(attacker) == "begun"
+            before_mib = memory_mib(server.pid, "VmRSS")
+            codes, slowest_s = asyncio.run(slowest_heartbeat_s(port, bob, attacker))
+            grown_mib = memory_mib(server.pid, "VmHWM") - before_mib
+    assert set(codes.split()) <= {"UNAUTHENTICATED", "PERMISSION_DENIED", "UNAVAILABLE", "INTERNAL"}, codes
+    assert grown_mib < MOST_MIB, f"{grown_mib:.0f} MiB"
+    assert slowest_s < MOST_WAIT_S, f"{slowest_s:.2f} s"
+    print(f"{grown_mib:.1f} MiB, {slowest_s:.3f} s, {codes}")
