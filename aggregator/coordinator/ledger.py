@@ -25,6 +25,7 @@ from aggregator.coordinator.garbage import find_best
 from aggregator.coordinator.groups import Groups, Waiting
 from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
 from aggregator.coordinator.recent_accuracies import RecentAccuracies
+from aggregator.coordinator.run_warnings import RunWarnings
 from aggregator.coordinator.stage_memories import StageMemories
 from aggregator.coordinator.stage_rows import StageRows
 from aggregator.coordinator.write_trouble import WriteTrouble
@@ -105,6 +106,7 @@ class Ledger:
         self._best: dict[str, Best | None] = {}
         """The best round of each open run by validation, as of its last committed round."""
         self._accuracies = RecentAccuracies(store)
+        self._warnings = RunWarnings(store, sessions)
         self._stage_rows = StageRows(store)
         self._stage_memories = StageMemories(store)
         self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
@@ -578,8 +580,9 @@ class Ledger:
         return self._best_after(run) if is_open else find_best(self._store, run.run_id)
 
     def warnings(self, run: Run) -> tuple[RunWarning, ...]:
-        """Return the warnings about a run, from its last evaluated rounds."""
-        return self._accuracies.warnings(run, is_open=self.find_open(run.run_id) is not None)
+        """Return the warnings about a run, from its last evaluated rounds, its updates' norms and its clients' problems."""
+        is_open = self.find_open(run.run_id) is not None
+        return (*self._accuracies.warnings(run, is_open=is_open), *self._warnings.of(run, is_open=is_open))
 
     def _best_after(self, run: Run) -> Best | None:
         """Return the best round of an open run by validation, its latest round included if that has committed."""
@@ -671,6 +674,7 @@ class Ledger:
             if states[-1].status.is_final:
                 self._best.pop(states[-1].run_id, None)
                 self._accuracies.ended(states[-1].run_id)
+                self._warnings.ended(states[-1].run_id)
                 self._stage_rows.ended(states[-1].run_id)
                 self._stage_memories.ended(states[-1].run_id)
 

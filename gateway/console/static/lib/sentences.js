@@ -50,6 +50,8 @@ const SENTENCES = {
   update_committed: ({ client_id, data }) => update(client_id, data),
   update_damaged: ({ client_id }) =>
     `The stored update of client ${client_id} is damaged: the client is asked to send it again`,
+  update_far: ({ client_id }) =>
+    `The update of client ${client_id} counts, and is far from those of the others: ask its site, or quarantine it`,
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
   update_removed: ({ round, client_id }) => `Round ${round} goes on without the update of client ${client_id}`,
   report_removed: ({ round, client_id }) => `Round ${round} goes on without the report of client ${client_id}`,
@@ -80,6 +82,7 @@ export const KNOWN_TYPES = Object.freeze(Object.keys(SENTENCES));
 /** Types of events that say that something is wrong, or that somebody should know. */
 const WARNINGS = new Set([
   "update_damaged",
+  "update_far",
   "update_refused",
   "report_refused",
   "client_problem",
@@ -101,6 +104,7 @@ export const KINDS = Object.freeze({
     "update_committed",
     "evaluation_reported",
     "update_damaged",
+    "update_far",
     "update_removed",
     "report_removed",
     "update_refused",
