@@ -27,6 +27,7 @@ QUIET = frozenset(
 """Events at level debug: several in every round, and the line about the committed round follows."""
 WARNINGS = frozenset(
     (
+        "client_data_changed",
         "client_dropped",
         "client_lost",
         "client_problem",

@@ -609,7 +609,7 @@ class Ledger:
         return self._store.domains(clients) | present
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
-        events = [self._with_domains(event, after) for event in events_between(before, after, now=now)]
+        events = [self._with_facts(event, after) for event in events_between(before, after, now=now)]
         if machine.has_open_round(before) and not machine.has_open_round(after):
             best = self._best_after(after)
             if best is not None and best.round == after.round_number:
@@ -632,8 +632,15 @@ class Ledger:
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
 
-    def _with_domains(self, event: Event, run: Run) -> Event:
-        """Return the event; that a round has all its updates, with their clients' domains where those weigh."""
+    def _with_facts(self, event: Event, run: Run) -> Event:
+        """Return the event; that a round has all its updates, with their clients' domains where those weigh.
+
+        That a client is admitted, with the samples that it has: see taken_in.py.
+        """
+        if event.type == "client_admitted":
+            client = self._find_client(event.client_id)
+            more = {} if client is None else {"num_examples": client.num_examples}
+            return replace(event, data={**event.data, **more})
         if event.type != HAS_ALL_UPDATES or self._config_of(run).method.averaging != "domain":
             return event
         assert run.current_round is not None

@@ -88,6 +88,8 @@ def _with_data(event: Event) -> str | None:
             return str(data.get("detail"))
         case "quorum_missing":
             return f"waiting: {data.get('reason')}"
+        case "client_data_changed":
+            return f"client {name} says that it has {data.get('num_examples')} samples now, {data.get('before')} before"
         case "environment_changed":
             return f"client {name} computes on another machine type now; last bits may differ from here on"
     return None

@@ -36,6 +36,8 @@ const SENTENCES = {
     "The clients compute on different machine types: the same run elsewhere may give other last bits",
   environment_changed: ({ client_id }) =>
     `Client ${client_id} computes on another machine type now; last bits may differ from here on`,
+  client_data_changed: ({ client_id, data }) =>
+    `Client ${client_id} says that it has ${counted(data.num_examples, "sample")} now, not ${data.before} as before`,
   clients_admitted: ({ data }) => admitted(data),
   round_opened: ({ round, data }) =>
     data.phase === "initialising"
@@ -93,6 +95,7 @@ const WARNINGS = new Set([
   "run_recovered",
   "run_parked",
   "environment_changed",
+  "client_data_changed",
   "environments_differ",
 ]);
 
@@ -120,6 +123,7 @@ export const KINDS = Object.freeze({
     "client_asked",
     "clients_admitted",
     "environment_changed",
+    "client_data_changed",
   ],
   run: [
     "run_created",

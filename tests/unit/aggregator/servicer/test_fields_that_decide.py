@@ -30,7 +30,7 @@ HELD: dict[str, tuple[str, ...]] = {
     SENDER: ("tests/integration/test_strangers.py",),
     WHERE: (f"{UNIT}/coordinator/test_commits.py",),
     BLOB: (f"{UNIT}/coordinator/test_commits.py", f"{UNIT}/coordinator/test_checked_once.py"),
-    WEIGHT: (f"{UNIT}/computation/test_update_limits.py",),
+    WEIGHT: (f"{UNIT}/computation/test_update_limits.py", f"{UNIT}/coordinator/test_growth.py"),
     MODEL: (f"{UNIT}/coordinator/test_far_updates.py",),
     PROTOTYPES: (f"{UNIT}/computation/test_update_limits.py",),
     ACCURACY: (f"{UNIT}/coordinator/test_commits.py::test_the_totals_of_a_run_are_those_of_the_first_report",),
