@@ -20,6 +20,10 @@ class RunWarningKind(StrEnum):
 
     AT_CHANCE = "at_chance"
     """The mean accuracy of the last rounds is that of guessing."""
+    UPDATE_FAR = "update_far"
+    """An accepted update is much further from the global model than those of the others."""
+    CANNOT_TRAIN = "cannot_train"
+    """Clients cannot train on the global model, and the round is without their updates."""
 
 
 @dataclass(frozen=True, slots=True)

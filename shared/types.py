@@ -269,7 +269,7 @@ class Update:
     num_prototypes: int = 0
     """Set by the aggregator when it checks the update, as is the norm."""
     norm: float | None = None
-    """L2 norm of the local model minus the global one, where the run limits it."""
+    """L2 norm of the local model minus the global one; None where the clients keep their models."""
 
     def same_content(self, other: Update) -> bool:
         """Whether two updates are equal except for timings, which differ in a retry."""

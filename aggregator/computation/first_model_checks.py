@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aggregator.computation.public_checks import check_digest
-from aggregator.computation.update_checks import BLOCK_ELEMENTS, MAX_ENTRIES, Content, check_entries, check_model
+from aggregator.computation.update_checks import (
+    BLOCK_ELEMENTS,
+    MAX_ENTRIES,
+    Content,
+    check_entries,
+    check_model,
+    check_size_of_step,
+    model_norm,
+)
 from shared.bounds import MAX_FEATURES
 from shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
 from shared.config.declared_arrays import declared_arrays, declared_uploads
@@ -40,6 +48,7 @@ def check_first_model(
     Raises:
         MalformedUpdate: check is roles, entries, bound, initial_model, initial_prototypes, or one of `check_model` and
             `check_tensor_lists`.
+        UpdateNormExceeded: The model, which no person chose, is further from 0 than float32 can compute with.
     """
     dims = update.payload.int_lists.get(FEATURE_DIM, ())
     if [blob.role for blob in update.payload.blobs] != [MODEL]:
@@ -53,6 +62,8 @@ def check_first_model(
     check_entries(update)
     model = contents[update.payload.tensor_groups[0]]
     table = check_model(model, None)
+    if initial is None:
+        check_size_of_step(model_norm(model, table), "the first model")
     classes = config.initial_class_map
     if initial is not None and classes is not None:
         _check_mapped_tensors(model, table, initial, classes, update.payload.int_lists.get(HEAD, ()))

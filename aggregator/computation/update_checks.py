@@ -60,6 +60,9 @@ PROTOTYPE_HEADER_BYTES = 4096
 BYTES_BESIDE_VECTOR = 20
 """Bytes of a prototype's class, weight and group."""
 BLOCK_ELEMENTS = 1 << 18
+MAX_STEP_NORM = 1e18
+"""Largest norm of an update's step, and of a first model, in any run: squares and products of larger weights are infinite in
+float32, so no client could train on them."""
 
 
 class Content(Protocol):
@@ -98,7 +101,8 @@ def check_update(
         MalformedUpdate: check is roles (also for a model in a run whose clients keep theirs, or a missing one in others),
             size, or one of `check_counts`, `check_stage`, `check_model`, `check_uploads` and `check_prototypes`.
         PublicDataDiffers: The client has other public images than the run.
-        UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows.
+        UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows, or
+            further than float32 can compute with.
     """
     method, (dim,) = config.algorithm, int_lists[FEATURE_DIM]
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
@@ -109,8 +113,9 @@ def check_update(
     if shares_model:
         model = contents[update.payload.tensor_groups[0]]
         check_model(model, table)
+        update = replace(update, norm=update_norm(model, start, table))
+        check_size_of_step(update.norm)
         if config.admission.max_update_norm is not None:
-            update = replace(update, norm=update_norm(model, start, table))
             check_norm(update.norm, config.admission.max_update_norm)
     if place is not None:
         check_stage(update, place)
@@ -226,6 +231,17 @@ def update_norm(model: Content, start: Path, table: TensorTable) -> float:
     return math.sqrt(total)
 
 
+def model_norm(model: Content, table: TensorTable) -> float:
+    """Return the L2 norm of a model over all floating-point tensors together, in float64, read block by block."""
+    total = 0.0
+    with model.open("rb") as file:
+        for entry in table.entries:
+            if np.issubdtype(DTYPES[entry.dtype], np.floating):
+                for block in read_blocks(file, entry, BLOCK_ELEMENTS):
+                    total += float(np.square(block, dtype=np.float64).sum())
+    return math.sqrt(total)
+
+
 def check_norm(norm: float | None, most: float) -> None:
     """Check the norm of an update, if it was measured.
 
@@ -238,6 +254,25 @@ def check_norm(norm: float | None, most: float) -> None:
             check="norm",
             norm=f"{norm:.9g}",
             max_update_norm=f"{most:.9g}",
+        )
+
+
+def check_size_of_step(norm: float | None, what: str = "the update") -> None:
+    """Check that a model can be trained on in float32.
+
+    Args:
+        norm: L2 norm of an update's step, or of the first model.
+        what: What it is, for people.
+
+    Raises:
+        UpdateNormExceeded: The norm is larger than `MAX_STEP_NORM`.
+    """
+    if norm is not None and not norm <= MAX_STEP_NORM:
+        raise UpdateNormExceeded(
+            f"the norm of {what} is {norm:.6g}; beyond {MAX_STEP_NORM:g} float32 cannot compute with it in any run",
+            check="norm",
+            norm=f"{norm:.9g}",
+            max_update_norm=f"{MAX_STEP_NORM:.9g}",
         )
 
 

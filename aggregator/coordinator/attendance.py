@@ -76,7 +76,11 @@ class Attendance:
             changes.record(event, record)
             changes.note(audited)
             if known is not None and known.environment != client.environment:
-                self._record_environment_change(changes, client, known.environment)
+                facts = environment_change(known.environment, client.environment)
+                self._record_change(changes, client, Event(type="environment_changed", data=facts))
+            if known is not None and known.num_examples != client.num_examples:
+                numbers = {"before": known.num_examples, "num_examples": client.num_examples}
+                self._record_change(changes, client, Event(type="client_data_changed", data=numbers))
             if known is None:
                 changes.afterwards.append(lambda: self._metrics.clients.registered(1))
 
@@ -152,24 +156,25 @@ class Attendance:
         )
         changes.record(event, client)
 
-    def _record_environment_change(self, changes: Changes, client: Client, before: Environment) -> None:
-        """Record in every open run of this client that its environment changed, so that its bytes may no longer repeat."""
-        data = environment_change(before, client.environment)
+    def _record_change(self, changes: Changes, client: Client, changed: Event) -> None:
+        """Record in every open run of this client what changed of it.
+
+        That is its machine, so that its bytes may no longer repeat, or the number of its samples, by which it weighs.
+        """
         for run in changes.runs.values():
             if client.client_id in run.roster and run.current_round is not None:
-                place = (client.client_id, run.run_id)
+                place = (client.client_id, run.run_id, changed.type)
                 if not self._changes.suffices(place):
                     continue
-                changes.record(
-                    Event(
-                        type="environment_changed",
-                        run_id=run.run_id,
-                        round=run.round_number,
-                        client_id=client.client_id,
-                        data={**data, **_left_out(self._changes.num_refused(place))},
-                        time=changes.now,
-                    )
+                event = replace(
+                    changed,
+                    run_id=run.run_id,
+                    round=run.round_number,
+                    client_id=client.client_id,
+                    data={**changed.data, **_left_out(self._changes.num_refused(place))},
+                    time=changes.now,
                 )
+                changes.record(event)
                 changes.afterwards.append(partial(self._changes.take, place))
 
 

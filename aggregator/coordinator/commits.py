@@ -15,6 +15,7 @@ from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.inline_blobs import InlineBlob, came_along
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.taken_in import TakenIn
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.metrics.outcomes import CONTENT_REFUSALS
@@ -48,6 +49,7 @@ class Commits:
     ) -> None:
         self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
         self._store, self._blobs, self._metrics = store, blobs, metrics
+        self._taken_in = TakenIn(store)
         self._max_inline_bytes = max_inline_bytes
         self._computing = threading.Semaphore(COMPUTING)
         self._turns_lock = threading.Lock()
@@ -249,6 +251,7 @@ class Commits:
         contents = {blob: content(blob) for blob in update.payload.blobs}
         if number == 0:
             return check_first_model(update, contents, config_of(run), initial, self._initial_prototypes(run))
+        self._taken_in.check_growth(run, client.client_id, update.num_examples)
         assert run.model is not None
         start = self._blobs.verified_path((run.start or run.model).sha256)
         table, int_lists = self._layouts.sent_table(run), self._layouts.int_lists(run)

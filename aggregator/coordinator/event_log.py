@@ -11,7 +11,7 @@ from typing import Any
 from shared.process.log import bound, get_logger
 from shared.types import Event
 
-SAID = ("reason", "detail", "hint", "check", "domain", "num_examples", "config_hash", "update_norm")
+SAID = ("reason", "detail", "hint", "check", "domain", "num_examples", "config_hash", "update_norm", "median_norm")
 """Fields of an event's data that its line copies unchanged."""
 QUIET = frozenset(
     (
@@ -27,6 +27,7 @@ QUIET = frozenset(
 """Events at level debug: several in every round, and the line about the committed round follows."""
 WARNINGS = frozenset(
     (
+        "client_data_changed",
         "client_dropped",
         "client_lost",
         "client_problem",
@@ -36,6 +37,7 @@ WARNINGS = frozenset(
         "quorum_missing",
         "report_refused",
         "update_damaged",
+        "update_far",
         "update_refused",
     )
 )

@@ -25,6 +25,7 @@ from aggregator.coordinator.garbage import find_best
 from aggregator.coordinator.groups import Groups, Waiting
 from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
 from aggregator.coordinator.recent_accuracies import RecentAccuracies
+from aggregator.coordinator.run_warnings import RunWarnings
 from aggregator.coordinator.stage_memories import StageMemories
 from aggregator.coordinator.stage_rows import StageRows
 from aggregator.coordinator.write_trouble import WriteTrouble
@@ -105,6 +106,7 @@ class Ledger:
         self._best: dict[str, Best | None] = {}
         """The best round of each open run by validation, as of its last committed round."""
         self._accuracies = RecentAccuracies(store)
+        self._warnings = RunWarnings(store, sessions)
         self._stage_rows = StageRows(store)
         self._stage_memories = StageMemories(store)
         self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
@@ -578,8 +580,9 @@ class Ledger:
         return self._best_after(run) if is_open else find_best(self._store, run.run_id)
 
     def warnings(self, run: Run) -> tuple[RunWarning, ...]:
-        """Return the warnings about a run, from its last evaluated rounds."""
-        return self._accuracies.warnings(run, is_open=self.find_open(run.run_id) is not None)
+        """Return the warnings about a run, from its last evaluated rounds, its updates' norms and its clients' problems."""
+        is_open = self.find_open(run.run_id) is not None
+        return (*self._accuracies.warnings(run, is_open=is_open), *self._warnings.of(run, is_open=is_open))
 
     def _best_after(self, run: Run) -> Best | None:
         """Return the best round of an open run by validation, its latest round included if that has committed."""
@@ -606,7 +609,7 @@ class Ledger:
         return self._store.domains(clients) | present
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
-        events = [self._with_domains(event, after) for event in events_between(before, after, now=now)]
+        events = [self._with_facts(event, after) for event in events_between(before, after, now=now)]
         if machine.has_open_round(before) and not machine.has_open_round(after):
             best = self._best_after(after)
             if best is not None and best.round == after.round_number:
@@ -629,8 +632,15 @@ class Ledger:
             events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
         return events
 
-    def _with_domains(self, event: Event, run: Run) -> Event:
-        """Return the event; that a round has all its updates, with their clients' domains where those weigh."""
+    def _with_facts(self, event: Event, run: Run) -> Event:
+        """Return the event; that a round has all its updates, with their clients' domains where those weigh.
+
+        That a client is admitted, with the samples that it has: see taken_in.py.
+        """
+        if event.type == "client_admitted":
+            client = self._find_client(event.client_id)
+            more = {} if client is None else {"num_examples": client.num_examples}
+            return replace(event, data={**event.data, **more})
         if event.type != HAS_ALL_UPDATES or self._config_of(run).method.averaging != "domain":
             return event
         assert run.current_round is not None
@@ -671,6 +681,7 @@ class Ledger:
             if states[-1].status.is_final:
                 self._best.pop(states[-1].run_id, None)
                 self._accuracies.ended(states[-1].run_id)
+                self._warnings.ended(states[-1].run_id)
                 self._stage_rows.ended(states[-1].run_id)
                 self._stage_memories.ended(states[-1].run_id)
 

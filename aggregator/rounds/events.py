@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from aggregator.rounds.far_updates import newly_far
 from aggregator.rounds.machine import is_parked, is_retired, waits_for_quorum
 from shared.reasons import Parked, sentence_of
 from shared.types import Event, Round, RoundPhase, Run, RunStatus
@@ -100,6 +101,14 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
             num_examples=update.num_examples,
             num_prototypes=update.num_prototypes,
             **({} if update.norm is None else {"update_norm": update.norm}),
+        )
+    for far in newly_far(before, after):
+        happened(
+            "update_far",
+            number=after.number,
+            client_id=far.client_id,
+            update_norm=far.norm,
+            median_norm=far.median,
         )
     known = before.asked_again if before else {}
     damaged = {name: asked for name, asked in sorted(after.asked_again.items()) if known.get(name) != asked}

@@ -31,6 +31,7 @@ TROUBLE = frozenset(
         "run_failed",
         "run_parked",
         "update_damaged",
+        "update_far",
         "update_refused",
     )
 )
@@ -54,6 +55,8 @@ def _with_data(event: Event) -> str | None:
             return f"the run is paused: {data['reason']}" if data.get("reason") else "the run is paused"
         case "update_damaged":
             return f"client {name}: its stored update is damaged; it is asked to send it again"
+        case "update_far":
+            return f"client {name}: its update counts, and is far from those of the others"
         case "client_problem":
             return f"client {name}: " + "; ".join(filter(None, (data.get("detail"), data.get("hint"))))
         case "client_quarantined":
@@ -85,6 +88,8 @@ def _with_data(event: Event) -> str | None:
             return str(data.get("detail"))
         case "quorum_missing":
             return f"waiting: {data.get('reason')}"
+        case "client_data_changed":
+            return f"client {name} says that it has {data.get('num_examples')} samples now, {data.get('before')} before"
         case "environment_changed":
             return f"client {name} computes on another machine type now; last bits may differ from here on"
     return None

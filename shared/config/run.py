@@ -215,8 +215,8 @@ class AdmissionSection(Section):
 
     max_update_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of a local model minus the round's global model, over all floating-point tensors together, running
-    statistics included. An update beyond it is refused, not clipped. No limit if not set. With a limit, however large, the
-    run's history shows the norm of each update."""
+    statistics included. An update beyond it is refused, not clipped. No limit if not set. The run's
+    history shows the norm of each update, and names the client of one that is more than 10 times the round's median."""
     max_prototype_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
     without a limit, one huge prototype makes a run diverge. No limit if not set."""

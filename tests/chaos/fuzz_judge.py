@@ -126,7 +126,7 @@ def _of_model(data: bytes, scene: Scene) -> Iterator[str]:
         return
     limit = scene.config.admission.max_update_norm
     away = np.concatenate([(arrays[name].astype(np.float64) - start[name]).ravel() for name in floats])
-    if limit is not None and np.linalg.norm(away) > limit:
+    if np.linalg.norm(away) > (1e18 if limit is None else min(limit, 1e18)):  # beyond it no float32 has a square
         yield "model: too far away"
 
 

@@ -20,11 +20,16 @@ class TrainingDiverged(FedplccError):
     reason = "TRAINING_DIVERGED"
 
 
-def diverged(cause: str, *, client_id: str, round: int) -> TrainingDiverged:
-    """Return the error, with what the operator can change."""
+def diverged(cause: str, *, client_id: str, round: int, has_stepped: bool = True) -> TrainingDiverged:
+    """Return the error, with what the operator can change: before the first step, no learning rate of this site's."""
+    advice = (
+        "lower training.learning_rate or set training.clip_norm"
+        if has_stepped
+        else "no step was made, so neither this site nor its learning rate is the cause, but what it was sent: see the "
+        "run's warnings for the update behind it"
+    )
     return TrainingDiverged(
-        f"training of client {client_id!r} in round {round} diverged: {cause}; lower training.learning_rate or set "
-        "training.clip_norm",
+        f"training of client {client_id!r} in round {round} diverged: {cause}; {advice}",
         client_id=client_id,
         round=round,
     )

@@ -87,9 +87,9 @@ class RoundInputs:
         """Return the seed of one purpose in this client's round."""
         return derive_seed(purpose, self.config.run.seed, self.client_id, self.round)
 
-    def diverged(self, cause: str) -> TrainingDiverged:
+    def diverged(self, cause: str, *, has_stepped: bool = True) -> TrainingDiverged:
         """Return the error that names this client and round."""
-        return diverged(cause, client_id=self.client_id, round=self.round)
+        return diverged(cause, client_id=self.client_id, round=self.round, has_stepped=has_stepped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -184,7 +184,7 @@ def local_train(
                     loss = total_loss(terms)
                     values = loss_values(loss, terms)
                     if not all(map(math.isfinite, values.values())):
-                        raise inputs.diverged(cause_in_loss(model, step, values))
+                        raise inputs.diverged(cause_in_loss(model, step, values), has_stepped=step > 1)
                     totals.lost({name: values[name] for name in terms})
                     norm = optimiser.step(loss)
                     if norm is not None:

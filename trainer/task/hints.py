@@ -24,7 +24,7 @@ HINTS: Mapping[str, str] = {
     "UPDATE_NORM_EXCEEDED": "check this client's data; or lower the run's learning rate or raise the limit that "
     "[admission] sets",
     "BLOB_CORRUPT": "check the network path and the aggregator's disk",
-    "TRAINING_DIVERGED": 'stop the run, and start one so changed from an earlier model: initial_model = "run:ID@ROUND"',
+    "TRAINING_DIVERGED": 'stop the run, and start another from an earlier model: initial_model = "run:ID@ROUND"',
     "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
     "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
     "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",

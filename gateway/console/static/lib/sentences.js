@@ -36,6 +36,8 @@ const SENTENCES = {
     "The clients compute on different machine types: the same run elsewhere may give other last bits",
   environment_changed: ({ client_id }) =>
     `Client ${client_id} computes on another machine type now; last bits may differ from here on`,
+  client_data_changed: ({ client_id, data }) =>
+    `Client ${client_id} says that it has ${counted(data.num_examples, "sample")} now, not ${data.before} as before`,
   clients_admitted: ({ data }) => admitted(data),
   round_opened: ({ round, data }) =>
     data.phase === "initialising"
@@ -50,6 +52,8 @@ const SENTENCES = {
   update_committed: ({ client_id, data }) => update(client_id, data),
   update_damaged: ({ client_id }) =>
     `The stored update of client ${client_id} is damaged: the client is asked to send it again`,
+  update_far: ({ client_id }) =>
+    `The update of client ${client_id} counts, and is far from those of the others: ask its site, or quarantine it`,
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
   update_removed: ({ round, client_id }) => `Round ${round} goes on without the update of client ${client_id}`,
   report_removed: ({ round, client_id }) => `Round ${round} goes on without the report of client ${client_id}`,
@@ -80,6 +84,7 @@ export const KNOWN_TYPES = Object.freeze(Object.keys(SENTENCES));
 /** Types of events that say that something is wrong, or that somebody should know. */
 const WARNINGS = new Set([
   "update_damaged",
+  "update_far",
   "update_refused",
   "report_refused",
   "client_problem",
@@ -90,6 +95,7 @@ const WARNINGS = new Set([
   "run_recovered",
   "run_parked",
   "environment_changed",
+  "client_data_changed",
   "environments_differ",
 ]);
 
@@ -101,6 +107,7 @@ export const KINDS = Object.freeze({
     "update_committed",
     "evaluation_reported",
     "update_damaged",
+    "update_far",
     "update_removed",
     "report_removed",
     "update_refused",
@@ -116,6 +123,7 @@ export const KINDS = Object.freeze({
     "client_asked",
     "clients_admitted",
     "environment_changed",
+    "client_data_changed",
   ],
   run: [
     "run_created",

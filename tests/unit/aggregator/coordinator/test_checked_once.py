@@ -34,6 +34,7 @@ READERS = {
     "aggregator/computation/first_model_checks.py:_check_mapped_tensors": ASKED_AGAIN,
     "aggregator/computation/update_checks.py:check_model": ASKED_AGAIN,
     "aggregator/computation/update_checks.py:check_update": ASKED_AGAIN,
+    "aggregator/computation/update_checks.py:model_norm": ASKED_AGAIN,
     "aggregator/computation/update_checks.py:update_norm": ASKED_AGAIN,
     "aggregator/computation/upload_checks.py:check_uploads": ASKED_AGAIN,
     "aggregator/coordinator/layouts.py:Layouts.table": "hashed after the header was read",

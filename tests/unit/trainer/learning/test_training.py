@@ -379,6 +379,17 @@ def test_a_loss_that_is_not_finite_names_client_round_step_and_term() -> None:
     assert "lower training.learning_rate or set training.clip_norm" in caught.value.detail
 
 
+def test_a_loss_that_is_not_finite_before_any_step_is_not_blamed_on_the_learning_rate_of_a_site() -> None:
+    model = a_model()
+    with torch.no_grad():
+        model.classifier.weight.fill_(3e38)  # finite, and no loss is
+    with pytest.raises(
+        TrainingDiverged, match="no step was made, so neither this site nor its learning rate"
+    ) as caught:
+        train(model=model, round=7)
+    assert "lower training.learning_rate" not in caught.value.detail
+
+
 @pytest.mark.parametrize(("bad_step", "where"), [(1, "step 1 "), (2, "step 2 "), (3, "step 3, the last,")])
 def test_a_gradient_that_is_not_finite_names_its_step(bad_step: int, where: str) -> None:
     assert_gradient_error(a_config(), bad_step, f"the gradient of {where}")

@@ -1,0 +1,84 @@
+"""Updates much further from the round's global model than those of the others. Pure.
+
+Such an update counts, as no limit of the run refuses it; the history and the run's warnings name its sender.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.chance import RunWarning, RunWarningKind
+from shared.types import Event, Round, RoundPhase
+
+UPDATE_FAR = "update_far"
+"""Event of such an update: once for a member and round."""
+FAR = 10.0
+"""Times the median norm of a round beyond which an update is named."""
+MAX_NAMED = 16
+"""Most updates of a round that are named, the furthest."""
+MAX_SHOWN = 10
+"""Most members that a warning names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FarUpdate:
+    """An accepted update much further from the global model than the others of its round."""
+
+    client_id: str
+    round: int
+    norm: float
+    median: float
+
+    @property
+    def sentence(self) -> str:
+        """What people read about it."""
+        return f"{self.client_id} in round {self.round} ({self.norm:.3g}, the median was {self.median:.3g})"
+
+
+def far_updates(current: Round) -> list[FarUpdate]:
+    """Return a round's updates whose norm is more than `FAR` times the median, the furthest first.
+
+    Where half of the clients do not move at all there is no size to compare with, nor in a round of two.
+    """
+    norms = {client_id: update.norm for client_id, update in current.updates.items() if update.norm is not None}
+    median = statistics.median(norms.values()) if norms else 0.0
+    if median <= 0:
+        return []
+    far = [FarUpdate(name, current.number, norm, median) for name, norm in norms.items() if norm > FAR * median]
+    return sorted(far, key=lambda each: (-each.norm, each.client_id))[:MAX_NAMED]
+
+
+def newly_far(before: Round | None, after: Round) -> list[FarUpdate]:
+    """Return the updates to name where a round closes its updates for the first time."""
+    closes = before is not None and before.phase is RoundPhase.COLLECTING and after.phase is RoundPhase.AGGREGATING
+    if before is None or not closes or RoundPhase.AGGREGATING.value in before.phase_started_at:
+        return []
+    return far_updates(after)
+
+
+def far_in(events: Sequence[Event]) -> list[FarUpdate]:
+    """Return the updates that the history names."""
+    return [
+        FarUpdate(each.client_id, each.round, float(each.data["update_norm"]), float(each.data["median_norm"]))
+        for each in events
+        if each.type == UPDATE_FAR
+    ]
+
+
+def warning_of(far: Sequence[FarUpdate]) -> RunWarning | None:
+    """Return the warning about a run's far updates, the newest of each member; None without any."""
+    newest: Mapping[str, FarUpdate] = {each.client_id: each for each in sorted(far, key=lambda each: each.round)}
+    if not newest:
+        return None
+    shown = sorted(newest.values(), key=lambda each: (-each.round, each.client_id))
+    named = ", ".join(each.sentence for each in shown[:MAX_SHOWN])
+    more = f" and {len(shown) - MAX_SHOWN} more clients" if len(shown) > MAX_SHOWN else ""
+    return RunWarning(
+        RunWarningKind.UPDATE_FAR,
+        min(each.round for each in far),
+        f"accepted updates are more than {FAR:g} times as far from the global model as the median: {named}{more}; ask "
+        "their sites, quarantine a client that is wrong, or set admission.max_update_norm in a new run",
+        ("admission.max_update_norm",),
+    )

@@ -1,0 +1,174 @@
+"""One member's huge update: refused where float32 cannot compute with it, else named in history and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregator.rounds.far_updates import FAR, MAX_NAMED, far_updates, warning_of
+from shared.chance import RunWarning, RunWarningKind
+from shared.errors import UpdateNormExceeded
+from shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
+from tests.support.federation.in_process import LocalFederation
+from tests.support.federation.numpy_client import NumpyClient
+from tests.support.records.builders import a_round, an_update
+
+HONEST = ("ann", "bob", "cid")
+LIAR = "eve"
+DIVERGED = ClientProblem(reason="TRAINING_DIVERGED", detail="the loss 'ce' of step 1 is nan", is_fatal=True)
+
+
+class Liar(NumpyClient):
+    """Sends models that are its honest ones with every weight moved by a number."""
+
+    moved_by = 0.0
+
+    def trained(self, task: Task, model: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        honest = super().trained(task, model)
+        by = np.float32(self.moved_by)
+        return {name: value + by if value.dtype == np.float32 else value for name, value in honest.items()}
+
+    def first_model(self, seed: int = 0) -> dict[str, np.ndarray]:
+        by = np.float32(self.moved_by)
+        made = super().first_model(seed)
+        return {name: value + by if value.dtype == np.float32 else value for name, value in made.items()}
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[LocalFederation]:
+    with LocalFederation(tmp_path, [*map(NumpyClient, HONEST), Liar(LIAR)]) as federation:
+        federation.join()
+        yield federation
+
+
+def create(federation: LocalFederation, rounds: int = 3) -> str:
+    clients = [*HONEST, LIAR]
+    run = federation.create("fedavg", run={"rounds": rounds, "clients": clients})
+    federation.step(["ann"])
+    return run.run_id
+
+
+def lie(federation: LocalFederation, moved_by: float) -> None:
+    liar = federation.clients[LIAR]
+    assert isinstance(liar, Liar)
+    liar.moved_by = moved_by
+
+
+def far_events(federation: LocalFederation, run_id: str) -> list[Event]:
+    return federation.events(run_id, "update_far")
+
+
+def warnings(federation: LocalFederation, run_id: str) -> dict[RunWarningKind, RunWarning]:
+    found = federation.coordinator.warnings(federation.coordinator.get_run(run_id))
+    return {each.kind: each for each in found}
+
+
+def until_round(federation: LocalFederation, run_id: str, number: int) -> None:
+    while federation.coordinator.get_run(run_id).round_number < number:
+        assert federation.step()
+
+
+def test_norms_are_measured_without_a_limit(federation: LocalFederation) -> None:
+    run_id = create(federation)
+    assert federation.run_to_end(run_id).status is RunStatus.COMPLETED
+    measured = [event for event in federation.events(run_id, "update_committed") if event.round > 0]
+    assert len(measured) == 3 * 4
+    assert all(event.data["update_norm"] > 0 for event in measured)
+    assert far_events(federation, run_id) == []
+    assert RunWarningKind.UPDATE_FAR not in warnings(federation, run_id)
+
+
+def test_a_far_update_names_its_sender_once_a_round_and_in_the_status(federation: LocalFederation) -> None:
+    run_id = create(federation)
+    lie(federation, 1e6)
+    until_round(federation, run_id, 2)
+    (event,) = far_events(federation, run_id)
+    assert (event.client_id, event.round) == (LIAR, 1)
+    assert event.data["update_norm"] > FAR * event.data["median_norm"] > 0
+    warning = warnings(federation, run_id)[RunWarningKind.UPDATE_FAR]
+    assert warning.round == 1
+    assert f"{LIAR} in round 1" in warning.sentence
+    assert not any(name in warning.sentence for name in HONEST)
+    federation.restart()
+    assert warnings(federation, run_id)[RunWarningKind.UPDATE_FAR] == warning
+    federation.run_to_end(run_id)
+    assert [event.round for event in far_events(federation, run_id)] == [1, 2, 3]
+    assert f"{LIAR} in round 3" in warnings(federation, run_id)[RunWarningKind.UPDATE_FAR].sentence
+
+
+@pytest.mark.parametrize("moved_by", [1e19, 3.3e38])
+def test_an_update_that_float32_cannot_train_on_is_refused_by_name(
+    federation: LocalFederation, moved_by: float
+) -> None:
+    run_id = create(federation)
+    liar = federation.clients[LIAR]
+    lie(federation, moved_by)
+    task = federation.task(liar)
+    assert task.kind is TaskKind.TRAIN
+    with pytest.raises(UpdateNormExceeded, match="beyond 1e\\+18 float32 cannot compute with it"):
+        federation.perform(liar, task)
+    assert federation.coordinator.get_run(run_id).rejections[LIAR].check == "norm"
+
+
+def test_a_first_model_that_float32_cannot_train_on_is_refused(federation: LocalFederation) -> None:
+    federation.create("fedavg", run={"rounds": 1, "clients": [LIAR]})
+    liar = federation.clients[LIAR]
+    lie(federation, 1e30)
+    with pytest.raises(UpdateNormExceeded, match="the norm of the first model"):
+        federation.perform(liar, federation.task(liar))
+
+
+def test_a_run_whose_clients_cannot_train_says_who_since_when_and_why(federation: LocalFederation) -> None:
+    run_id = create(federation)
+    lie(federation, 1e12)
+    until_round(federation, run_id, 2)
+    assert RunWarningKind.CANNOT_TRAIN not in warnings(federation, run_id)
+    for name in HONEST[:2]:
+        federation.heartbeat(federation.clients[name], run_id=run_id, round=2, problem=DIVERGED)
+    warning = warnings(federation, run_id)[RunWarningKind.CANNOT_TRAIN]
+    assert warning.round == 2
+    assert "round 2 is without updates of ann, bob since 1970-01-01T00:" in warning.sentence
+    assert f"the likely cause, {LIAR} in round 1 (" in warning.sentence
+    assert f'initial_model = "run:{run_id}@0"' in warning.sentence
+    assert "learning rate" not in warning.sentence
+    federation.step(["ann", "bob"])  # they could after all
+    assert RunWarningKind.CANNOT_TRAIN not in warnings(federation, run_id)
+
+
+def test_where_round_1_cannot_train_the_maker_of_the_first_model_is_named(federation: LocalFederation) -> None:
+    run_id = create(federation)
+    federation.heartbeat(federation.clients["bob"], run_id=run_id, round=1, problem=DIVERGED)
+    warning = warnings(federation, run_id)[RunWarningKind.CANNOT_TRAIN]
+    assert "the first model, which ann made" in warning.sentence
+
+
+@pytest.mark.parametrize(
+    ("norms", "far"),
+    [
+        ({}, []),
+        ({"a": 1.0, "b": 1e9}, []),  # of two, nobody knows who is wrong
+        ({"a": 0.0, "b": 0.0, "c": 5.0}, []),  # no size to compare with
+        ({"a": 1.0, "b": 1.0, "c": 10.0}, []),
+        ({"a": 1.0, "b": 1.0, "c": 10.1}, ["c"]),
+        ({"a": None, "b": None, "c": 10.1}, []),
+    ],
+)
+def test_what_is_far(norms: dict[str, float | None], far: list[str]) -> None:
+    updates = {name: replace(an_update(name), norm=norm) for name, norm in norms.items()}
+    current = replace(a_round(1), phase=RoundPhase.COLLECTING, updates=updates)
+    assert [each.client_id for each in far_updates(current)] == far
+
+
+def test_how_many_are_named_is_bounded() -> None:
+    norms = {f"honest-{number}": 1.0 for number in range(60)} | {f"liar-{number}": 1e6 for number in range(50)}
+    updates = {name: replace(an_update(name), norm=norm) for name, norm in norms.items()}
+    found = far_updates(replace(a_round(1), updates=updates))
+    assert len(found) == MAX_NAMED
+    warning = warning_of(found)
+    assert warning is not None
+    assert warning.sentence.endswith("or set admission.max_update_norm in a new run")
+    assert " and 6 more clients;" in warning.sentence
