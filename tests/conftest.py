@@ -1,5 +1,5 @@
-"""Settings of all tests: hypothesis without deadlines (the machine is shared), one way to get real processes, and the slow
-files first, so that of two workers neither waits for the other at the end.
+"""Settings of all tests: hypothesis without deadlines (the machine is shared), one way to get real processes, which tests a
+command runs, and the slow files first, so that of two workers neither waits for the other at the end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from shared.process.log import OUR_LOGGERS
 from tests.support.federation.processes import TOLD, Federation
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.postgres import Server, a_server
+from tests.support.parts import SHARDS, Part, part_of, shard_of
 
 settings.register_profile(
     "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -31,8 +32,33 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"{report.location[0]}: {value}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fedplcc")
+    group.addoption("--part", choices=[*Part], help="tests to run; all those that are named, else those without `full`")
+    group.addoption("--shard", type=int, choices=range(1, SHARDS + 1), help=f"run one of {SHARDS} shares of them alone")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose before workers start: they are given the options, but named all folders."""
+    if config.option.part is None:
+        names = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+        config.option.part = part_of(is_named=names or bool(config.option.keyword or config.option.markexpr))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    shard = config.option.shard
+    return f"part: {config.option.part}" + (f", shard {shard} of {SHARDS}" if shard else "")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, shard = Part(config.option.part), config.option.shard
+
+    def runs(item: pytest.Item) -> bool:
+        return part.has(is_full=item.get_closest_marker("full") is not None) and shard in (None, shard_of(item.nodeid))
+
+    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+    items[:] = sorted(filter(runs, items), key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from fedplcc.method_contract.checks import Check
 from fedplcc.method_contract.contract import CHECKS
 from fedplcc.method_contract.settings import Setting
 from shared.config.run import parse_run_config
@@ -21,14 +20,19 @@ from shared.methods import METHODS
 from shared.methods.base import Method
 from tests.support.records.method_settings import SETTINGS, of_methods, of_settings, public_of
 
-TRIALS = [(check, setting) for check in CHECKS for setting in SETTINGS if check.applies(setting)]
 
-
-@pytest.mark.parametrize(
-    ("check", "setting"), TRIALS, ids=[f"{check.name}-{setting.name}" for check, setting in TRIALS]
-)
-def test_the_contract_holds(check: Check, setting: Setting) -> None:
-    check.trial(setting)
+@of_settings()
+def test_the_contract_holds(setting: Setting) -> None:
+    broken = []
+    for check in CHECKS:
+        if check.applies(setting):
+            try:
+                check.trial(setting)
+            except Exception as error:
+                error.add_note(check.name)
+                broken.append(error)
+    if broken:
+        raise ExceptionGroup(f"{setting.name} breaks the contract", broken)
 
 
 @of_methods()
