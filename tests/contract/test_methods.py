@@ -11,8 +11,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from fedplcc.method_contract.contract import CHECKS
 from fedplcc.method_contract.settings import Setting
 from shared.config.run import parse_run_config

@@ -42,6 +42,8 @@ MOST_INTERRUPTIONS = 60
 ENDED = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED, types_pb2.RUN_STATUS_STOPPED)
 
 every_setting = of_settings(lambda setting: not setting.hyper or setting.goes_another_way)
+every_part = of_settings(lambda setting: not setting.hyper or setting.goes_another_way, cover=True)
+methods_with_every_part = of_methods(cover=True)
 every_method_with_a_neutral_setting = of_methods(lambda method: method.neutral is not None)
 every_method_that_needs_an_earlier_round = of_methods(lambda method: method.needs_earlier_round(method.config()))
 every_method_whose_server_keeps_something = of_methods(lambda method: method.keeps_server_state(method.config()))
@@ -156,7 +158,7 @@ def test_a_run_trains_reports_and_leaves_what_its_method_says(setting: Setting, 
     )
 
 
-@every_setting
+@every_part
 def test_the_same_run_gives_the_same_bytes(
     setting: Setting, data: Path, folder: Path, undisturbed: Undisturbed
 ) -> None:
@@ -164,7 +166,7 @@ def test_the_same_run_gives_the_same_bytes(
     assert again == undisturbed(setting.method.name, setting.hyper)
 
 
-@every_setting
+@every_part
 def test_interruptions_in_every_round_change_nothing(
     setting: Setting, data: Path, folder: Path, undisturbed: Undisturbed
 ) -> None:
@@ -195,7 +197,7 @@ def test_interruptions_in_every_round_change_nothing(
     assert outcome == undisturbed(setting.method.name, setting.hyper)
 
 
-@every_setting
+@every_part
 def test_processes_give_the_bytes_of_the_simulation(
     setting: Setting, data: Path, processes: RunControl, undisturbed: Undisturbed
 ) -> None:
@@ -226,7 +228,7 @@ def attacked(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "training": training, "evaluation": {"attacks": ["fgsm", "pgd20"]}}
 
 
-@of_methods()
+@methods_with_every_part
 def test_every_method_trains_on_attacked_images_and_reports_under_attacks(
     method: Any, data: Path, folder: Path, undisturbed: Undisturbed
 ) -> None:
@@ -259,7 +261,7 @@ def scheduled(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "training": {**values["training"], **optimiser, **schedule}}
 
 
-@of_methods()
+@methods_with_every_part
 def test_every_method_trains_by_a_schedule_in_the_same_bytes_interrupted_and_as_processes(
     method: Any, data: Path, folder: Path, processes: RunControl, undisturbed: Undisturbed
 ) -> None:
@@ -299,7 +301,7 @@ def validated(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "data": {**values["data"], "validation_every": 4}, "clients": own}
 
 
-@every_setting
+@every_part
 def test_a_run_that_goes_on_to_more_rounds_is_the_longer_one(
     setting: Setting, data: Path, folder: Path, undisturbed: Undisturbed
 ) -> None:
@@ -309,7 +311,7 @@ def test_a_run_that_goes_on_to_more_rounds_is_the_longer_one(
     assert simulated(values, folder) == undisturbed(setting.method.name, hyper)
 
 
-@of_methods()
+@methods_with_every_part
 def test_every_method_reports_on_images_that_it_does_not_train_on(
     method: Any, data: Path, folder: Path, undisturbed: Undisturbed
 ) -> None:

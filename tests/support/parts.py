@@ -1,4 +1,4 @@
-"""Which tests a command runs: `make test` a set that covers every guarantee, `make test-full` the rest, who names tests those."""
+"""Which tests a command runs: `make test` a covering set, `make test-full` the rest; who names tests gets those."""
 
 from __future__ import annotations
 

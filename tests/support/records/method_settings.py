@@ -5,12 +5,13 @@ A method is here because it is in `METHODS`. A setting that matters gets a row i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
 
-from fedplcc.method_contract.settings import Setting
+from fedplcc.method_contract.settings import OF_THE_ROUND, Setting
 from shared.methods import METHODS
 from shared.methods.base import Method
 
@@ -85,13 +86,43 @@ def with_a_length(method: Method, hyper: Mapping[str, Any]) -> dict[str, Any]:
     return {**hyper, **({} if key is None else {key: 4})}
 
 
-def of_settings(claim: Callable[[Setting], bool] = lambda setting: True) -> pytest.MarkDecorator:
-    """Try a test with every setting of which the claim holds."""
+def parts_of(setting: Setting) -> frozenset[str]:
+    """Return what a setting is made of besides its loss: what its method declares, and what leads its rounds another way."""
+    method, config = setting.method, setting.config
+    declared = {
+        part.name
+        for part in dataclasses.fields(method)
+        if part.default is not dataclasses.MISSING and getattr(method, part.name) is not part.default
+    }
+    ways = {key for key in OF_THE_ROUND if key in setting.hyper}
+    chosen = {f"shares_model: {method.shares_model(config)}", f"personal: {setting.personal_part}"}
+    return frozenset(declared - {"neutral", "personal", "shares_model"} | ways | chosen)
+
+
+def covering(settings: Collection[Setting]) -> tuple[Setting, ...]:
+    """Return few of these settings with every part of them all: the project's own method, then those with most new parts."""
+    missing = set[str]().union(*(parts_of(setting) for setting in settings))
+    chosen = [setting for setting in settings if setting.name == "fedplcc"]
+    missing -= set[str]().union(*(parts_of(setting) for setting in chosen))
+    while missing:
+        chosen.append(max(settings, key=lambda setting: len(parts_of(setting) & missing)))
+        missing -= parts_of(chosen[-1])
+    return tuple(chosen)
+
+
+def of_settings(
+    claim: Callable[[Setting], bool] = lambda setting: True, *, cover: bool = False
+) -> pytest.MarkDecorator:
+    """Try a test with every setting of which the claim holds; with `cover` those beyond a covering set are marked `full`."""
     found = [setting for setting in SETTINGS if claim(setting)]
-    return pytest.mark.parametrize("setting", found, ids=[setting.name for setting in found])
+    kept = covering(found) if cover else found
+    marked = [pytest.param(setting, marks=() if setting in kept else pytest.mark.full) for setting in found]
+    return pytest.mark.parametrize("setting", marked, ids=[setting.name for setting in found])
 
 
-def of_methods(claim: Callable[[Method], bool] = lambda method: True) -> pytest.MarkDecorator:
-    """Try a test with every method of which the claim holds."""
+def of_methods(claim: Callable[[Method], bool] = lambda method: True, *, cover: bool = False) -> pytest.MarkDecorator:
+    """Try a test with every method of which the claim holds; with `cover` those beyond a covering set are marked `full`."""
     found = [method for method in METHODS.values() if claim(method)]
-    return pytest.mark.parametrize("method", found, ids=[method.name for method in found])
+    kept = {setting.method.name for setting in covering([Setting(method) for method in found])} if cover else METHODS
+    marked = [pytest.param(method, marks=() if method.name in kept else pytest.mark.full) for method in found]
+    return pytest.mark.parametrize("method", marked, ids=[method.name for method in found])
