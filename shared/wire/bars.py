@@ -30,12 +30,11 @@ class Bars:
         self._steady = steady
         self._bars: OrderedDict[str, _Bar] = OrderedDict()
 
-    def begin(self, who: str, seconds: float | None = None) -> float:
-        """Bar a caller for so long, or for longer than the last time if None; returns the seconds."""
+    def begin(self, who: str) -> float:
+        """Bar a caller; returns for how many seconds."""
         now, before = self._steady(), self._bars.pop(who, None)
-        if seconds is None:
-            is_recent = before is not None and now - before.ends_at < REMEMBERED_S
-            seconds = min(2 * before.seconds, MOST_S) if before is not None and is_recent else FIRST_S
+        is_again = before is not None and now - before.ends_at < REMEMBERED_S
+        seconds = min(2 * before.seconds, MOST_S) if before is not None and is_again else FIRST_S
         self._bars[who] = _Bar(now + seconds, seconds)
         if len(self._bars) > MOST_BARRED:
             self._bars.popitem(last=False)

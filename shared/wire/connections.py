@@ -41,12 +41,16 @@ longest time between two."""
 MOST_OF_A_CERTIFICATE = 16
 """Open connections of one certificate. A trainer has two, a gateway one; after a cut line as many more until their pings
 stay without an answer."""
-IN_VAIN_PER_S, IN_VAIN_AT_ONCE = 20.0, 100.0
-"""Calls in vain of a certificate, or of an address without one. A trainer that was revoked makes a few."""
+IN_VAIN_PER_S, IN_VAIN_AT_ONCE = 2.0, 24.0
+"""Calls in vain of a certificate, or of an address without one. A trainer that was revoked makes a few. At once fewer than
+a connection may have open: what is opened and reset beyond those gRPC refuses by itself, and tells nobody."""
+REFUSED_PER_S, REFUSED_AT_ONCE = 20.0, 500.0
+"""Calls of a certificate that holds which are refused: mostly for being too many."""
 OF_A_GATEWAY_PER_S, OF_A_GATEWAY_AT_ONCE = 500.0, 5000.0
-"""The same of a gateway, whose callers give up when it is slow. What is refused counts for its key, not for the gateway."""
-SHARED_S = 1.0
-"""Time for which an address is barred by which others' certificates are connected too: this machine, a network, a proxy."""
+"""Calls of a gateway that are given up unread: its callers do that when it is slow. Refusals count for their keys."""
+
+NO_CALL = "no call"
+"""Reason of an end that happens to many who mean no harm."""
 
 log = get_logger("shared.wire.connections")
 
@@ -77,20 +81,23 @@ class Connection:
 
     @property
     def of(self) -> str | Peer:
-        """Whose share its calls in vain take: of its certificate, else of its address; on this machine of itself."""
-        return self.holder or (self.peer if is_own(self.peer[0]) else network_of(self.peer[0]))
+        """Whose share its calls in vain take: of its certificate, else of its address. Where none is asked for, and on this
+        machine, of itself.
+        """
+        is_alone = self.principal is not None or is_own(self.peer[0])
+        return self.holder or (self.peer if is_alone else network_of(self.peer[0]))
 
 
 @dataclass(slots=True)
 class _Counts:
-    """Connections that were ended in one look, by address and reason."""
+    """Connections that were ended in one look, by address, holder and reason."""
 
-    of: Counter[tuple[str, str]] = field(default_factory=Counter)
+    of: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def end(self, connection: Connection, why: str) -> None:
         if not connection.is_ended:
             connection.is_ended = True
-            self.of[network_of(connection.peer[0]), why] += 1
+            self.of[network_of(connection.peer[0]), connection.holder or NOBODY.caller, why] += 1
         if connection.link is not None:
             connection.link.end()
 
@@ -116,6 +123,7 @@ class Connections:
         self.most = most_connections() if most is None else most
         self._open: dict[Peer, Connection] = {}
         self._in_vain = TokenBuckets(IN_VAIN_PER_S, IN_VAIN_AT_ONCE, steady)
+        self._refused = TokenBuckets(REFUSED_PER_S, REFUSED_AT_ONCE, steady)
         self._of_gateways = TokenBuckets(OF_A_GATEWAY_PER_S, OF_A_GATEWAY_AT_ONCE, steady)
         self._barred_certificates, self._barred_addresses = Bars(steady), Bars(steady)
         self._told: tuple[str, ...] = ()
@@ -179,24 +187,36 @@ class Connections:
             is_refused: Whether it was refused for what its caller is, may or has used up.
         """
         connection.num_calls -= 1
-        if self._looking is None and not connection.num_calls:
-            self._open.pop(connection.peer, None)
-        is_gateways = connection.principal is not None and connection.principal.role is Role.GATEWAY
-        if not (is_unread or is_refused) or (is_refused and is_gateways):
+        if self._looking is None:  # nothing can be ended, and nobody forgets a connection but this
+            if not connection.num_calls:
+                self._open.pop(connection.peer, None)
+            return None
+        if not (is_unread or is_refused):
             connection.last = self._steady()
             return None
-        if connection.is_ended or not (self._of_gateways if is_gateways else self._in_vain).take(connection.of):
+        budget = self._budget(connection.principal, is_refused=is_refused)
+        if connection.is_ended or budget is None or not budget.take(connection.of):
             return None
-        # Those of its address, too, that have shown nothing yet: the caller has as many as it likes.
+        # Those of a barred address, too, that have shown nothing yet: the caller has as many as it likes.
         who, where = connection.of, network_of(connection.peer[0])
         seconds = self._bar(connection)
+        is_barred = self._barred_addresses.wait_s(where) > 0
         its = [
             each
             for each in self._open.values()
-            if each.of == who or (each.principal is None and network_of(each.peer[0]) == where)
+            if each.of == who or (is_barred and each.principal is None and network_of(each.peer[0]) == where)
         ]
         self._end(its, "calls in vain")
         return TooManyCalls("too many calls in vain: its connections were ended", retry_after_s=math.ceil(seconds))
+
+    def _budget(self, principal: Principal | None, *, is_refused: bool) -> TokenBuckets | None:
+        if principal is None:
+            return self._in_vain
+        if principal.role is Role.GATEWAY:
+            return None if is_refused else self._of_gateways
+        if is_refused:
+            return None if principal.is_anyone else self._refused
+        return self._in_vain
 
     def principal_of(self, connection: Connection, current: Principal) -> Principal:
         """Return whose calls were in vain."""
@@ -215,7 +235,7 @@ class Connections:
             if each.is_ended:
                 ended.end(each, "")
             elif each.principal is None and not each.num_calls and now - each.last >= self._first_call_s:
-                ended.end(each, "no call")
+                ended.end(each, NO_CALL)
         for of_one in _by(strangers, lambda each: "" if is_own(each.peer[0]) else network_of(each.peer[0])):
             for each in of_one[:-MOST_OF_AN_ADDRESS]:
                 ended.end(each, "too many connections of an address")
@@ -223,7 +243,8 @@ class Connections:
             of_one.sort(key=lambda each: (each.num_calls > 0, each.last))
             for each in of_one[:-MOST_OF_A_CERTIFICATE]:
                 ended.end(each, "too many connections of a certificate")
-        left = [each for each in strangers if not each.is_ended and not is_own(each.peer[0])]
+        left = [each for each in strangers if not each.is_ended]
+        left.sort(key=lambda each: is_own(each.peer[0]))
         for each in left[: self._num_too_many(seen, len(linked))]:
             ended.end(each, "too many connections")
         self._say(ended)
@@ -254,21 +275,30 @@ class Connections:
         self._is_due.set()  # for those whose sockets are not known yet, and those that come while this is done
 
     def _say(self, ended: _Counts) -> None:
-        for (network, why), count in ended.of.items():
-            level = logging.DEBUG if why == "no call" else logging.WARNING
-            level = self._repeated.level(level, network, "connection", why)
-            log.log(level, "connections_ended", peer=network, reason=why, count=count, open=len(self._open))
+        for (network, caller, why), count in ended.of.items():
+            level = logging.DEBUG if why == NO_CALL else logging.WARNING
+            level = self._repeated.level(level, network, caller, why)
+            named = {"peer": network, "caller": caller, "reason": why, "count": count}
+            log.log(level, "connections_ended", **named, open=len(self._open))
 
     def _bar(self, connection: Connection) -> float:
-        """Keep a certificate, and its address, from connecting for some time; returns it in seconds."""
-        host, holder = connection.peer[0], connection.holder
-        network = network_of(host)
+        """Keep a certificate and its address from connecting for some time; returns it in seconds, 0 if nobody is.
+
+        An address by which others are connected too is that of a network or a proxy. Neither it nor this machine's own is
+        barred: others could not come either.
+        """
+        host, holder, who = connection.peer[0], connection.holder, connection.of
+        network, seconds = network_of(host), 0.0
+        if holder:
+            seconds = self._barred_certificates.begin(holder)
         is_shared = is_own(host) or any(
-            each.holder not in ("", holder) and network_of(each.peer[0]) == network for each in self._open.values()
+            each.principal is not None and each.of != who and network_of(each.peer[0]) == network
+            for each in self._open.values()
         )
-        seconds = self._barred_addresses.begin(network, SHARED_S if is_shared else None)
-        self._tell_kernel()
-        return max(seconds, self._barred_certificates.begin(holder)) if holder else seconds
+        if not is_shared:
+            seconds = max(seconds, self._barred_addresses.begin(network))
+            self._tell_kernel()
+        return seconds
 
     def _tell_kernel(self) -> None:
         networks = self._barred_addresses.current()
@@ -288,7 +318,7 @@ class Connections:
             except OSError as error:
                 log.warning("connections_not_seen", detail=error.strerror or str(error))
                 self._looking = None
-                return
+                return  # the system will not show them later
             except Exception:
                 log.exception("connections_crashed")
             await asyncio.sleep(SOON_S)

@@ -154,27 +154,25 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     def _other(self, method: str, handler: Any) -> Any:
         """Return a handler of a service that is not ours, whose calls all count as made in vain: health, and reflection."""
         behaviour = handler.unary_unary or handler.stream_stream
-        if handler.response_streaming and not handler.request_streaming:
+        if behaviour is None:
             return handler  # health's Watch, which is refused
+        decode, encode = handler.request_deserializer or bytes, handler.response_serializer or bytes
 
         async def answer(raw: AsyncIterator[bytes], context: Any) -> bytes:
             call = Call(method)
             async with self._in_vain(call, context), asyncio.timeout(self._idle_s):
                 data = await anext(raw, b"")
                 call.received(data)
-                answered: bytes = handler.response_serializer(
-                    await behaviour(handler.request_deserializer(data), context)
-                )
-                return answered
+                return bytes(encode(await behaviour(decode(data), context)))
 
         async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
             async with self._in_vain(Call(method), context):
                 async for response in behaviour(requests, context):
-                    yield response
+                    yield encode(response)
 
         if handler.unary_unary is not None:
             return grpc.stream_unary_rpc_method_handler(answer)
-        return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer)
 
     @asynccontextmanager
     async def _in_vain(self, call: Call, context: Any) -> AsyncIterator[None]:

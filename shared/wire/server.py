@@ -20,10 +20,10 @@ from shared.wire.interceptor import ErrorInterceptor
 from shared.wire.tls import ServerTls
 
 MAX_STREAMS = 64
-"""Calls of one connection that are open at once; a trainer has a few, and a gateway opens more connections for event streams.
-They are what a connection can put into the line below before one of its calls is looked at."""
+"""Calls of one connection that are open at once. A trainer has a few, a gateway more connections for its event streams. So
+many a connection can put into the line below before one of its calls is looked at."""
 MAX_IN_LINE = 4096
-"""Calls of all connections that wait to be taken. Beyond it gRPC cancels some, whoever's they are: the more, the more often."""
+"""Calls of all connections that wait to be taken. Beyond it gRPC cancels some, whoever makes them; beyond its double all."""
 HEALTH_HOST = "127.0.0.1"
 """Where a health port of its own listens, in plain text, for the check of a container."""
 MAX_HEALTH_CALLS = 8

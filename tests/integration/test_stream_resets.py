@@ -95,7 +95,7 @@ def test_resets_on_one_connection_cancel_no_call_of_another(method: str) -> None
 @pytest.mark.parametrize("is_used_first", [False, True], ids=["never used", "used once"])
 def test_a_connection_that_calls_nothing_ends_where_strangers_come(is_used_first: bool) -> None:
     async def wait_for_the_end() -> bool:
-        server = RpcServer("127.0.0.1", 0, unused_s=1.0)
+        server = RpcServer("127.0.0.1", 0, first_call_s=1.0)
         service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
         server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), service)
         port = await server.start()
