@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_silent_connections_at_the_limit_and_50_more_leave_others_served(
             if port == "member":
                 eventually(lambda: is_answered(federation), "a newcomer is answered", WAIT_S)
             elif port == "enrolment":
-                eventually(lambda turn=turn: joins(federation, tmp_path / str(turn)), "a newcomer joins", WAIT_S)
+                eventually(partial(joins, federation, tmp_path / str(turn)), "a newcomer joins", WAIT_S)
             else:
                 url = f"http://127.0.0.1:{federation.metrics_port}/metrics"
                 with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
