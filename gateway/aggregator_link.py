@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 
 import grpc.aio
 
 from gateway.joining import join_by_file
-from gateway.routes.dependencies import MAX_EVENT_STREAMS, Services
-from gateway.run_service import FOLLOWED_BY_ONE, RunServiceClient
+from gateway.routes.dependencies import Services
+from gateway.run_service import RunServiceClient
+from gateway.spread_channel import CONNECTIONS, SpreadChannel
 from shared.config.settings import GatewaySettings
 from shared.errors import AggregatorUnavailable, FedplccError
 from shared.identity.credentials import IDENTITY_FILE, Credentials
@@ -168,7 +168,6 @@ class AggregatorLink:
 
     def _open(self) -> None:
         settings, renewal = self._settings, self._renewal
-        # Each connects when it is first used.
         self._channels = [
             open_aio_channel(
                 settings.aggregator,
@@ -177,10 +176,9 @@ class AggregatorLink:
                 http_proxy=settings.http_proxy or "",
                 keepalive_s=settings.keepalive_s,
             )
-            for _ in range(1 + math.ceil(MAX_EVENT_STREAMS / FOLLOWED_BY_ONE))
+            for _ in range(CONNECTIONS)
         ]
-        first, *following = self._channels
-        self._services.aggregator = RunServiceClient(first, settings.aggregator, self.explained, following)
+        self._services.aggregator = RunServiceClient(SpreadChannel(self._channels), settings.aggregator, self.explained)
         if renewal is not None:
             self._services.federation = renewal.held.identity.federation
 

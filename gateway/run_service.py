@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.caller_key import call_metadata
 from gateway.refused_requests import Refused
+from gateway.spread_channel import SpreadChannel
 from shared.convert.audit import audit_entry_from_proto
 from shared.convert.clients import client_from_proto
 from shared.convert.evaluations import evaluation_from_proto
@@ -61,8 +62,6 @@ DELETE_S = 300.0
 """Deadline of a deletion: thousands of files are removed, after those of the deletions before it."""
 REASON_S = 5.0
 """Longest wait for the reason why an upload ended that it could not be read from."""
-FOLLOWED_BY_ONE = 48
-"""Calls that stay open on one channel: a connection has 64 calls, and more would wait for these to end."""
 UPLOAD_BYTES = 128 << 10
 """Largest piece of a model in one message."""
 SERVICE = "fedplcc.v1.RunService"
@@ -102,23 +101,14 @@ class Caller:
     federation: str
 
 
-@dataclass(slots=True)
-class _Following:
-    """A channel for calls that stay open."""
-
-    stub: Any
-    num_calls: int = 0
-
-
 class RunServiceClient:
     """RunService of one aggregator. Every method raises the aggregator's error, or `Unavailable` without an answer."""
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channel: grpc.aio.Channel | SpreadChannel,
         address: str = "",
         explained: Callable[[AggregatorUnavailable], Awaitable[AggregatorUnavailable]] | None = None,
-        following: Sequence[grpc.aio.Channel] = (),
     ) -> None:
         """Prepare.
 
@@ -126,12 +116,10 @@ class RunServiceClient:
             channel: Where the aggregator is; the caller closes it.
             address: HOST:PORT of it, for messages.
             explained: Returns the error to raise where no aggregator answers; the same one if None.
-            following: Channels to it for calls that stay open, `FOLLOWED_BY_ONE` on each; `channel` if there are none.
         """
         self._runs: Any = pb2_grpc.RunServiceStub(channel)
         self._admin: Any = admin_grpc.AdminServiceStub(channel)
         self._health: Any = health_pb2_grpc.HealthStub(channel)
-        self._following = [_Following(pb2_grpc.RunServiceStub(each)) for each in following or (channel,)]
         self._address, self._explained = address, explained
         self._made = OutgoingCalls(address, refusals_are_quiet=True)
 
@@ -297,15 +285,12 @@ class RunServiceClient:
     async def follow_events(self, run_id: str, *, after: int) -> AsyncGenerator[Event, None]:
         """Yield the events after one, in order, as they happen, until the run ends or the aggregator stops."""
         request = pb2.WatchRunRequest(run_id=run_id, after_sequence=after, follow=True)
-        over = next((each for each in self._following if each.num_calls < FOLLOWED_BY_ONE), self._following[-1])
-        call = over.stub.WatchRun(request, metadata=call_metadata())
-        over.num_calls += 1
+        call = self._runs.WatchRun(request, metadata=call_metadata())
         try:
             async with self._calling("WatchRun"):
                 async for response in call:
                     yield _decoded(event_from_proto, response.event)
         finally:
-            over.num_calls -= 1
             call.cancel()
 
     async def list_clients(self, *, after: str = "", limit: int) -> Sequence[Client]:

@@ -16,6 +16,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from shared.errors import FedplccError, TooManyCalls
@@ -35,6 +36,8 @@ LOOK_S = 1.0
 """Time between two looks at the sockets."""
 SOON_S = 0.1
 """The same while connections are to be ended."""
+REST = 20.0
+"""Rest after a look, in times of what it took: of tens of thousands of connections it takes long."""
 FIRST_CALL_S = 20.0
 """Time in which a connection has made a call that its caller may make, its handshake included; without a certificate, the
 longest time between two."""
@@ -165,7 +168,8 @@ class Connections:
         """
         if principal.role is None and not principal.is_anyone:
             return
-        connection.principal = principal
+        # The certificate's, whosever key a call passes on.
+        connection.principal = replace(principal, key_id="", scopes=frozenset())
         wait_s = self._barred_certificates.wait_s(connection.holder)
         if wait_s:
             self._end([connection], "came back too early")
@@ -313,6 +317,7 @@ class Connections:
     async def _look_at_times(self) -> None:
         assert self._sockets is not None
         while True:
+            begin = self._steady()
             try:
                 self.look(await asyncio.to_thread(self._sockets.look))
             except OSError as error:
@@ -321,13 +326,12 @@ class Connections:
                 return  # the system will not show them later
             except Exception:
                 log.exception("connections_crashed")
-            await asyncio.sleep(SOON_S)
+            pause_s = max(SOON_S, REST * (self._steady() - begin))
+            await asyncio.sleep(pause_s)
             self._is_due.clear()
-            try:
-                async with asyncio.timeout(LOOK_S - SOON_S):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, LOOK_S - pause_s)):
                     await self._is_due.wait()
-            except TimeoutError:
-                pass
 
 
 def _by(connections: Iterable[Connection], group: Callable[[Connection], str]) -> list[list[Connection]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from shared.errors import TooManyCalls
+from shared.identity.api_keys import EVERY_SCOPE
 from shared.identity.names import Role
 from shared.identity.principals import ANYONE, NOBODY, Principal
 from shared.process.address_shares import MOST_OF_AN_ADDRESS
@@ -229,6 +230,15 @@ def test_a_bar_is_longer_each_time_and_forgotten_after_an_hour(port: Port) -> No
     port.now += 4 * FIRST_S + REMEMBERED_S
     assert bars.wait_s("client:mallory") == 0
     assert bars.begin("client:mallory") == FIRST_S
+
+
+def test_a_gateway_is_itself_whosever_keys_it_passes_on(port: Port) -> None:
+    made = port.connect(FAR, MOST_OF_A_CERTIFICATE + 1)
+    for number, peer in enumerate(made):
+        port.call(peer, replace(CONSOLE, name=f"console-{number % 2}", key_id="k1", scopes=EVERY_SCOPE))
+    port.look()
+    assert port.ended == []
+    assert {each.holder for each in port.connections._open.values()} == {"gateway:console-0", "gateway:console-1"}
 
 
 def test_calls_that_are_refused_for_a_gateways_callers_are_not_held_against_it(port: Port) -> None:
