@@ -42,7 +42,7 @@ FIRST_CALL_S = 20.0
 """Time in which a connection has made a call that its caller may make, its handshake included; without a certificate, the
 longest time between two."""
 MOST_OF_A_CERTIFICATE = 16
-"""Open connections of one certificate. A trainer has two, a gateway one; after a cut line as many more until their pings
+"""Open connections of one certificate. A trainer has two, a gateway one to eight; after a cut line as many more until pings
 stay without an answer."""
 IN_VAIN_PER_S, IN_VAIN_AT_ONCE = 2.0, 24.0
 """Calls in vain of a certificate, or of an address without one. A trainer that was revoked makes a few. At once fewer than

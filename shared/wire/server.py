@@ -20,8 +20,8 @@ from shared.wire.interceptor import ErrorInterceptor
 from shared.wire.tls import ServerTls
 
 MAX_STREAMS = 64
-"""Calls of one connection that are open at once. A trainer has a few, a gateway more connections for its event streams. So
-many a connection can put into the line below before one of its calls is looked at."""
+"""Calls of one connection that are open at once. A trainer has a few, a gateway more connections as it needs them. So many a
+connection can put into the line below before one of its calls is looked at."""
 MAX_IN_LINE = 4096
 """Calls of all connections that wait to be taken. Beyond it gRPC cancels some, whoever makes them; beyond its double all."""
 HEALTH_HOST = "127.0.0.1"
