@@ -14,8 +14,6 @@ from shared.wire.tls import ServerTls
 
 MAX_ENROL_STREAMS = 32
 """Calls of a stranger's connection that are open at once."""
-ENROL_UNUSED_S = 15.0
-"""Time after which a stranger's connection ends that calls nothing: others need its place."""
 MAX_ENROL_BYTES = 16 << 10
 """Largest message at the port of admission, which strangers reach."""
 QUIET = (
@@ -79,7 +77,6 @@ class Ports:
                 callers=callers,
                 max_message_bytes=MAX_ENROL_BYTES,
                 max_streams=MAX_ENROL_STREAMS,
-                unused_s=ENROL_UNUSED_S,
             )
         self.port = 0
         self.enrol_port: int | None = None

@@ -10,6 +10,7 @@ import grpc.aio
 from gateway.joining import join_by_file
 from gateway.routes.dependencies import Services
 from gateway.run_service import RunServiceClient
+from gateway.spread_channel import CONNECTIONS, SpreadChannel
 from shared.config.settings import GatewaySettings
 from shared.errors import AggregatorUnavailable, FedplccError
 from shared.identity.credentials import IDENTITY_FILE, Credentials
@@ -53,7 +54,7 @@ class AggregatorLink:
         self._loop = asyncio.get_running_loop()
         self._draining: set[asyncio.Task[None]] = set()
         self._renewal: Renewal | None = None
-        self._channel: grpc.aio.Channel | None = None
+        self._channels: list[grpc.aio.Channel] = []
         self._explaining: asyncio.Task[None] | None = None
         self._cause: AggregatorUnavailable | None = None
         self._found_at = float("-inf")
@@ -79,8 +80,8 @@ class AggregatorLink:
         for task in (*self._draining, self._following, self._explaining, self._reporting):
             if task is not None:
                 task.cancel()
-        if self._channel is not None:
-            await self._channel.close(None)
+        for channel in self._channels:
+            await channel.close(None)
 
     def _spans(self) -> list[CertificateSpan]:
         """The gateway's own certificate, for its metrics; none before it joined."""
@@ -151,10 +152,10 @@ class AggregatorLink:
 
     def _reopen(self) -> None:
         """Use a connection with the certificate of the moment; what is in progress ends over the old one."""
-        old = self._channel
+        old = self._channels
         self._open()
-        if old is not None:
-            for work in (old.close(DRAIN_S), self._show_certificate()):
+        if old:
+            for work in (*(channel.close(DRAIN_S) for channel in old), self._show_certificate()):
                 task = self._loop.create_task(work)
                 self._draining.add(task)
                 task.add_done_callback(self._draining.discard)
@@ -167,14 +168,17 @@ class AggregatorLink:
 
     def _open(self) -> None:
         settings, renewal = self._settings, self._renewal
-        self._channel = open_aio_channel(
-            settings.aggregator,
-            tls=None if renewal is None else ClientTls(lambda: renewal.held),
-            insecure=settings.insecure,
-            http_proxy=settings.http_proxy or "",
-            keepalive_s=settings.keepalive_s,
-        )
-        self._services.aggregator = RunServiceClient(self._channel, settings.aggregator, self.explained)
+        self._channels = [
+            open_aio_channel(
+                settings.aggregator,
+                tls=None if renewal is None else ClientTls(lambda: renewal.held),
+                insecure=settings.insecure,
+                http_proxy=settings.http_proxy or "",
+                keepalive_s=settings.keepalive_s,
+            )
+            for _ in range(CONNECTIONS)
+        ]
+        self._services.aggregator = RunServiceClient(SpreadChannel(self._channels), settings.aggregator, self.explained)
         if renewal is not None:
             self._services.federation = renewal.held.identity.federation
 

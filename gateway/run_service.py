@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.caller_key import call_metadata
 from gateway.refused_requests import Refused
+from gateway.spread_channel import SpreadChannel
 from shared.convert.audit import audit_entry_from_proto
 from shared.convert.clients import client_from_proto
 from shared.convert.evaluations import evaluation_from_proto
@@ -105,7 +106,7 @@ class RunServiceClient:
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channel: grpc.aio.Channel | SpreadChannel,
         address: str = "",
         explained: Callable[[AggregatorUnavailable], Awaitable[AggregatorUnavailable]] | None = None,
     ) -> None:

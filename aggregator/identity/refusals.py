@@ -1,4 +1,4 @@
-"""Refusals that wait to be written: one record a minute for each caller and reason, with a count.
+"""Refusals that wait to be written: one record a minute for each caller, or stranger's address, and reason, with a count.
 
 Memory and disk are bounded whatever strangers do: a caller beyond `MOST_CALLERS` is counted with the others.
 """
@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from shared.bounds import MAX_REFUSALS
 from shared.identity.audit_chain import AuditRecord
+from shared.identity.principals import NOBODY
+from shared.process.address_shares import network_of
 
 MOST_CALLERS = 256
 """Most pairs of caller and reason that are told apart within a minute."""
@@ -45,7 +47,7 @@ class Refusals:
         One record counts at most `MAX_REFUSALS`.
         """
         with self._lock:
-            key = (record.caller, record.reason)
+            key = self._key(record)
             if key not in self._counted and len(self._counted) >= MOST_CALLERS:
                 record = AuditRecord(
                     time=record.time,
@@ -79,7 +81,15 @@ class Refusals:
         """Let records wait that could not be written."""
         with self._lock:
             for record in records:
-                key = (record.caller, record.reason)
+                key = self._key(record)
                 known = self._counted.setdefault(key, _Counted(record, 0, self._clock()))
                 known.first, known.due_at = record, self._clock()
                 known.count = min(known.count + record.count, MAX_REFUSALS)
+
+    def _key(self, record: AuditRecord) -> tuple[str, str]:
+        """Return what tells records apart; strangers by address while they leave half of the room to others."""
+        if record.caller != NOBODY.caller:
+            return record.caller, record.reason
+        key = (f"{record.caller} {network_of(record.address)}", record.reason)
+        is_room = key in self._counted or len(self._counted) < MOST_CALLERS // 2
+        return key if is_room else (record.caller, record.reason)

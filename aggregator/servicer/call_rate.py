@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import time
 from collections import OrderedDict
@@ -10,11 +9,11 @@ from collections.abc import Callable
 from urllib.parse import unquote
 
 from shared.errors import TooManyCalls
+from shared.process.address_shares import network_of
+from shared.wire.addresses import plain_peer
 
 MAX_ADDRESSES = 10_000
 """Most addresses that are remembered; beyond it the one that called longest ago is forgotten."""
-NETWORK_BITS = 64
-"""Bits of an IPv6 address that count: whoever has one has all others of its network."""
 
 
 class CallRate:
@@ -55,17 +54,6 @@ class CallRate:
 
 
 def address_of(peer: str) -> str:
-    """Return the IP address in the peer of a gRPC call, of IPv6 the network; what is no IP address stays as it is."""
+    """Return the IP address in the peer of a gRPC call, of IPv6 the network; of another kind of peer its beginning."""
     kind, _, where = peer.partition(":")
-    if kind not in ("ipv4", "ipv6"):
-        return peer[:64]
-    host = unquote(where).rpartition(":")[0].strip("[]").partition("%")[0]
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return peer[:64]
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False).network_address)
-    return str(address)
+    return network_of(plain_peer(unquote(where))[0]) if kind in ("ipv4", "ipv6") else peer[:64]

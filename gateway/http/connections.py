@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
@@ -17,7 +16,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.http.forwarded import Network, is_listed, network_of
+from gateway.http.forwarded import Network, is_listed
+from shared.process.address_shares import AddressShares, network_of
 from shared.process.log import get_logger
 from shared.process.repeated_lines import RepeatedLines
 from shared.process.resources import most_connections
@@ -25,11 +25,6 @@ from shared.process.resources import most_connections
 HEAD_S = 10.0
 """Time in which a request's head arrives, from its first byte on; of the first one with the handshake, from the connection
 on."""
-MOST_OF_AN_ADDRESS = 128
-"""Open connections of an address. Listed proxies, which bring many callers, and this machine may have all there are."""
-OWN_ADDRESSES = frozenset({"127.0.0.1", "::1"})
-KEPT = 4
-"""One of so many connections is kept for proxies and this machine, whatever others open."""
 MOST_REFUSED = 64
 """Connections that are refused before others have their turn on the event loop."""
 
@@ -39,10 +34,10 @@ log = get_logger("gateway.http.connections")
 class Connection(socket.socket):
     """An accepted connection that ends by itself if no request comes."""
 
-    def __init__(self, listener: Listener, accepted: socket.socket, network: str) -> None:
+    def __init__(self, listener: Listener, accepted: socket.socket, host: str) -> None:
         """Take an accepted socket over; the first head is waited for from now on."""
         super().__init__(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
-        self._listener, self.network = listener, network
+        self._listener, self.host = listener, host
         self._deadline: asyncio.TimerHandle | None = None
         self.expect_head()
 
@@ -86,9 +81,8 @@ class Listener(socket.socket):
         """
         super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())
         self._trusted = trusted
-        self._most = most_connections() if most is None else most
         self._open: dict[int, Connection] = {}
-        self._of: Counter[str] = Counter()
+        self._shares = AddressShares(most_connections() if most is None else most)
         self._repeated = RepeatedLines(log)
 
     def accept(self) -> tuple[Connection, Any]:
@@ -100,11 +94,11 @@ class Listener(socket.socket):
         for _ in range(MOST_REFUSED):
             accepted, address = super().accept()
             host = str(address[0])
-            why = self._refusal(host)
+            # Listed proxies bring many callers.
+            why = self._shares.take(host, is_kept_for=is_listed(host, self._trusted))
             if why is None:
-                connection = Connection(self, accepted, network_of(host))
+                connection = Connection(self, accepted, host)
                 self._open[connection.fileno()] = connection
-                self._of[connection.network] += 1
                 return connection, address
             accepted.close()
             level = self._repeated.level(logging.WARNING, network_of(host), "connection", why)
@@ -118,21 +112,12 @@ class Listener(socket.socket):
     def forget(self, connection: Connection) -> None:
         """Give the place of a connection back that is about to be closed."""
         if self._open.pop(connection.fileno(), None) is not None:
-            self._of[connection.network] -= 1
-            if not self._of[connection.network]:
-                del self._of[connection.network]
+            self._shares.give_back(connection.host)
 
     def end_silent(self) -> None:
         """End what waits for a head, handshakes among it."""
         for connection in self._open.values():
             connection.end_without_head()
-
-    def _refusal(self, host: str) -> str | None:
-        if host.removeprefix("::ffff:") in OWN_ADDRESSES or is_listed(host, self._trusted):
-            return "too many connections" if len(self._open) >= self._most else None
-        if len(self._open) >= self._most - self._most // KEPT:
-            return "too many connections"
-        return "too many connections of an address" if self._of[network_of(host)] >= MOST_OF_AN_ADDRESS else None
 
 
 class WatchedProtocol(H11Protocol):

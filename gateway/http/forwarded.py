@@ -8,11 +8,11 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shared.process.address_shares import network_of
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 MAX_PROXIES = 20
 """Most addresses of X-Forwarded-For that are looked at, from the last one on."""
-NETWORK_BITS = 64
-"""Bits of an IPv6 address that tell callers apart: whoever has one has all others of its network."""
 
 
 class ForwardedClient:
@@ -64,19 +64,6 @@ def is_listed(host: str, networks: Collection[Network]) -> bool:
 def caller_address(scope: Scope) -> str:
     """Return the address that tells a request's caller apart: of IPv6, the network."""
     return network_of(_host(scope))
-
-
-def network_of(host: str) -> str:
-    """Return what tells an address apart from others: itself, or of IPv6 its network."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host[:64]
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))
 
 
 def _host(scope: Scope) -> str:

@@ -20,6 +20,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, make_wsgi_app
 
 from shared.errors import FedplccError, InvalidConfig
+from shared.process.address_shares import AddressShares
 from shared.version import VERSION
 
 PREFIX = "fedplcc"
@@ -34,7 +35,9 @@ OTHER = "other"
 PAUSE_S = 0.2
 """Pause before a connection is accepted again when the process has too many files open."""
 MAX_CONNECTIONS = 16
-"""Most connections at a time; another one is closed at once."""
+"""Most connections at a time; another one is closed at once. A quarter is kept for this machine."""
+MAX_OF_AN_ADDRESS = 4
+"""The same of one address: a scrape is a connection of its own, and takes milliseconds."""
 CONNECTION_S = 10.0
 """Longest time for a handshake, and longest silence of a caller after it."""
 _CERTIFICATE = "fedplcc.certificate"
@@ -130,7 +133,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, where: tuple[str, int], guard: MetricsGuard | None) -> None:
         self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-        self._guard, self._free = guard, threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._guard, self._lock = guard, threading.Lock()
+        self._shares = AddressShares(MAX_CONNECTIONS, MAX_OF_AN_ADDRESS)
         super().__init__(where, _Request)
 
     def server_bind(self) -> None:
@@ -150,13 +154,15 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
+        with self._lock:
+            why = self._shares.take(client_address[0])
+        if why is not None:
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can start
-            self._free.release()
+            self._give_back(client_address)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -169,7 +175,11 @@ class _Server(ThreadingMixIn, WSGIServer):
                 return
             super().process_request_thread(secured, client_address)
         finally:
-            self._free.release()
+            self._give_back(client_address)
+
+    def _give_back(self, client_address: Any) -> None:
+        with self._lock:
+            self._shares.give_back(client_address[0])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a caller that went away."""

@@ -69,8 +69,13 @@ def files_lack(needed: int) -> str | None:
 
 def most_connections() -> int:
     """Return how many connections a server may accept, so that each may also have a file open."""
+    return min(MOST_CONNECTIONS, max(8, (most_files() - RESERVED_FILES) // 2))
+
+
+def most_files() -> int:
+    """Return how many files and connections this process may have open."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, (soft - RESERVED_FILES) // 2)
+    return 2 * MOST_CONNECTIONS + RESERVED_FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def memory_lack(rooms: tuple[Room, ...]) -> str | None:

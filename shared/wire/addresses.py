@@ -6,6 +6,7 @@ import ipaddress
 import re
 
 from shared.errors import InvalidConfig
+from shared.process.address_shares import plain_host
 
 
 def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:
@@ -42,6 +43,12 @@ def is_host(text: str) -> bool:
 def join_address(host: str, port: int) -> str:
     """Return HOST:PORT, or [IPV6]:PORT."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def plain_peer(peer: str) -> tuple[str, int]:
+    """Return address and port of HOST:PORT or [IPV6]:PORT as a socket names them, the address without its zone."""
+    host, _, port = peer.rpartition(":")
+    return plain_host(host.strip("[]")), int(port) if port.isascii() and port.isdigit() else 0
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from shared.errors import FailedPrecondition, FedplccError, Internal, TransferIdle
+from shared.errors import FailedPrecondition, FedplccError, Internal, KeyInvalid, TransferIdle, Unauthenticated
 from shared.identity.principals import current_principal
 from shared.process.failpoints import failpoint, passing
 from shared.process.log import get_logger
@@ -25,8 +25,9 @@ from shared.version import VERSION
 from shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
 from shared.wire.call_logs import Call, expect_callers_to_leave, is_of_a_caller_that_left, level_of
 from shared.wire.call_observer import CallObserver
-from shared.wire.caller import Callers
+from shared.wire.caller import NOTED, Callers
 from shared.wire.channels import IDLE_S
+from shared.wire.connections import Connection, Connections
 from shared.wire.places import Places
 from shared.wire.requests import Requests
 from shared.wire.statuses import abort
@@ -56,9 +57,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         quiet: Sequence[str] = (),
         idle_s: float = IDLE_S,
         callers: Callers | None = None,
+        connections: Connections | None = None,
     ) -> None:
         self._observer, self._quiet, self._idle_s = observer or CallObserver(), frozenset(quiet), idle_s
-        self._callers = callers or Callers(None)
+        self._callers, self._connections = callers or Callers(None), connections or Connections()
         self._log = get_logger(_lines.name)
         self._repeated = RepeatedLines(self._log)
         self._large = Places(LARGE_AT_ONCE, LARGE_WAITING, "calls with large requests")
@@ -72,10 +74,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         """Wrap the method's handler."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if not method.startswith(PACKAGE):
-            return handler
         if handler is None:
             return self._unknown(method)
+        if not method.startswith(PACKAGE):
+            return self._other(method, handler)
         call = Call(
             method,
             is_request_stream=handler.request_streaming,
@@ -142,12 +144,62 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
         async def refuse(_requests: Any, context: Any) -> None:
             call = Call(method)
-            call.set_peer(context.peer())
-            error = FailedPrecondition("this version has no such method")
-            self._write_line(call, grpc.StatusCode.UNIMPLEMENTED.name, error, 0.0, subject="")
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+            async with self._in_vain(call, context):
+                error = FailedPrecondition("this version has no such method")
+                self._write_line(call, grpc.StatusCode.UNIMPLEMENTED.name, error, 0.0, subject="")
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
         return grpc.stream_stream_rpc_method_handler(refuse)
+
+    def _other(self, method: str, handler: Any) -> Any:
+        """Return a handler of a service that is not ours, whose calls all count as made in vain: health, and reflection."""
+        behaviour = handler.unary_unary or handler.stream_stream
+        if behaviour is None:
+            return handler  # health's Watch, which is refused
+        decode, encode = handler.request_deserializer or bytes, handler.response_serializer or bytes
+
+        async def answer(raw: AsyncIterator[bytes], context: Any) -> bytes:
+            call = Call(method)
+            async with self._in_vain(call, context), asyncio.timeout(self._idle_s):
+                data = await anext(raw, b"")
+                call.received(data)
+                return bytes(encode(await behaviour(decode(data), context)))
+
+        async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+            async with self._in_vain(Call(method), context):
+                async for response in behaviour(requests, context):
+                    yield encode(response)
+
+        if handler.unary_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(answer)
+        return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer)
+
+    @asynccontextmanager
+    async def _in_vain(self, call: Call, context: Any) -> AsyncIterator[None]:
+        """Count a call that nobody is admitted for, whatever comes of it."""
+        connection = await self._connected(call, context)
+        try:
+            yield
+        finally:
+            self._counted(call, connection, is_unread=not call.received_messages, is_refused=call.received_messages > 0)
+
+    async def _connected(self, call: Call, context: Any) -> Connection:
+        """Return the connection of a call; one that was ended has some in line still, which are dropped."""
+        call.set_peer(context.peer())
+        connection = self._connections.called(call.peer)
+        if connection.is_ended:
+            self._connections.ended(connection)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this connection has ended")
+        return connection
+
+    def _counted(
+        self, call: Call, connection: Connection, *, is_unread: bool = False, is_refused: bool = False
+    ) -> None:
+        """Count the end of a call; who called in vain too often is told of as a refusal."""
+        error = self._connections.ended(connection, is_unread=is_unread, is_refused=is_refused)
+        if error is not None:
+            current_principal.set(self._connections.principal_of(connection, current_principal.get()))
+            self._callers.note(call, error)
 
     async def _write(self, context: Any, response: Any) -> None:
         """Send one message of a stream within `idle_s`; a plain `yield` would wait for the reader without a limit."""
@@ -163,19 +215,23 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
     @asynccontextmanager
     async def _around(self, call: Call, context: Any) -> AsyncIterator[None]:
+        connection = await self._connected(call, context)
         self._observer.call_started(call.method)
-        call.set_peer(context.peer())
         begin = time.perf_counter()
-        code, error, admitted = "OK", None, None
+        code, error, admitted, is_let_in = "OK", None, None, False
         try:
             try:
                 admitted = self._callers.admit(call, context)
                 try:
+                    self._connections.admitted(connection, current_principal.get())
+                    is_let_in = True
                     yield
                 finally:
                     self._callers.closed(admitted)
             except FedplccError as raised:
                 code, error = raised.code.name, raised
+                if not is_let_in and isinstance(raised, Unauthenticated) and not isinstance(raised, KeyInvalid):
+                    self._connections.refused(connection)
                 await abort(context, raised)
             except (asyncio.CancelledError, GeneratorExit):
                 if admitted is None or admitted.refusal is None:
@@ -197,6 +253,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 await abort(context, error)
         finally:
             self._callers.note(call, error)
+            is_unread = code != "OK" and not call.received_messages
+            self._counted(call, connection, is_unread=is_unread, is_refused=isinstance(error, NOTED))
             seconds = time.perf_counter() - begin
             self._write_line(call, code, error, seconds)
             self._observer.ended(call.method, code, seconds)

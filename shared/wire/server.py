@@ -11,19 +11,19 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from shared.errors import InvalidConfig
-from shared.process.resources import most_connections
 from shared.wire.addresses import is_loopback, join_address, require_secure
 from shared.wire.call_observer import CallObserver
 from shared.wire.caller import Callers
 from shared.wire.channels import IDLE_S, KEEPALIVE_S, MAX_MESSAGE_BYTES, SERVER_OPTIONS, with_keepalive
+from shared.wire.connections import FIRST_CALL_S, Connections
 from shared.wire.interceptor import ErrorInterceptor
 from shared.wire.tls import ServerTls
 
-HANDSHAKE_MS = 20_000
-"""Time in which a new connection must have shaken hands and speak HTTP/2."""
-MAX_STREAMS = 512
-"""Calls of one connection that are open at once: a gateway's event streams and as many more. Without a bound, a connection
-that opens and resets calls at full speed has gRPC cancel everybody else's."""
+MAX_STREAMS = 64
+"""Calls of one connection that are open at once. A trainer has a few, a gateway more connections as it needs them. So many a
+connection can put into the line below before one of its calls is looked at."""
+MAX_IN_LINE = 4096
+"""Calls of all connections that wait to be taken. Beyond it gRPC cancels some, whoever makes them; beyond its double all."""
 HEALTH_HOST = "127.0.0.1"
 """Where a health port of its own listens, in plain text, for the check of a container."""
 MAX_HEALTH_CALLS = 8
@@ -80,7 +80,7 @@ class RpcServer:
         idle_s: float = IDLE_S,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         max_streams: int = MAX_STREAMS,
-        unused_s: float | None = None,
+        first_call_s: float = FIRST_CALL_S,
     ) -> None:
         """Prepare a server.
 
@@ -96,7 +96,7 @@ class RpcServer:
             idle_s: Longest time in which the reader of a stream may read nothing.
             max_message_bytes: Largest message, at most `MAX_MESSAGE_BYTES`.
             max_streams: Calls of one connection that are open at once; what is more waits in its client.
-            unused_s: Time after which a connection without an open call ends; never if None.
+            first_call_s: Time in which a connection makes a call that its caller may make.
 
         Raises:
             InvalidConfig: Plain text off loopback without `insecure`.
@@ -109,17 +109,21 @@ class RpcServer:
         self._health_server: grpc.aio.Server | None = None
         self._observer = observer or CallObserver()
         self._health = _Health()
+        self._connections = Connections(first_call_s=first_call_s)
+        interceptor = ErrorInterceptor(
+            observer=self._observer, quiet=quiet, idle_s=idle_s, callers=callers, connections=self._connections
+        )
         self._server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(observer=self._observer, quiet=quiet, idle_s=idle_s, callers=callers)],
+            interceptors=[interceptor],
             options=(
                 # Of two options of one name, gRPC takes the first.
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_concurrent_streams", max_streams),
                 *with_keepalive(SERVER_OPTIONS, keepalive_s),
                 # Beyond it a new connection is closed at once: who opens thousands must not take the files of runs.
-                ("grpc.max_allowed_incoming_connections", most_connections()),
-                ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
-                *(() if unused_s is None else (("grpc.max_connection_idle_ms", int(unused_s * 1000)),)),
+                ("grpc.max_allowed_incoming_connections", self._connections.most),
+                ("grpc.server.max_pending_requests", MAX_IN_LINE),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_IN_LINE),
             ),
         )
 
@@ -148,6 +152,7 @@ class RpcServer:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         if self._callers is not None:
             self._callers.start()
+        self._connections.start(self._port)
         return self._port
 
     async def serve_health(self, port: int) -> int:
@@ -185,5 +190,6 @@ class RpcServer:
         await self._server.stop(grace_s)
         if self._callers is not None:
             self._callers.stop()
+        self._connections.stop()
         if self._health_server is not None:
             await self._health_server.stop(0)

@@ -15,11 +15,16 @@ import pytest
 from tests.support import ROOT
 
 FOLDERS = ("aggregator", "gateway", "shared")
-NAMES = ("Semaphore", "PoolExecutor", "Slots", "Places", "Turns", "Threads", "Overloaded")
+NAMES = ("Semaphore", "PoolExecutor", "Slots", "Places", "Turns", "Threads", "Overloaded", "AddressShares")
 """Ends of the names of classes whose objects are limits, or the refusal of one."""
 QUEUES = ("Queue", "LifoQueue", "PriorityQueue")
 """Classes whose objects are limits if they are given a size."""
-GRPC_LIMITS = ("maximum_concurrent_rpcs", "grpc.max_concurrent_streams", "grpc.max_allowed_incoming_connections")
+GRPC_LIMITS = (
+    "maximum_concurrent_rpcs",
+    "grpc.max_concurrent_streams",
+    "grpc.max_allowed_incoming_connections",
+    "grpc.server.max_pending_requests",
+)
 
 LIMITS = {
     "aggregator/admin_socket.py AdminSocket.start maximum_concurrent_rpcs": "none needed: the state directory's owner alone",
@@ -39,6 +44,7 @@ LIMITS = {
     "aggregator/servicer/run_service.py RunServicer.__init__ Threads 2": "maps: one at a time of a caller",
     "aggregator/servicer/run_service.py RunServicer.__init__ Threads 3": "deletions: one at a time of a caller",
     "aggregator/servicer/run_service.py RunServicer._place_for_model Overloaded": "2 of 4 of a caller",
+    "gateway/http/connections.py Listener.__init__ AddressShares": "MOST_OF_AN_ADDRESS of an address",
     "gateway/http/middleware.py BodyLimit.__init__ Slots": "MAX_LARGE_BODIES_OF_A_KEY of a key",
     "gateway/http/slots.py Slots.taken Overloaded": "the share that each of the slots is given",
     "gateway/http/slots.py Turns.__init__ Slots": "the share that the turns are given",
@@ -46,13 +52,14 @@ LIMITS = {
     "gateway/routes/dependencies.py _downloads Slots": "MAX_DOWNLOADS_OF_A_KEY of a key",
     "gateway/routes/dependencies.py _streams Slots": "MAX_EVENT_STREAMS_OF_A_KEY of a key",
     "gateway/routes/dependencies.py _turns Turns": "MAX_TURNS_OF_A_KEY of a key",
-    "shared/process/metrics.py _Server.__init__ BoundedSemaphore": "none: silence ends after CONNECTION_S",
+    "shared/process/metrics.py _Server.__init__ AddressShares": "MAX_OF_AN_ADDRESS of an address",
     "shared/wire/caller.py Callers.admit Overloaded": "MOST_STREAMS of a caller",
     "shared/wire/interceptor.py ErrorInterceptor.__init__ Places": "LARGE_AT_ONCE of a caller",
     "shared/wire/places.py Places.take Overloaded": "of each caller by itself",
     "shared/wire/places.py Places.take Semaphore": "of each caller by itself",
-    "shared/wire/server.py RpcServer.__init__ grpc.max_allowed_incoming_connections": "none: of the open files",
+    "shared/wire/server.py RpcServer.__init__ grpc.max_allowed_incoming_connections": "a quarter is kept for members",
     "shared/wire/server.py RpcServer.__init__ grpc.max_concurrent_streams": "of each connection by itself",
+    "shared/wire/server.py RpcServer.__init__ grpc.server.max_pending_requests": "who calls in vain is cut off",
     "shared/wire/server.py RpcServer.serve_health maximum_concurrent_rpcs": "none needed: this machine's own check",
     "shared/wire/threads.py Threads.__init__ Places": "the share that each of the threads is given",
     "shared/wire/threads.py Threads.__init__ ThreadPoolExecutor": "the share that each of the threads is given",

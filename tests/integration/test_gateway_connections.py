@@ -11,6 +11,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -24,6 +25,7 @@ from gateway.http.connections import Listener
 from gateway.http.server import Server
 from shared.config.settings import GatewaySettings
 from shared.identity.names import Role
+from shared.process.address_shares import MOST_OF_AN_ADDRESS, AddressShares
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
 
@@ -222,7 +224,7 @@ def test_an_address_with_too_many_connections_leaves_the_others_served(
     scheme: str, first: bytes, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue(scheme)
-    with stranger(url, connections.MOST_OF_AN_ADDRESS + 50, first):
+    with stranger(url, MOST_OF_AN_ADDRESS + 50, first):
         for _ in range(5):
             assert httpx.get(f"{url}/livez", verify=False, timeout=WAIT_S).status_code == 200
         assert not is_served_at_the_other_address(url)
@@ -253,7 +255,7 @@ def test_proxies_and_this_machine_may_have_more_than_an_address_but_not_more_tha
                 return len(accepted)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "MOST_OF_AN_ADDRESS", 3)
+        patch.setattr(connections, "AddressShares", partial(AddressShares, of_an_address=3))
         assert asyncio.run(count("", "127.0.0.2")) == 3
         assert asyncio.run(count("", "127.0.0.1")) == MOST
         assert asyncio.run(count("127.0.0.2", "127.0.0.2")) == MOST

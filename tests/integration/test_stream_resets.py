@@ -1,89 +1,62 @@
-"""Streams that are opened and reset at full speed on one connection: nobody else's call is cancelled."""
+"""Streams opened and reset at full speed in plain text, and connections that call nothing, at a server of this process.
+
+Over TLS, on many connections, at an aggregator of its own: test_hostile_connections.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import grpc
 import pytest
 
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from shared.gen.fedplcc.v1 import (
+    enrol_service_pb2,
+    enrol_service_pb2_grpc,
+    round_service_pb2,
+    round_service_pb2_grpc,
+)
+from shared.wire.caller import Callers
 from shared.wire.channels import open_aio_channel
 from shared.wire.server import RpcServer
+from tests.support.federation.certificates import TestAuthority
+from tests.support.federation.hostile_connections import hostile
 
-NUM_CALLS = 40
-ATTACKER = textwrap.dedent(
-    """
-    import socket, struct, sys, threading, time
-
-    def frame(kind, flags, stream, body=b""):
-        return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
-
-    def header(name, value):
-        return b"\\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-    def connected():
-        link = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-        link.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + frame(4, 0, 0))
-        threading.Thread(target=drain, args=(link,), daemon=True).start()
-        return link
-
-    def drain(link):
-        try:
-            while link.recv(1 << 16):
-                pass
-        except OSError:
-            pass
-
-    names = (b":method", b"POST"), (b":scheme", b"http"), (b":path", sys.argv[2].encode()), (b":authority", b"x")
-    rest = (b"te", b"trailers"), (b"content-type", b"application/grpc")
-    block = b"".join(header(*each) for each in (*names, *rest))
-    link, stream, end = connected(), 1, time.monotonic() + 20
-    print("begun", flush=True)
-    while time.monotonic() < end:
-        streams = range(stream, stream + 200, 2)
-        reset = struct.pack(">I", 8)
-        try:
-            link.sendall(b"".join(frame(1, 4, each, block) + frame(3, 0, each, reset) for each in streams))
-            stream += 200
-        except OSError:
-            link, stream = connected(), 1
-    """
-)
+WAIT_S = 60.0
+FIRST_CALL_S = 1.0
 
 
-class Servicer(round_service_pb2_grpc.RoundServiceServicer):
+class Servicer(round_service_pb2_grpc.RoundServiceServicer, enrol_service_pb2_grpc.EnrolServiceServicer):
     async def Heartbeat(self, request: Any, context: Any) -> Any:
         return round_service_pb2.HeartbeatResponse()
 
+    async def GetTime(self, request: Any, context: Any) -> Any:
+        return enrol_service_pb2.GetTimeResponse()
 
-@pytest.mark.parametrize("method", ["Heartbeat", "NoSuch"])
-def test_resets_on_one_connection_cancel_no_call_of_another(method: str) -> None:
+
+@pytest.mark.parametrize(
+    ("method", "connections", "streams", "num_calls"),
+    [("Heartbeat", 1, 100, 40), ("NoSuch", 1, 100, 40), ("Heartbeat", 16, 300, 8)],
+)
+def test_resets_cancel_no_call_of_another_at_this_machines_own_address(
+    method: str, connections: int, streams: int, num_calls: int
+) -> None:
     async def call_beside_resets() -> None:
         server = RpcServer("127.0.0.1", 0)
         service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
         server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), service)
         port = await server.start()
-        command = [sys.executable, "-c", ATTACKER, str(port), f"/fedplcc.v1.RoundService/{method}"]
-        attacker = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert attacker.stdout is not None
+        attack = {"kind": "resets", "source": "127.0.0.1", "connections": connections, "streams": streams}
         try:
-            assert await asyncio.to_thread(attacker.stdout.readline) == b"begun\n"
-            async with open_aio_channel(f"127.0.0.1:{port}") as channel:
-                stub = round_service_pb2_grpc.RoundServiceStub(channel)
-                for _ in range(NUM_CALLS):
-                    # Raises for a call that is cancelled.
-                    await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=60)
-                    await asyncio.sleep(0.05)
-            assert attacker.poll() is None
+            with hostile(**attack, port=port, path=f"/fedplcc.v1.RoundService/{method}"):
+                async with open_aio_channel(f"127.0.0.1:{port}") as channel:
+                    stub = round_service_pb2_grpc.RoundServiceStub(channel)
+                    for _ in range(num_calls):
+                        # Raises for a call that is cancelled.
+                        await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=WAIT_S)
+                        await asyncio.sleep(0.05)
         finally:
-            attacker.kill()
-            attacker.wait()
-            attacker.stdout.close()
             await server.stop(0)
 
     try:
@@ -94,28 +67,28 @@ def test_resets_on_one_connection_cancel_no_call_of_another(method: str) -> None
 
 @pytest.mark.parametrize("is_used_first", [False, True], ids=["never used", "used once"])
 def test_a_connection_that_calls_nothing_ends_where_strangers_come(is_used_first: bool) -> None:
-    async def wait_for_the_end() -> bool:
-        server = RpcServer("127.0.0.1", 0, unused_s=1.0)
-        service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
-        server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), service)
+    async def wait_for_the_end() -> None:
+        authority = TestAuthority()
+        tls, callers = authority.server_tls(demands_client=False), Callers(authority.certificates)
+        server = RpcServer("127.0.0.1", 0, tls=tls, callers=callers, first_call_s=FIRST_CALL_S)
+        service = enrol_service_pb2.DESCRIPTOR.services_by_name["EnrolService"]
+        server.add(enrol_service_pb2_grpc.add_EnrolServiceServicer_to_server, Servicer(), service)
         port = await server.start()
         try:
-            if is_used_first:
-                async with open_aio_channel(f"127.0.0.1:{port}") as channel:
-                    stub = round_service_pb2_grpc.RoundServiceStub(channel)
-                    await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=60)
-                    while channel.get_state() is grpc.ChannelConnectivity.READY:
-                        await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
-                    # Who calls again connects again.
-                    await stub.Heartbeat(round_service_pb2.HeartbeatRequest(), timeout=60)
-                    return True
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
-            while await reader.read(1 << 16):
-                pass
-            writer.close()
-            return True
+            if not is_used_first:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                while await reader.read(1 << 16):
+                    pass
+                writer.close()
+                return
+            async with open_aio_channel(f"127.0.0.1:{port}", tls=authority.certless().tls) as channel:
+                stub = enrol_service_pb2_grpc.EnrolServiceStub(channel)
+                await stub.GetTime(enrol_service_pb2.GetTimeRequest(), timeout=WAIT_S)
+                while channel.get_state() is grpc.ChannelConnectivity.READY:
+                    await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+                # Who calls again connects again.
+                await stub.GetTime(enrol_service_pb2.GetTimeRequest(), timeout=WAIT_S)
         finally:
             await server.stop(0)
 
-    assert asyncio.run(asyncio.wait_for(wait_for_the_end(), 60))
+    asyncio.run(asyncio.wait_for(wait_for_the_end(), WAIT_S))

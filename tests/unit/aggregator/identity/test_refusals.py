@@ -73,3 +73,15 @@ def test_all_that_waits_is_taken_at_the_end() -> None:
     refusals.take_due()
     refusals.add(refusal())
     assert refusals.take_due(all_of_them=True) == [refusal()]
+
+
+def test_strangers_are_told_apart_by_their_addresses_and_leave_room_to_others() -> None:
+    refusals = Refusals(Clock())
+    for number in range(2 * MOST_CALLERS):
+        for _ in range(2):
+            refusals.add(replace(refusal("nobody"), address=f"2001:db8:0:{number:x}::1"))
+    refusals.add(refusal("client:mallory"))
+    records = refusals.take_due()
+    assert len(records) == MOST_CALLERS // 2 + 2
+    assert [record.count for record in records if record.caller == "client:mallory"] == [1]
+    assert sum(record.count for record in records) == 4 * MOST_CALLERS + 1

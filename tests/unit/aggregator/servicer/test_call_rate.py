@@ -72,12 +72,12 @@ def test_the_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     ("peer", "address"),
     [
         ("ipv4:192.0.2.1:5000", "192.0.2.1"),
-        ("ipv6:%5B2001:db8:1:2:3:4:5:6%5D:5000", "2001:db8:1:2::"),
-        ("ipv6:[2001:db8:1:2:ffff::1]:5000", "2001:db8:1:2::"),
+        ("ipv6:%5B2001:db8:1:2:3:4:5:6%5D:5000", "2001:db8:1:2::/64"),
+        ("ipv6:[2001:db8:1:2:ffff::1]:5000", "2001:db8:1:2::/64"),
         ("ipv6:[::ffff:192.0.2.1]:5000", "192.0.2.1"),
-        ("ipv6:[fe80::1%25eth0]:5000", "fe80::"),
+        ("ipv6:[fe80::1%25eth0]:5000", "fe80::/64"),
         ("unix:/run/admin.sock", "unix:/run/admin.sock"),
-        ("ipv4:nonsense", "ipv4:nonsense"),
+        ("ipv4:nonsense", ""),
     ],
 )
 def test_an_address_is_an_ipv4_address_or_an_ipv6_network(peer: str, address: str) -> None:

@@ -1,0 +1,124 @@
+"""A hostile caller in a process of its own: `python -m tests.support.federation.hostile_connections`, one line of JSON.
+
+    {"kind": "resets", "port": 50051, "source": "127.0.0.2", "connections": 16, "streams": 300, "path": "/...", ...}
+    {"kind": "silence", "port": 50051, "source": "127.0.0.2", "connections": 500, "first": "1603010200"}
+
+It says "begun" when it is under way, goes on until its input ends, and imports nothing of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+WAIT_S = 60.0
+RESET, HEADERS, SETTINGS = 3, 1, 4
+"""Kinds of frames of HTTP/2."""
+WHOLE = 4
+"""Flag of headers that are whole; the stream stays open."""
+CANCEL = struct.pack(">I", 8)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PAUSE_S = 0.05
+"""Pause after a connection that could not be made."""
+
+
+@contextmanager
+def hostile(**given: Any) -> Iterator[subprocess.Popen[str]]:
+    """Such a process while the block lasts; it is under way at its beginning."""
+    command = [sys.executable, "-m", __name__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None  # noqa: PT018  # both are pipes
+        try:
+            process.stdin.write(json.dumps(given) + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "begun\n"
+            yield process
+            assert process.poll() is None, "it went on to the end"
+        finally:
+            process.kill()
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+    """A frame of HTTP/2."""
+    return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
+
+
+def header(name: bytes, value: bytes) -> bytes:
+    """A header that goes into no table."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def connected(given: dict[str, Any]) -> socket.socket:
+    """A connection from the source; with TLS if a file of a certificate is given, empty for none."""
+    link = socket.create_connection(("127.0.0.1", given["port"]), timeout=10, source_address=(given["source"], 0))
+    if "certificate" not in given:
+        return link
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    if given["certificate"]:
+        context.load_cert_chain(given["certificate"])
+    return context.wrap_socket(link)
+
+
+def reset_streams(given: dict[str, Any]) -> None:
+    """Open calls and reset them at full speed, on a connection that is made again when it ends."""
+    scheme = b"https" if "certificate" in given else b"http"
+    names = (b":method", b"POST"), (b":scheme", scheme), (b":path", given["path"].encode()), (b":authority", b"x")
+    rest = (b"te", b"trailers"), (b"content-type", b"application/grpc")
+    block = b"".join(header(*each) for each in (*names, *rest))
+    while True:
+        try:
+            with connected(given) as link:
+                link.sendall(PREFACE + frame(SETTINGS, 0, 0))
+                stream = 1
+                while True:
+                    streams = range(stream, stream + 2 * given["streams"], 2)
+                    opened = b"".join(frame(HEADERS, WHOLE, each, block) for each in streams)
+                    link.settimeout(10)
+                    link.sendall(opened + b"".join(frame(RESET, 0, each, CANCEL) for each in streams))
+                    stream += 2 * given["streams"]
+                    link.settimeout(0)  # what it is told is thrown away, so that it is told more
+                    with suppress(BlockingIOError, ssl.SSLWantReadError):
+                        while link.recv(1 << 16):
+                            pass
+        except OSError:
+            time.sleep(PAUSE_S)
+
+
+def say_nothing(given: dict[str, Any]) -> list[socket.socket]:
+    """Connections that say nothing, or always the same first bytes."""
+    held = []
+    for _ in range(given["connections"]):
+        with suppress(OSError):  # it was one too many
+            held.append(connected(given))
+            held[-1].sendall(bytes.fromhex(given["first"]))
+    return held
+
+
+def main() -> None:
+    """Do what the first line of the input says, until the input ends."""
+    given = json.loads(sys.stdin.readline())
+    held = []
+    if given["kind"] == "silence":
+        held = say_nothing(given)
+    else:
+        for _ in range(given["connections"]):
+            threading.Thread(target=reset_streams, args=(given,), daemon=True).start()
+    print("begun", flush=True)
+    sys.stdin.read()
+    for each in held:
+        each.close()
+
+
+if __name__ == "__main__":
+    main()
