@@ -44,8 +44,8 @@ LOG_BYTES, LOG_S, FIRST_LINES = 1 << 20, 120.0, 0.5
 """Most bytes of logs in so many seconds, and the part that a shorter siege may write, too: each refusal's first line."""
 TIMES_IDLE = {"aggregator": 6.0, "gateway": 3.0}
 """Most resident memory, in that of a process at rest. gRPC takes the raw bytes of requests that nobody reads as far as its
-windows go: about 8 MiB for each of 80 connections here. Decoded, or kept until a collection, they were 17 times as much. The gateway
-holds large bodies and long lists of a few callers."""
+windows go: about 8 MiB for each of 80 connections here. Decoded, or kept until a collection, they were 17 times as much. The
+gateway holds large bodies and long lists of a few callers."""
 HOUR_S = 3600.0
 PATIENCE_S = 120.0
 """Time for an honest run, after the siege, too."""
