@@ -107,7 +107,7 @@ class Commits:
                 self._metrics.outcomes.taken("update", "duplicate")
                 return committed
             self._metrics.outcomes.taken("update", "accepted")
-            taken.has_worked()
+            taken.has_worked(run_id)
             self._blobs.uploads.forget(client_id)
             return committed
 
@@ -134,7 +134,7 @@ class Commits:
             changes.step(run, after)
             return session
 
-        self._ledger.together(change).has_worked()
+        self._ledger.together(change).has_worked(run_id)
         return committed
 
     def report_evaluation(self, client_id: str, token: str, run_id: str, number: int, evaluation: Evaluation) -> None:
@@ -160,7 +160,7 @@ class Commits:
             taken = self._ledger.together(change)
             self._metrics.outcomes.taken("report", "duplicate" if taken is None else "accepted")
             if taken is not None:
-                taken.has_worked()
+                taken.has_worked(run_id)
 
     def _first_report(self, run: Run, number: int, client_id: str) -> Evaluation | None:
         """Return a client's first report of a run, of a round before this one; none where stages change its images."""

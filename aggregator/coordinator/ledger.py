@@ -251,6 +251,11 @@ class Ledger:
             changes.note(audited)
             return settled_run
 
+    def wake(self, tasks_of: Collection[str]) -> None:
+        """Call the listeners: the tasks of these clients may have changed, though no run has."""
+        for listener in self._listeners:
+            without_raising(listener, tasks_of)
+
     def subscribe(self, listener: Listener) -> None:
         """Call a function after every change."""
         with self.lock:

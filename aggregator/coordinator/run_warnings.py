@@ -47,9 +47,9 @@ class RunWarnings:
         cohort = () if run.current_round is None else run.current_round.cohort
         sessions = {name: self._sessions.find(name) for name in cohort}
         return {
-            name: session.problem
+            name: problem
             for name, session in sessions.items()
-            if session is not None and session.problem is not None and session.problem.is_fatal
+            if session is not None and (problem := session.problem_in(run.run_id)) is not None
         }
 
     def _makers(self, run: Run) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ from shared.types import (
     BlobRef,
     Client,
     ClientActivity,
+    ClientProblem,
     CommittedUpdate,
     Evaluation,
     Event,
@@ -554,10 +555,18 @@ class Coordinator:
     def draw_consequences(self, heartbeat: Heartbeat, token: str) -> None:
         """Record the problem that a sign of life reports, and end stopping runs that waited for the client."""
         session = self._sessions.check(heartbeat.client_id, token)
-        if heartbeat.problem is not None and heartbeat.problem != session.problem:
-            self._attendance.reported(session, heartbeat.problem)
+        if heartbeat.problem is not None:
+            self._has_problem(session, heartbeat.run_id, heartbeat.problem)
         if heartbeat.activity is ClientActivity.IDLE:
             self._end_stopping_runs()
+
+    def _has_problem(self, session: Session, run_id: str, problem: ClientProblem) -> None:
+        client_id, run = session.client.client_id, self._ledger.find_open(run_id)
+        if problem not in (session.problem, session.problem_in(run_id)):
+            self._attendance.reported(session, problem)
+        if problem.is_fatal and run is not None and client_id in run.roster:
+            self._sessions.record_hindrance(session, run_id, problem)
+            self._ledger.wake([client_id])  # for the task of another run
 
     def commit_update(
         self,
@@ -736,8 +745,8 @@ class Coordinator:
     def _next_task(self, session: Session) -> Task:
         client_id, creator_of = session.client.client_id, self._run_creation.creator_of
 
-        def rank(run_id: str) -> tuple[int, int]:
-            return session.turns.rank(run_id, creator_of(run_id))
+        def rank(run_id: str) -> tuple[bool, int, int]:
+            return self._sessions.is_hindered(session, run_id), *session.turns.rank(run_id, creator_of(run_id))
 
         try:
             task = tasks.next_task(self._ledger.open_runs(), client_id, session.task, rank)

@@ -109,10 +109,10 @@ class Deadlines:
         may_be_away = deadline_s is not None and math.isfinite(self._sessions.lease_s)
         is_overdue = may_be_away and now - watch.began >= (deadline_s or 0.0)
         absent = {
-            name: self._why_absent(name, watch, silence_s, is_asked=name in asked) if is_overdue else None
+            name: self._why_absent(name, run.run_id, watch, silence_s, is_asked=name in asked) if is_overdue else None
             for name in clients
         }
-        moving = [name for name in clients if self._moves(name, watch, silence_s)]
+        moving = [name for name in clients if self._moves(name, run.run_id, watch, silence_s)]
         unknown = [name for name in clients if absent[name] is None and not self._sessions.is_connected(name)]
         slow = {}
         if may_be_away and hard_deadline_s is not None and now - watch.seen >= hard_deadline_s:
@@ -122,7 +122,9 @@ class Deadlines:
             slow |= {name: why for name in asked if (why := self._why_unfit(run, name)) is not None}
         return Presence({name: why for name, why in absent.items() if why is not None}, moving, unknown, slow)
 
-    def _why_absent(self, client_id: str, watch: _Watch, silence_s: float, *, is_asked: bool) -> Dropped | None:
+    def _why_absent(
+        self, client_id: str, run_id: str, watch: _Watch, silence_s: float, *, is_asked: bool
+    ) -> Dropped | None:
         now, progress = self._clock(), self._sessions.progress(client_id)
         last = max(watch.seen, -math.inf if progress is None else progress.at)
         if not self._sessions.is_connected(client_id):
@@ -131,7 +133,7 @@ class Deadlines:
                 return None
             sentence = "not connected" + ("" if progress is None else ", last progress at {}")
             return self._dropped(client_id, watch, DropReason.LOST, last, sentence)
-        problem = self._problem_of(client_id)
+        problem = self._problem_of(client_id, run_id)
         if problem is not None:
             return problem
         if is_asked and now - last >= silence_s:
@@ -139,11 +141,11 @@ class Deadlines:
             return self._dropped(client_id, watch, DropReason.SILENT, last, sentence)
         return None
 
-    def _problem_of(self, client_id: str) -> Dropped | None:
-        """The problem because of which a client cannot do its task; None without one."""
+    def _problem_of(self, client_id: str, run_id: str) -> Dropped | None:
+        """The problem because of which a client cannot do a run's tasks; None without one."""
         session = self._sessions.find(client_id)
-        problem = None if session is None else session.problem
-        if problem is None or not problem.is_fatal:
+        problem = None if session is None else session.problem_in(run_id)
+        if problem is None:
             return None
         return Dropped(DropReason.PROBLEM, f"{problem.reason}: {problem.detail}")
 
@@ -152,14 +154,15 @@ class Deadlines:
         refused = run.rejections.get(client_id)
         if refused is not None and refused.round == 0:
             return Dropped(DropReason.PROBLEM, f"its first model was refused: {refused.detail}")
-        return self._problem_of(client_id)
+        return self._problem_of(client_id, run.run_id)
 
-    def _moves(self, client_id: str, watch: _Watch, silence_s: float) -> bool:
+    def _moves(self, client_id: str, run_id: str, watch: _Watch, silence_s: float) -> bool:
         session, progress = self._sessions.find(client_id), self._sessions.progress(client_id)
         if session is None or progress is None or not self._sessions.is_connected(client_id):
             return False
-        is_able = session.problem is None or not session.problem.is_fatal
-        return is_able and progress.at >= watch.seen and self._clock() - progress.at < silence_s
+        return (
+            session.problem_in(run_id) is None and progress.at >= watch.seen and self._clock() - progress.at < silence_s
+        )
 
     def _dropped(self, client_id: str, watch: _Watch, reason: DropReason, since: float, sentence: str) -> Dropped:
         """Return the record, cached: a time computed from two clocks would differ in its last digits at every call."""

@@ -12,9 +12,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from aggregator.presence.progress import Progress
-from aggregator.presence.turns import Turns
+from aggregator.presence.turns import MAX_KEPT, Turns
 from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
+
+HINDERED_S = 30.0
+"""Time for which the task of another run comes before one that the client could not do, as long as a trainer waits before it
+tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why a client could not do a run's task, and when it said so."""
+
+    problem: ClientProblem
+    at: float
 
 
 @dataclass(slots=True)
@@ -42,18 +54,30 @@ class Session:
     """Names of impossible readings that the log has already mentioned."""
     turns: Turns = field(default_factory=Turns)
     """Whose runs the client worked for, and when."""
+    hindrances: dict[str, Hindrance] = field(default_factory=dict)
+    """Runs whose tasks the client cannot do, until it does one."""
 
-    def has_worked(self) -> None:
+    def problem_in(self, run_id: str) -> ClientProblem | None:
+        """Return the problem because of which the client cannot do a run's tasks; None without one."""
+        found = self.hindrances.get(run_id)
+        if found is not None:
+            return found.problem
+        # One that was told of no run concerns all.
+        is_of_all = self.problem is not None and self.problem.is_fatal and not self.hindrances
+        return self.problem if is_of_all else None
+
+    def has_worked(self, run_id: str) -> None:
         """Record a finished task, which ends a fatal problem."""
         self.num_problems = 0
+        self.hindrances.pop(run_id, None)
         if self.problem is not None and self.problem.is_fatal:
             self.problem = None
 
     @property
     def cannot_work(self) -> bool:
         """Whether the client has a run's task and has reported that it cannot do it."""
-        was_given = self.task is not None and self.task.run is not None
-        return was_given and self.problem is not None and self.problem.is_fatal
+        run = None if self.task is None else self.task.run
+        return run is not None and self.problem_in(run.run_id) is not None
 
     def works_for(self, run_id: str) -> bool:
         """Whether the client's latest task or latest heartbeat belongs to the run; idle heartbeats do not count."""
@@ -139,6 +163,19 @@ class Sessions:
         """Record a problem that a client reported."""
         session.problem, session.reported_at = problem, self._clock()
         session.num_problems += 1
+
+    def record_hindrance(self, session: Session, run_id: str, problem: ClientProblem) -> None:
+        """Record that a client cannot do the task of a run that waits for it."""
+        session.problem = problem
+        session.hindrances.pop(run_id, None)
+        session.hindrances[run_id] = Hindrance(problem, self._clock())
+        if len(session.hindrances) > MAX_KEPT:
+            del session.hindrances[next(iter(session.hindrances))]
+
+    def is_hindered(self, session: Session, run_id: str) -> bool:
+        """Whether a client said a moment ago that it cannot do the task of a run."""
+        found = session.hindrances.get(run_id)
+        return found is not None and self._clock() - found.at < HINDERED_S
 
     def record_download(self, client_id: str, token: str) -> None:
         """Record bytes of a blob sent to a client; this renews its lease, since its heartbeats queue behind them."""

@@ -56,25 +56,33 @@ def next_task(
     runs: Iterable[Run],
     client_id: str,
     previous: Task | None,
-    rank: Callable[[str], tuple[int, int]] = lambda _run_id: (0, 0),
+    rank: Callable[[str], tuple[bool, int, int]] = lambda _run_id: (False, 0, 0),
 ) -> Task:
     """Return the task of a client: its previous task if that is still wanted, else the task of the run whose turn it is.
 
-    That is the run with the lowest rank by its id, and of several the oldest. Without work the task is STOP if the client's
-    run is stopping, else WAIT. Both have a sentence for people in `detail`; WAIT also has the reason of each run, see
-    `Task.idle_reasons`.
+    That is the run with the lowest rank by its id, and of several the oldest. Rank begins with whether the client could not
+    do the run's task a moment ago: that task gives way to another run's, also where it is the previous one. Without work the
+    task is STOP if the client's run is stopping, else WAIT. Both have a sentence for people in `detail`; WAIT also has the
+    reason of each run, see `Task.idle_reasons`.
     """
     mine = [run for run in runs if client_id in run.roster]
     wanted = [task for task in (task_in(run, client_id) for run in mine) if task is not None]
+
+    def ranked(task: Task) -> tuple[bool, int, int]:
+        return (False, 0, 0) if task.run is None else rank(task.run.run_id)
+
+    def is_hindered(task: Task) -> bool:
+        return ranked(task)[0]
+
     if previous is not None and previous.run is not None:
         kept = next((task for task in wanted if task.key == previous.key), None)
-        if kept is not None:
+        if kept is not None and (not is_hindered(kept) or all(map(is_hindered, wanted))):
             return kept
         former = next((run for run in mine if run.run_id == previous.run.run_id), None)
         if not wanted and former is not None and former.status is RunStatus.STOPPING:
             return Task(kind=TaskKind.STOP, run=spec_of(former), detail=f"run {former.run_id} is stopping")
     if wanted:
-        return min(wanted, key=lambda task: (0, 0) if task.run is None else rank(task.run.run_id))
+        return min(wanted, key=ranked)
     return _waiting(mine, client_id)
 
 

@@ -120,13 +120,30 @@ class Listener(socket.socket):
             connection.end_without_head()
 
 
+class _Repeated(logging.Filter):
+    """Filter of uvicorn's warnings of what is no HTTP, which anybody can send: each is one line a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._repeated = RepeatedLines(log)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        level = self._repeated.level(record.levelno, "anyone", "connection", str(record.msg))
+        return level == record.levelno
+
+
+_of_uvicorn = logging.getLogger("uvicorn.error.http")
+_of_uvicorn.addFilter(_Repeated())
+
+
 class WatchedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 in pure Python, on connections of a `Listener` whose requests are waited for in time."""
 
     def __init__(self, listener: Listener, **arguments: Any) -> None:
         """Speak HTTP on a connection of this listener; the other arguments are uvicorn's."""
         super().__init__(**arguments)
-        self._listener = listener
+        self._listener, self.logger = listener, _of_uvicorn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Begin, after the handshake if there is one."""

@@ -126,8 +126,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
 
         # As a stream of requests, each of which is read when it is asked for: see shared/wire/requests.py.
         if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(stream, response_serializer=encode)
-        return grpc.stream_unary_rpc_method_handler(answer)
+            return grpc.stream_stream_rpc_method_handler(_forgetting(stream), response_serializer=encode)
+        return grpc.stream_unary_rpc_method_handler(_forgetting(answer))
 
     @asynccontextmanager
     async def _place(self, call: Call, context: Any, requests: Requests) -> AsyncIterator[None]:
@@ -270,6 +270,25 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             level = self._repeated.level(level, _caller(call), call.method if subject is None else subject, reason)
         if _lines.isEnabledFor(level):
             self._log.log(level, "rpc", **call.line(code, error, seconds))
+
+
+def _forgetting(handle: Callable[[Any, Any], Awaitable[_Out]]) -> Callable[[Any, Any], Awaitable[_Out]]:
+    """Return a handler whose refusals keep nothing of their calls.
+
+    gRPC keeps the error that ends a call with the call's context. Its frames, and those of the refusal, lead back to the
+    context: a circle that holds the request, megabytes of it, until a collection finds it.
+    """
+
+    async def forgetting(raw: Any, context: Any) -> _Out:
+        try:
+            return await handle(raw, context)
+        except grpc.aio.AbortError as ended:
+            if ended.__context__ is not None:
+                ended.__context__.__traceback__ = None
+            ended.__context__ = ended.__traceback__ = None
+            raise
+
+    return forgetting
 
 
 def _caller(call: Call) -> str:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
+
 from shared.errors import MalformedRequest
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
 """Wire types."""
+PACKED_IN_A_FIELD = 8
+"""Numbers of a packed list that count as one field: each becomes eight bytes, of one."""
+_CONTINUED = bytes(range(0x80, 0x100))
+_TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 def require_few_fields(data: bytes, kind: Any, most: int) -> None:
@@ -46,6 +52,9 @@ def _counted(data: bytes, at: int, end: int, kind: Any, rest: int) -> int:
             field = fields.get(tag >> 3)
             if field is not None and field.message_type is not None:
                 rest = _counted(data, at, min(end, at + size), field.message_type, rest)
+            elif field is not None and field.type not in _TEXTS:
+                # Each number has one byte that does not go on.
+                rest -= len(data[at : at + size].translate(None, _CONTINUED)) // PACKED_IN_A_FIELD
             at += size
     return rest
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import aclosing
+from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
@@ -69,7 +70,7 @@ class Requests:
         self._kind = getattr(getattr(decode, "__self__", None), "DESCRIPTOR", None)
         self.is_large = name in LARGE_BYTES and not is_stream
 
-    async def only(self, raw: AsyncIterator[bytes], require_still: Callable[[], None] = lambda: None) -> Any:
+    async def only(self, raw: AsyncIterable[bytes], require_still: Callable[[], None] = lambda: None) -> Any:
         """Return the request of a method that takes one.
 
         Args:
@@ -82,8 +83,8 @@ class Requests:
         """
         begin = time.monotonic()
         try:
-            async with asyncio.timeout(self._idle_s):
-                data = await anext(raw, None)
+            async with asyncio.timeout(self._idle_s), _messages(raw) as messages:
+                data = await anext(messages, None)
         except TimeoutError as error:
             raise TransferIdle(f"the request does not arrive within {self._idle_s:g} s") from error
         if data is None:
@@ -99,14 +100,15 @@ class Requests:
         self._decoded(message)
         return message
 
-    async def each(self, raw: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async def each(self, raw: AsyncIterable[bytes]) -> AsyncGenerator[Any, None]:
         """Return the messages of a stream, each decoded when it is asked for."""
-        async for data in raw:
-            self._received(data)
-            self._require_size(data)
-            message = self._checked(data)
-            self._decoded(message)
-            yield message
+        async with _messages(raw) as messages:
+            async for data in messages:
+                self._received(data)
+                self._require_size(data)
+                message = self._checked(data)
+                self._decoded(message)
+                yield message
 
     def _require_size(self, data: bytes) -> None:
         if self._most_bytes is not None and len(data) > self._most_bytes:
@@ -118,3 +120,8 @@ class Requests:
             return self._decode(data)
         except DecodeError as error:
             raise MalformedRequest("the bytes are not a message of this call") from error
+
+
+def _messages(raw: AsyncIterable[bytes]) -> aclosing[AsyncGenerator[bytes, None]]:
+    """Return the messages for a block. gRPC's generator keeps the last one, in a circle with itself, until it is closed."""
+    return aclosing(cast("AsyncGenerator[bytes, None]", aiter(raw)))

@@ -28,6 +28,7 @@ from shared.identity.names import Role
 from shared.process.address_shares import MOST_OF_AN_ADDRESS, AddressShares
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
+from tests.support.records.captured_logs import logged
 
 HEAD_S = 0.5
 WAIT_S = 60.0
@@ -180,6 +181,15 @@ def test_half_a_second_head_is_closed(plain: str, monkeypatch: pytest.MonkeyPatc
         assert answered(connection).startswith(b"HTTP/1.1 200")
         connection.sendall(b"GET /liv")
         assert is_ended(connection)
+
+
+def test_what_is_no_http_is_a_line_a_minute(plain: str) -> None:
+    with logged() as lines:
+        for _ in range(20):
+            with connected(plain) as connection:
+                connection.sendall(b"no HTTP\r\n\r\n")
+                assert is_ended(connection)
+        assert len(lines("Invalid HTTP request received.")) == 1
 
 
 def test_a_connection_between_requests_is_kept_for_its_own_time(plain: str, monkeypatch: pytest.MonkeyPatch) -> None:

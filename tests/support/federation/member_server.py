@@ -1,7 +1,7 @@
 """A server with mutual TLS in a process of its own: `python -m tests.support.federation.member_server`.
 
-It reads one line of JSON: its key and chain, the roots and the revoked serial numbers; prints its port; answers heartbeats
-and joins with nothing; and ends with its standard input.
+It reads one line of JSON: its key and chain, the roots and the revoked serial numbers; prints its port; answers heartbeats,
+joins and commits, which it converts, with nothing; and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 import sys
 from typing import Any
 
+from aggregator.servicer.calls import call
+from shared.convert.updates import inline_blobs_of, update_from_commit
 from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from shared.process.allocator import keep_freed_memory
 from shared.wire.caller import Callers, Certificates
@@ -28,6 +30,11 @@ class Servicer(round_service_pb2_grpc.RoundServiceServicer):
     async def Join(self, request: Any, context: Any) -> Any:
         """See RoundService.Join."""
         return round_service_pb2.JoinResponse()
+
+    async def CommitUpdate(self, request: Any, context: Any) -> Any:
+        """See RoundService.CommitUpdate."""
+        await call(lambda: (update_from_commit(request), inline_blobs_of(request)))
+        return round_service_pb2.CommitUpdateResponse()
 
 
 async def serve(given: dict[str, Any]) -> None:

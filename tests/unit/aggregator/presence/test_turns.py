@@ -8,10 +8,14 @@ from contextlib import contextmanager
 
 from aggregator.presence.turns import MAX_KEPT, Turns
 from shared.identity.principals import Principal, current_principal
+from shared.types import ClientActivity, ClientProblem
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 
 NUM_HOSTILE = 9
+CANNOT = ClientProblem(
+    reason="MALFORMED_UPDATE", detail="3 class counts for 10000 classes", hint="compare data", is_fatal=True
+)
 
 
 @contextmanager
@@ -38,6 +42,29 @@ def test_a_key_with_one_run_gets_as_much_work_as_a_key_with_many(federation: Loc
     of_many = [rounds[run_id] for run_id in hostile]
     assert rounds[honest] >= 0.7 * sum(of_many)
     assert max(of_many) - min(of_many) <= 1, "each of a key's runs has its turn"
+
+
+def test_a_run_whose_task_its_clients_cannot_do_keeps_them_from_no_other_run(federation: LocalFederation) -> None:
+    hostile = begin(federation, "0123456789ab", "hostile")
+    while federation.coordinator.get_run(hostile).round_number < 1:
+        federation.step()
+    honest = begin(federation, "ba9876543210", "honest")
+    cannot = Counter[str]()
+    for _ in range(40):
+        for client in federation.clients.values():
+            task = federation.task(client)
+            if task.run is not None and task.run.run_id == hostile:
+                cannot[client.client_id] += 1
+                federation.heartbeat(client, run_id=hostile, activity=ClientActivity.TRAINING, problem=CANNOT)
+            else:
+                federation.perform(client, task)
+        while federation.coordinator.work():
+            pass
+        federation.clock.now += 1
+    assert federation.coordinator.get_run(honest).round_number >= 5
+    assert max(cannot.values()) > 1, "it is tried again"
+    problems = federation.events(hostile, "client_problem")
+    assert [event.client_id for event in problems] == list(cannot), "and told once of each client"
 
 
 def test_turns_forget_what_was_served_longest_ago() -> None:

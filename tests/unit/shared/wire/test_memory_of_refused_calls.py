@@ -1,4 +1,4 @@
-"""Memory of a server with mutual TLS to which a revoked member sends the dearest requests, and what another member feels."""
+"""Memory of a server with mutual TLS to which a member, revoked or not, sends the dearest requests, and what others feel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from shared.identity.names import Role
 from shared.wire.channels import open_aio_channel
 from tests.support import ROOT
 from tests.support.federation.certificates import Held, TestAuthority
+from tests.support.federation.processes import TOLD
 
 NUM_CALLS, NUM_TIMES = 24, 3
 MOST_MIB = 4.0 * NUM_CALLS + 64.0
@@ -47,6 +48,30 @@ for _ in range(given["num_times"]):
     calls = [channel.unary_unary("/fedplcc.v1.RoundService/Join").future(dearest, timeout=60) for channel in channels]
     codes |= {call.code().name for call in calls}
 print(*sorted(codes), flush=True)
+"""
+
+NUM_COMMITS = (1, 50, 300)
+MOST_COMMITS_MIB, MOST_A_COMMIT_MIB = 128.0, 0.25
+"""Memory that one commit of 4.6 MB may cost at first, with what gRPC and the C library keep, and each of hundreds after it.
+The commits' raw bytes alone are 4.4 MiB each."""
+MEMBER = """
+import json, sys
+import grpc
+from shared.wire.channels import open_channel
+from tests.support.federation.certificates import Held
+from tests.support.federation.dearest_requests import dearest_commits
+
+given = json.loads(sys.stdin.readline())
+held = Held(given["key"].encode(), given["chain"].encode(), given["roots"].encode())
+with open_channel(f"127.0.0.1:{given['port']}", tls=held.tls) as channel:
+    commit = channel.unary_unary("/fedplcc.v1.RoundService/CommitUpdate")
+    print("begun", flush=True)
+    for line in sys.stdin:
+        codes, commits = set(), dearest_commits()
+        for first in range(0, int(line), len(commits)):
+            calls = [commit.future(data, timeout=60) for data in commits[: int(line) - first]]
+            codes |= {call.code().name for call in calls}
+        print(*sorted(codes), flush=True)
 """
 
 
@@ -113,3 +138,30 @@ def test_a_revoked_members_largest_joins_cost_neither_memory_nor_others_time() -
     assert grown_mib < MOST_MIB, f"{grown_mib:.0f} MiB"
     assert slowest_s < MOST_WAIT_S, f"{slowest_s:.2f} s"
     print(f"{grown_mib:.1f} MiB, {slowest_s:.3f} s, {codes}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux says how much memory a process has")
+def test_large_commits_of_a_member_cost_memory_once(record_property: Callable[[str, object], None]) -> None:
+    authority = TestAuthority()
+    ann = authority.issue(Role.CLIENT, "ann")
+    serving = ["-m", "tests.support.federation.member_server"]
+    given = as_json(authority.server, roots=authority.roots_pem.decode(), revoked=[])
+    grown_mib, codes = [], set[str]()
+    with process(serving, given) as server:
+        port = int(line_of(server))
+        with process(["-c", MEMBER], as_json(ann, port=port)) as member:
+            assert line_of(member) == "begun"
+            before_mib = memory_mib(server.pid, "VmRSS")
+            for count in NUM_COMMITS:
+                assert member.stdin is not None
+                member.stdin.write(f"{count}\n")
+                member.stdin.flush()
+                codes |= set(line_of(member).split())
+                grown_mib.append(memory_mib(server.pid, "VmHWM") - before_mib)
+    record_property(
+        TOLD, ", ".join(f"{grown:.0f} MiB for {count}" for count, grown in zip(NUM_COMMITS, grown_mib, strict=True))
+    )
+    assert codes == {"OK", "INVALID_ARGUMENT"}
+    assert grown_mib[0] < MOST_COMMITS_MIB
+    assert grown_mib[-1] < MOST_COMMITS_MIB + MOST_A_COMMIT_MIB * NUM_COMMITS[-1], grown_mib
