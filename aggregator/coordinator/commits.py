@@ -166,11 +166,7 @@ class Commits:
         """Return a client's first report of a run, of a round before this one; none where stages change its images."""
         if place_of(run) is not None or number > run.round_number:
             return None
-        for earlier in range(number):
-            found = self._store.find_round(run.run_id, earlier, of=client_id)
-            if found is not None and client_id in found.evaluations:
-                return found.evaluations[client_id]
-        return None
+        return self._store.first_evaluation(run.run_id, client_id, before=number)
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:

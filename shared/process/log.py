@@ -133,6 +133,8 @@ class _Line:
 
 def _shown(text: str, most: int) -> str:
     """Return a text of at most about `most` characters without secrets and control characters."""
+    if len(text) <= most and text.isprintable() and "://" not in text and "-----BEGIN" not in text:
+        return text  # as most are
     looked_at = text[: most + _MARGIN]
     shown = _SECRET_TEXT.sub(MASK, looked_at)
     if len(looked_at) < len(text):
