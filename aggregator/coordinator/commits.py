@@ -28,6 +28,8 @@ from shared.errors import PayloadCorrupt
 from shared.tensors import prototypes_from_bytes
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Round, Run, Update, result_blobs
 
+MAX_FIRST_REPORTS = 4096
+"""Most clients of runs whose first report is remembered, without confusion; beyond that it is read again."""
 COMPUTING = 2
 """Small updates that are checked at the same time: more threads would keep the event loop from its turn."""
 
@@ -51,6 +53,8 @@ class Commits:
         self._store, self._blobs, self._metrics = store, blobs, metrics
         self._taken_in = TakenIn(store)
         self._max_inline_bytes = max_inline_bytes
+        self._first_reports: dict[tuple[str, str], tuple[int, Evaluation]] = {}
+        """By run and client: a round that it is before, and the report."""
         self._computing = threading.Semaphore(COMPUTING)
         self._turns_lock = threading.Lock()
         self._turns: WeakValueDictionary[str, threading.Lock] = (
@@ -166,7 +170,16 @@ class Commits:
         """Return a client's first report of a run, of a round before this one; none where stages change its images."""
         if place_of(run) is not None or number > run.round_number:
             return None
-        return self._store.first_evaluation(run.run_id, client_id, before=number)
+        known = self._first_reports.get((run.run_id, client_id))
+        if known is not None and number >= known[0]:
+            return known[1]
+        found = self._store.first_evaluation(run.run_id, client_id, before=number)
+        if found is not None:
+            if len(self._first_reports) >= MAX_FIRST_REPORTS:
+                self._first_reports.clear()
+            totals = tuple(replace(counts, confusion=()) for counts in found.counts)
+            self._first_reports[run.run_id, client_id] = number, replace(found, counts=totals)
+        return found
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
