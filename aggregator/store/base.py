@@ -289,6 +289,9 @@ class Store(Protocol):
     def list_audit(self, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
         """Return the audit's entries after a number, in order, as they are stored, also where they are damaged."""
 
+    def key_makers(self) -> dict[str, str]:
+        """Return who made each key, by its id, as the audit names callers; sessions are not among them."""
+
     def open_run_creators(self) -> dict[str, str]:
         """Return who created each run that has not ended, by its id, as the audit names callers."""
 
