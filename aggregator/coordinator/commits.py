@@ -54,7 +54,7 @@ class Commits:
         self._taken_in = TakenIn(store)
         self._max_inline_bytes = max_inline_bytes
         self._first_reports: dict[tuple[str, str], tuple[int, Evaluation]] = {}
-        """By run and client: a round that it is before, and the report."""
+        """By run and client: a round that it is not after, and the report."""
         self._computing = threading.Semaphore(COMPUTING)
         self._turns_lock = threading.Lock()
         self._turns: WeakValueDictionary[str, threading.Lock] = (
@@ -164,6 +164,7 @@ class Commits:
             taken = self._ledger.together(change)
             self._metrics.outcomes.taken("report", "duplicate" if taken is None else "accepted")
             if taken is not None:
+                self._remember_first(run_id, number, evaluation if first is None else first)
                 taken.has_worked()
 
     def _first_report(self, run: Run, number: int, client_id: str) -> Evaluation | None:
@@ -171,15 +172,16 @@ class Commits:
         if place_of(run) is not None or number > run.round_number:
             return None
         known = self._first_reports.get((run.run_id, client_id))
-        if known is not None and number >= known[0]:
+        if known is not None and number > known[0]:
             return known[1]
-        found = self._store.first_evaluation(run.run_id, client_id, before=number)
-        if found is not None:
-            if len(self._first_reports) >= MAX_FIRST_REPORTS:
-                self._first_reports.clear()
-            totals = tuple(replace(counts, confusion=()) for counts in found.counts)
-            self._first_reports[run.run_id, client_id] = number, replace(found, counts=totals)
-        return found
+        return self._store.first_evaluation(run.run_id, client_id, before=number)
+
+    def _remember_first(self, run_id: str, number: int, first: Evaluation) -> None:
+        """Remember a client's first report of a run, which is of this round or an earlier one."""
+        if len(self._first_reports) >= MAX_FIRST_REPORTS:
+            self._first_reports.clear()
+        totals = tuple(replace(counts, confusion=()) for counts in first.counts)
+        self._first_reports[run_id, first.client_id] = number, replace(first, counts=totals)
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:
