@@ -1,8 +1,8 @@
 """The fold of stored models beside a bare float32 block-wise mean of the same files, and the memory that it needs.
 
-One process does all of it, with two threads more that read and hash the fold's blocks ahead. The fold sums in float64 and
-rounds once; the bare mean stays in float32. `stored` is what the aggregator does: the fold, hashed, written and fsynced as
-it goes. `two slots` is FedOpt's fold with its m and v.
+One process does all of it; one thread more reads the fold's blocks ahead and checks them by their files' seals. The
+fold sums in float64 and rounds once; the bare mean stays in float32. `stored` is what the aggregator does: the fold, hashed,
+written and fsynced as it goes. `two slots` is FedOpt's fold with its m and v.
 The last row is a server's step of CReFF with 10 classes and 512 features, in processor time.
 """
 

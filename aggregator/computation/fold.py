@@ -4,8 +4,8 @@ Blocks are read from the blobs in client-id order, one client at a time, and pas
 elementwise. The bytes of the result therefore depend only on the updates, not on their order of arrival, and memory depends
 only on the block size, not on the number of clients or the size of the model.
 
-Every blob is hashed as it is read, and no result ends before all of them have their SHA-256: a bit that has flipped since
-the update was committed is found, and goes into no model.
+Every blob is checked as it is read (see seals.py), and no result ends before all of them are known to have their SHA-256: a
+bit that has flipped since the update was committed is found, and goes into no model.
 """
 
 from __future__ import annotations

@@ -1,22 +1,19 @@
-"""Blocks of many blobs, read and hashed by other threads while the blocks before are folded."""
+"""Blocks of many blobs, read and checked by another thread while the blocks before are folded."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import TypeAlias
 
 from aggregator.store.blobs.hashed_reading import HashedBlob
 from shared.tensors import Array, TensorEntry
 
-READERS = 2
-"""Threads that read. SHA-256 takes about as long as the fold itself."""
-AHEAD = 4
+AHEAD = 2
 """Blocks that wait to be folded."""
 LEAST_BYTES = 1 << 20
-"""A smaller model is read where it is folded: to hand it over costs more than to hash it."""
+"""A smaller model is read where it is folded: to hand it over costs more than to read it."""
 
 
 Piece: TypeAlias = tuple[int, TensorEntry, int, int]
@@ -38,12 +35,10 @@ def read_ahead(blobs: list[HashedBlob], pieces: Iterable[Piece], size_bytes: int
         for number, region, first, count in pieces:
             yield blobs[number].block(region, first, count)
         return
-    with ExitStack() as ended:
-        # One thread each: the blocks of a blob are all read by one of them, and therefore in their order.
-        readers = [ended.enter_context(ThreadPoolExecutor(1, "fold-reader")) for _ in range(READERS)]
+    with ThreadPoolExecutor(1, "fold-reader") as reader:
         waiting: deque[Future[Array]] = deque()
         for number, region, first, count in pieces:
-            waiting.append(readers[number % READERS].submit(blobs[number].block, region, first, count))
+            waiting.append(reader.submit(blobs[number].block, region, first, count))
             if len(waiting) > AHEAD:
                 yield waiting.popleft().result()
         while waiting:

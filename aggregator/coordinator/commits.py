@@ -28,6 +28,8 @@ from shared.errors import PayloadCorrupt
 from shared.tensors import prototypes_from_bytes
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Round, Run, Update, result_blobs
 
+MAX_FIRST_REPORTS = 4096
+"""Most clients of runs whose first report is remembered, without confusion; beyond that it is read again."""
 COMPUTING = 2
 """Small updates that are checked at the same time: more threads would keep the event loop from its turn."""
 
@@ -51,6 +53,8 @@ class Commits:
         self._store, self._blobs, self._metrics = store, blobs, metrics
         self._taken_in = TakenIn(store)
         self._max_inline_bytes = max_inline_bytes
+        self._first_reports: dict[tuple[str, str], tuple[int, Evaluation]] = {}
+        """By run and client: a round that it is not after, and the report."""
         self._computing = threading.Semaphore(COMPUTING)
         self._turns_lock = threading.Lock()
         self._turns: WeakValueDictionary[str, threading.Lock] = (
@@ -160,17 +164,24 @@ class Commits:
             taken = self._ledger.together(change)
             self._metrics.outcomes.taken("report", "duplicate" if taken is None else "accepted")
             if taken is not None:
+                self._remember_first(run_id, number, evaluation if first is None else first)
                 taken.has_worked(run_id)
 
     def _first_report(self, run: Run, number: int, client_id: str) -> Evaluation | None:
         """Return a client's first report of a run, of a round before this one; none where stages change its images."""
         if place_of(run) is not None or number > run.round_number:
             return None
-        for earlier in range(number):
-            found = self._store.find_round(run.run_id, earlier, of=client_id)
-            if found is not None and client_id in found.evaluations:
-                return found.evaluations[client_id]
-        return None
+        known = self._first_reports.get((run.run_id, client_id))
+        if known is not None and number > known[0]:
+            return known[1]
+        return self._store.first_evaluation(run.run_id, client_id, before=number)
+
+    def _remember_first(self, run_id: str, number: int, first: Evaluation) -> None:
+        """Remember a client's first report of a run, which is of this round or an earlier one."""
+        if len(self._first_reports) >= MAX_FIRST_REPORTS:
+            self._first_reports.clear()
+        totals = tuple(replace(counts, confusion=()) for counts in first.counts)
+        self._first_reports[run_id, first.client_id] = number, replace(first, counts=totals)
 
     @contextmanager
     def _turn_of(self, client_id: str, token: str) -> Iterator[None]:

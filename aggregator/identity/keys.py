@@ -11,7 +11,7 @@ import hmac
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aggregator.identity.console_codes import ConsoleCodes
@@ -112,6 +112,15 @@ class Keys:
         now = self._clock()
         keys = [held.key for held in tuple(self._held.values()) if held.key.expires_at > now]
         return sorted(keys, key=lambda key: (-key.created_at, key.key_id))
+
+    def makers(self) -> Mapping[str, str]:
+        """Return who made each key and opened each session, by its id, whether the maker's own key holds or not.
+
+        Raises:
+            StoreUnavailable: The audit cannot be read.
+        """
+        sessions = {key.key_id: key.label for key in self.list() if key.kind == SESSION}
+        return {**self._store.key_makers(), **sessions}
 
     # Changes
 

@@ -42,12 +42,12 @@ class KeyCalls(admin_grpc.AdminServiceServicer):
         """See AdminService.CreateKey."""
         scopes = [_scope(name) for name in limited("scopes", request.scopes, len(Scope))]
         key, text = await call(self._keys.create, request.label, scopes, request.valid_s or KEY_S)
-        return admin_pb2.CreateKeyResponse(key=_to_proto(key), text=text)
+        return admin_pb2.CreateKeyResponse(key=_to_proto(key, current_principal.get().caller), text=text)
 
     async def ListKeys(self, request: admin_pb2.ListKeysRequest, context: Context) -> admin_pb2.ListKeysResponse:
         """See AdminService.ListKeys."""
-        keys = await call(self._keys.list)
-        return admin_pb2.ListKeysResponse(keys=map(_to_proto, keys))
+        keys, makers = await call(self._keys.list), await call(self._keys.makers)
+        return admin_pb2.ListKeysResponse(keys=[_to_proto(key, makers.get(key.key_id, "")) for key in keys])
 
     async def RevokeKey(self, request: admin_pb2.RevokeKeyRequest, context: Context) -> admin_pb2.RevokeKeyResponse:
         """See AdminService.RevokeKey."""
@@ -87,7 +87,7 @@ def _scope(name: str) -> Scope:
         raise MalformedRequest(f"scopes: {name[:32]!r} is none of {', '.join(Scope)}") from None
 
 
-def _to_proto(key: ApiKey) -> admin_pb2.Key:
+def _to_proto(key: ApiKey, maker: str) -> admin_pb2.Key:
     return admin_pb2.Key(
         key_id=key.key_id,
         label=key.label,
@@ -95,4 +95,5 @@ def _to_proto(key: ApiKey) -> admin_pb2.Key:
         created_at=key.created_at,
         expires_at=key.expires_at,
         kind=key.kind,
+        maker=maker,
     )

@@ -222,6 +222,9 @@ class Store(Protocol):
     def find_round(self, run_id: str, number: int, *, of: str | None = None) -> Round | None:
         """Return a round with its updates and evaluations; those of one client alone if it is named."""
 
+    def first_evaluation(self, run_id: str, client_id: str, *, before: int) -> Evaluation | None:
+        """Return a client's first report of a run, if it is of a round before this one; quick in runs of any length."""
+
     def list_evaluations(
         self, run_id: str, number: int | None = None, *, after: tuple[int, str] = (-1, ""), limit: int | None = None
     ) -> list[tuple[int, Evaluation]]:
@@ -285,6 +288,9 @@ class Store(Protocol):
 
     def list_audit(self, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
         """Return the audit's entries after a number, in order, as they are stored, also where they are damaged."""
+
+    def key_makers(self) -> dict[str, str]:
+        """Return who made each key, by its id, as the audit names callers; sessions are not among them."""
 
     def open_run_creators(self) -> dict[str, str]:
         """Return who created each run that has not ended, by its id, as the audit names callers."""

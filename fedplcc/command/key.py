@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,9 @@ from fedplcc.command.gateway_calls import (
     sentence_of_run,
 )
 from fedplcc.command.state_dir import DEFAULT_STATE_DIR, StateDir
+
+if TYPE_CHECKING:
+    from fedplcc.remote.admin_calls import HeldKey
 
 app = typer.Typer(help="Make, list and revoke the keys that a gateway asks for.", epilog=HELP, no_args_is_help=True)
 
@@ -84,11 +88,20 @@ def list_(
     if as_json:
         print(json.dumps({"keys": [asdict(key) for key in keys]}, indent=2))
         return ExitCode.OK
+    held = {f"key:{key.key_id}" for key in keys}
     for key in keys:
         end = time.strftime("%Y-%m-%d", time.gmtime(key.expires_at))
-        label = f"opened by {key.label}" if key.kind == "session" else key.label
-        print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(label)}")
+        print(f"{key.key_id}  {key.kind:<7}  until {end}  {','.join(key.scopes):<24} {printable(_told(key, held))}")
     return ExitCode.OK
+
+
+def _told(key: HeldKey, held: Collection[str]) -> str:
+    """Return a key's label and its maker, who may hold no key any more."""
+    is_gone = key.maker.startswith("key:") and key.maker not in held
+    maker = f"{key.maker} (revoked or ended)" if is_gone else key.maker
+    if key.kind == "session":
+        return f"opened by {maker}"
+    return f"{key.label}, made by {maker}" if maker else key.label
 
 
 @app.command(epilog=examples("fedplcc key revoke 0123456789ab", "fedplcc key revoke 0123456789ab --stop-runs"))

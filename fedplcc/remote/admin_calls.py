@@ -50,6 +50,8 @@ class HeldKey:
     created_at: float
     """Seconds since the epoch, as the time below."""
     expires_at: float
+    maker: str
+    """Who made it: owner or key:ID, whether that key holds or not; empty if the audit does not say."""
 
 
 class AdminCalls:
@@ -151,7 +153,7 @@ class AdminCalls:
 
 
 def _held_key(key: Any) -> HeldKey:
-    return HeldKey(key.key_id, key.kind, key.label, list(key.scopes), key.created_at, key.expires_at)
+    return HeldKey(key.key_id, key.kind, key.label, list(key.scopes), key.created_at, key.expires_at, key.maker)
 
 
 @contextmanager

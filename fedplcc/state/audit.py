@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from aggregator.store.base import Store
 from shared.errors import InvalidConfig, MalformedRequest
 from shared.identity.audit_chain import DONE, AuditEntry, AuditHead, Damage, DamageKind, heads_from_text
+from shared.types import Run
 
 PAGE = 1000
 MAKING = frozenset({"Enrol", "RenewCertificate", "FinishRecovery", "CreateKey", "RedeemConsoleCode"})
@@ -36,20 +38,35 @@ def entries_of(store: Store) -> Iterator[AuditEntry]:
 
 
 def unrecorded(store: Store) -> list[str]:
-    """Return a sentence for each holder and key whose making no entry tells, in order of their names.
+    """Return a sentence for each holder, key and run whose making no entry tells, in order of their names.
 
-    A certificate, a key or a session and its entry are one transaction, so these rows witness an audit that was emptied or
-    cut: one that has lost their entries, and whose remaining hashes hold.
+    A certificate, a key, a session or a run and its entry are one transaction, so these rows witness an audit that was
+    emptied or cut: one that has lost their entries, and whose remaining hashes hold. A run may be older than any audit:
+    those that were created after its first entry count. An end that tells of nothing else needs the witness of a site.
     """
-    told = Counter(entry.target for entry in entries_of(store) if entry.outcome == DONE and entry.method in MAKING)
+    begun_at, told, told_runs = math.inf, Counter[str](), set[str]()
+    for entry in entries_of(store):
+        begun_at = min(begun_at, entry.time)
+        if entry.outcome == DONE:
+            told.update([entry.target] if entry.method in MAKING else ())
+            told_runs.update([entry.target] if entry.method == "CreateRun" else ())
     certificates = store.list_certificates(ending_after=0.0, limit=MOST_ROWS)
     made = Counter(f"{certificate.role}:{certificate.name}" for certificate in certificates)
     made.update(key.key_id for key in store.list_keys(ending_after=0.0, limit=MOST_ROWS))
-    return [
+    holders = [
         f"the audit lacks entries about {target}: {count} certificates or keys were made, {told[target]} entries say so"
         for target, count in sorted(made.items())
         if told[target] < count
     ]
+    runs = sorted(run.run_id for run in _runs_of(store) if run.created_at > begun_at and run.run_id not in told_runs)
+    return [*holders, *(f"the audit lacks the entry about the run {run_id}, which was created" for run_id in runs)]
+
+
+def _runs_of(store: Store) -> Iterator[Run]:
+    page = store.list_runs(limit=PAGE)
+    while page:
+        yield from page
+        page = store.list_runs(limit=PAGE, before=page[-1].run_id)
 
 
 def witnessed(file: Path) -> list[AuditHead]:

@@ -93,7 +93,11 @@ class _Line:
 
     def name(self, name: object) -> str:
         """Return a field's name or a table's key as it is logged."""
-        return self._text(str(name), MAX_NAME)
+        text = str(name)
+        if len(text) <= MAX_NAME and text.isidentifier():  # as all are that our code gives
+            self._left -= len(text)
+            return text
+        return self._text(text, MAX_NAME)
 
     def value(self, name: str, value: Any, *, depth: int) -> Any:
         """Return a value as it is logged under a name; `depth` is how many tables may be within each other."""
@@ -133,6 +137,8 @@ class _Line:
 
 def _shown(text: str, most: int) -> str:
     """Return a text of at most about `most` characters without secrets and control characters."""
+    if len(text) <= most and text.isprintable() and "://" not in text and "-----BEGIN" not in text:
+        return text  # as most are
     looked_at = text[: most + _MARGIN]
     shown = _SECRET_TEXT.sub(MASK, looked_at)
     if len(looked_at) < len(text):

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ PACKAGE = "/fedplcc."
 """Prefix of the methods of our services; others (health, reflection) are left alone."""
 INTERNAL_TEXT = "internal error; the log of the process that answered says more"
 """Public sentence for a bug."""
+_NO_PLACE = nullcontext()
 LARGE_AT_ONCE, LARGE_WAITING = 2, 64
 """Calls with a large request of one caller that go on at once, and that may wait for them without being read."""
 VERSION_KEY = "fedplcc-version"
@@ -129,12 +130,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             return grpc.stream_stream_rpc_method_handler(_forgetting(stream), response_serializer=encode)
         return grpc.stream_unary_rpc_method_handler(_forgetting(answer))
 
-    @asynccontextmanager
-    async def _place(self, call: Call, context: Any, requests: Requests) -> AsyncIterator[None]:
+    def _place(self, call: Call, context: Any, requests: Requests) -> AbstractAsyncContextManager[None]:
         """Hold a place for a call with a large request; who waited for it is looked at again before anything is read."""
-        if not requests.is_large:
-            yield
-            return
+        return self._large_place(call, context) if requests.is_large else _NO_PLACE
+
+    @asynccontextmanager
+    async def _large_place(self, call: Call, context: Any) -> AsyncIterator[None]:
         async with self._large.place(current_principal.get().share):
             self._callers.require_still(call, context)
             yield

@@ -244,6 +244,21 @@ def test_a_run_comes_with_its_latest_round_and_the_others_stay(store: Store) -> 
     assert store.find_round("no such run", 1) is None
 
 
+def test_the_first_report_of_a_client_is_found_in_one_read(store: Store) -> None:
+    run = add_run(store, a_full_run())
+    assert run.current_round is not None
+    first = run.current_round.evaluations["bob"]
+    later = replace(first, timings={"seconds": 2.0})
+    with store.transaction() as transaction:
+        transaction.save_run(replace(run, current_round=a_round(2, updates={}, evaluations={})))
+        transaction.add_evaluation(run.run_id, 2, later)
+    assert store.first_evaluation(run.run_id, "bob", before=3) == first
+    assert store.first_evaluation(run.run_id, "bob", before=2) == first
+    assert store.first_evaluation(run.run_id, "bob", before=1) is None
+    assert store.first_evaluation(run.run_id, "nobody", before=3) is None
+    assert store.first_evaluation("no such run", "bob", before=3) is None
+
+
 def test_only_runs_that_have_not_ended_are_open_oldest_first(store: Store) -> None:
     for index, status in enumerate(RunStatus):
         add_run(store, a_run(status, run_id=f"run-{status}", created_at=100.0 - index))
@@ -656,6 +671,7 @@ USES: dict[str, Callable[[Store], object]] = {
     "run_ids": lambda store: store.run_ids(),
     "list_rounds": lambda store: store.list_rounds("test-0000"),
     "find_round": lambda store: store.find_round("test-0000", 1),
+    "first_evaluation": lambda store: store.first_evaluation("test-0000", "ann", before=2),
     "list_evaluations": lambda store: store.list_evaluations("test-0000"),
     "list_events": lambda store: store.list_events(EventQuery()),
     "list_clients": lambda store: store.list_clients(),

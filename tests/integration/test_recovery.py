@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import sqlite3
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,24 @@ class Rest:
         eventually(trains, f"somebody trains in round {number}", RUN_S)
 
 
+def flip_a_committed_update(federation: Federation, run_id: str, number: int, client_id: str) -> None:
+    """Flip the last bit of each blob that a client has committed in a round which is not folded yet."""
+    database = f"file:{federation.state / 'aggregator.sqlite'}?mode=ro"
+
+    def committed() -> set[str] | None:
+        with closing(sqlite3.connect(database, uri=True)) as connection:
+            query = "SELECT * FROM updates WHERE run_id = ? AND round = ? AND client_id = ?"
+            found = connection.execute(query, (run_id, number, client_id)).fetchall()
+        return set(re.findall(r"[0-9a-f]{64}", str(found))) or None
+
+    blobs = [federation.state / "blobs" / sha256[:2] / sha256 for sha256 in eventually(committed, "an update", RUN_S)]
+    stored = [path for path in blobs if path.is_file()]
+    assert stored
+    for path in stored:
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[Federation]:
     """An aggregator, two trainers and a gateway that live through all tests of this module, as deployed ones do."""
@@ -100,7 +121,7 @@ def test_processes_that_are_killed_change_no_byte(
     first_killed_in: int,
 ) -> None:
     """SIGKILL of a trainer in the middle of its training, where it keeps a state when it has one to lose, then of the
-    aggregator."""
+    aggregator. While the first is away in a first round, the bytes of the other's update change on the disk."""
     values = tiny_federation.document(data, method, training={"local_steps": 40})
     values["method"] = {**values.get("method", {}), **hyper}
     run_id = rest.start(values)
@@ -108,6 +129,8 @@ def test_processes_that_are_killed_change_no_byte(
     trainer = federation.processes[f"trainer-{victim}"]
     rest.wait_training(run_id, first_killed_in, victim)
     trainer.kill()
+    if first_killed_in == 1:
+        flip_a_committed_update(federation, run_id, 1, tiny_federation.CLIENTS[0])
     trainer.start()
     rest.wait_training(run_id, 2)
     federation.processes["aggregator"].kill()
@@ -116,6 +139,7 @@ def test_processes_that_are_killed_change_no_byte(
     assert rest.metrics(run_id) == tiny_federation.simulated(tmp_path / "reference", values)
     types = [event["type"] for event in rest.call("GET", f"/v1/runs/{run_id}/events?after=0")["events"]]
     assert "run_recovered" in types
+    assert ("update_damaged" in types) == (first_killed_in == 1)
 
 
 def test_a_paused_run_ends_in_the_unpaused_bytes(

@@ -12,7 +12,6 @@ coordinator/collection.py). A file that no row names is garbage, unless it is he
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from aggregator.store.blobs.disk_errors import disk_errors
 from aggregator.store.blobs.files import BlobFiles, sha256_of
 from aggregator.store.blobs.holds import Holds
 from aggregator.store.blobs.reserve import Reserve
+from aggregator.store.blobs.seals import Sealing
 from aggregator.store.blobs.uploads import Upload, Uploads
 from shared.errors import BlobNotFound, PayloadCorrupt, StoreUnavailable
 from shared.process import disk
@@ -54,7 +54,7 @@ class BlobWriter:
 
     def __init__(self, role: str, file: IO[bytes], path: Path, keep: Callable[[Path, BlobRef], None]) -> None:
         self._role, self._file, self._path, self._keep = role, file, path, keep
-        self._digest, self._size_bytes = hashlib.sha256(), 0
+        self._digest, self._size_bytes = Sealing(), 0
 
     def write(self, piece: bytes | memoryview) -> None:
         """Append the next bytes."""
@@ -65,7 +65,7 @@ class BlobWriter:
         """Store the bytes durably and return their reference."""
         self._file.flush()
         disk.fsync_file(self._file.fileno(), "blob.put")
-        blob = BlobRef(self._role, self._digest.hexdigest(), self._size_bytes)
+        blob = BlobRef(self._role, self._digest.finish(), self._size_bytes)
         self._keep(self._path, blob)
         return blob
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from aggregator.store.blobs.hashed_reading import check_sha256, whole_bytes
+from aggregator.store.blobs.hashed_reading import PIECE_BYTES, check_sha256, whole_bytes
+from aggregator.store.blobs.seals import Sealing
 from shared.errors import BlobNotFound, PayloadCorrupt
 
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -89,5 +89,8 @@ def check_whole(path: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = Sealing()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+    return digest.finish()

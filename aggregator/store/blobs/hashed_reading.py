@@ -1,4 +1,4 @@
-"""Blobs that are hashed as they are read: the bytes that are used are the bytes that were checked.
+"""Blobs that are hashed as they are read, or sealed (see seals.py): the bytes that are used are those that were checked.
 
 A file here is named by its SHA-256. Whether a blob was whole some time ago says nothing of the bytes that are read now: a
 disk, or somebody, may have changed them since.
@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.store.blobs.seals import expecting
 from shared.errors import PayloadCorrupt
 from shared.tensors import DTYPES, Array, TensorEntry
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 18
 """Bytes read at a time where nobody uses them."""
 
 
@@ -30,7 +31,7 @@ class HashedBlob:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._digest, self._position = hashlib.sha256(), 0
+        self._digest, self._position = expecting(path.name), 0
 
     def block(self, region: TensorEntry, first: int, count: int) -> Array:
         """Return elements of a region; each call reads behind what the one before read.
@@ -51,7 +52,7 @@ class HashedBlob:
                 raise PayloadCorrupt("a stored model is shorter than its header says", sha256=self._path.name)
         finally:
             os.close(descriptor)
-        self._digest.update(block.data)
+        self._digest.update(block.view(np.uint8).data)
         self._position += block.nbytes
         return block
 
@@ -68,7 +69,7 @@ class HashedBlob:
             self._skip(descriptor, os.fstat(descriptor).st_size)
         finally:
             os.close(descriptor)
-        check_sha256(self._path, self._digest.hexdigest())
+        check_sha256(self._path, self._digest.finish())
 
     def _open(self) -> int:
         try:

@@ -8,7 +8,6 @@ A part that a power cut damaged fails its SHA-256 and starts again from its firs
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aggregator.store.blobs.disk_errors import disk_errors
+from aggregator.store.blobs.seals import Sealing
 from shared.errors import BlobCorrupt, BlobIncomplete, ChunkOutOfOrder, UploadSuperseded
 from shared.process import disk
 from shared.types import BlobRef
@@ -217,7 +217,7 @@ class Upload:
         if self._size > blob.size_bytes:
             self._file.truncate(0)
             self._size = 0
-        self._hashed: hashlib._Hash | None = None
+        self._hashed: Sealing | None = None
 
     @property
     def offset_bytes(self) -> int:
@@ -257,7 +257,8 @@ class Upload:
             if self._size < self.blob.size_bytes:
                 raise BlobIncomplete(f"the upload ended at byte {self._size} of {self.blob.size_bytes}")
             with disk_errors():
-                if self._digest().hexdigest() != self.blob.sha256:
+                digest, self._hashed = self._digest(), None
+                if digest.finish() != self.blob.sha256:
                     self._start_over()
                     raise BlobCorrupt("the bytes received do not have the announced SHA-256", sha256=self.blob.sha256)
                 try:
@@ -293,10 +294,10 @@ class Upload:
         digest.update(data)
         self._size += len(data)
 
-    def _digest(self) -> hashlib._Hash:
+    def _digest(self) -> Sealing:
         """Return the hash of the received bytes; reads those of an earlier attempt when first called."""
         if self._hashed is None:
-            digest = hashlib.sha256()
+            digest = Sealing()
             self._file.seek(0)
             while piece := self._file.read(READ_BYTES):
                 digest.update(piece)

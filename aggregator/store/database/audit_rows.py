@@ -42,6 +42,13 @@ class AuditReads:
                 return [_alone(connection, number) for number in numbers]
             return [AuditEntry(**row._mapping) for row in found]
 
+    def key_makers(self: _Reader) -> dict[str, str]:
+        """See `Store.key_makers`."""
+        audit = schema.audit.c
+        query = select(audit.target, audit.caller).where(audit.method == "CreateKey", audit.outcome == DONE)
+        with self._reading() as connection:
+            return {target: caller for target, caller in connection.execute(query)}
+
     def open_run_creators(self: _Reader) -> dict[str, str]:
         """See `Store.open_run_creators`."""
         audit, runs = schema.audit.c, schema.runs.c

@@ -7,13 +7,19 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Row, Table, null, select
+from sqlalchemy import Connection, Row, Table, bindparam, null, select
 
 from aggregator.store.database import rows, schema
 from shared.errors import RowCorrupt
 from shared.reasons import RowDamaged
-from shared.types import Retired, Round, Run, RunStatus
+from shared.types import Evaluation, Retired, Round, Run, RunStatus
 
+_FIRST_EVALUATION = (
+    select(schema.evaluations)
+    .where(schema.evaluations.c.run_id == bindparam("run_id"), schema.evaluations.c.client_id == bindparam("client_id"))
+    .order_by(schema.evaluations.c.round)
+    .limit(1)
+)
 _IS_KEPT = schema.runs.c.run_id.not_in(
     select(schema.run_labels.c.run_id).where(schema.run_labels.c.deleted_at.is_not(None))
 )
@@ -107,6 +113,16 @@ class RunReads:
         """See `Store.find_round`."""
         with self._reading() as connection:
             return _find_round(connection, run_id, number, whole=True, of=of)
+
+    def first_evaluation(self: _Reader, run_id: str, client_id: str, *, before: int) -> Evaluation | None:
+        """See `Store.first_evaluation`."""
+        values = {"run_id": run_id, "client_id": client_id}
+        with self._reading() as connection:
+            try:
+                row = connection.execute(_FIRST_EVALUATION, values).first()
+            except rows.UNREADABLE as error:
+                raise rows.corrupt(schema.evaluations, {**values, "round": "*"}) from error
+        return rows.evaluation_of(row) if row is not None and row.round < before else None
 
 
 def _with_states(roster: Sequence[str], retired: Mapping[str, Retired]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shared.gen.fedplcc.v1 import enrol_service_pb2 as fedplcc_dot_v1_dot_enrol__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64plcc/v1/admin_service.proto\x12\nfedplcc.v1\x1a\x1e\x66\x65\x64plcc/v1/enrol_service.proto\"6\n\x17RenewCertificateRequest\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\"I\n\x18RenewCertificateResponse\x12-\n\x06issued\x18\x01 \x01(\x0b\x32\x1d.fedplcc.v1.IssuedCertificate\"\x12\n\x10GetCallerRequest\"}\n\x11GetCallerResponse\x12\x0e\n\x06\x63\x61ller\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x12\n\nexpires_at\x18\x04 \x01(\x01\x12\x12\n\nfederation\x18\x05 \x01(\t\x12\x11\n\troots_pem\x18\x06 \x01(\t\"h\n\x17\x43reateInvitationRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x0f\n\x07valid_s\x18\x04 \x01(\x01\x12\x10\n\x08replaces\x18\x05 \x01(\x08\"q\n\x18\x43reateInvitationResponse\x12\x15\n\rinvitation_id\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x1a\n\x12\x63\x65rtificate_sha256\x18\x03 \x01(\x0c\x12\x12\n\nexpires_at\x18\x04 \x01(\x01\"\x19\n\x17ListCertificatesRequest\"w\n\x0fHeldCertificate\x12\x0e\n\x06serial\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tissued_at\x18\x04 \x01(\x01\x12\x11\n\tnot_after\x18\x05 \x01(\x01\x12\x12\n\nrevoked_at\x18\x06 \x01(\x01\"M\n\x18ListCertificatesResponse\x12\x31\n\x0c\x63\x65rtificates\x18\x01 \x03(\x0b\x32\x1b.fedplcc.v1.HeldCertificate\"1\n\x13RevokeHolderRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\'\n\x14RevokeHolderResponse\x12\x0f\n\x07revoked\x18\x01 \x01(\x05\"B\n\x10\x43reateKeyRequest\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06scopes\x18\x02 \x03(\t\x12\x0f\n\x07valid_s\x18\x03 \x01(\x01\"j\n\x03Key\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x12\n\ncreated_at\x18\x04 \x01(\x01\x12\x12\n\nexpires_at\x18\x05 \x01(\x01\x12\x0c\n\x04kind\x18\x06 \x01(\t\"?\n\x11\x43reateKeyResponse\x12\x1c\n\x03key\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Key\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x11\n\x0fListKeysRequest\"1\n\x10ListKeysResponse\x12\x1d\n\x04keys\x18\x01 \x03(\x0b\x32\x0f.fedplcc.v1.Key\"\"\n\x10RevokeKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\"\x13\n\x11RevokeKeyResponse\"\x15\n\x13RevokeOwnKeyRequest\"\x16\n\x14RevokeOwnKeyResponse\"\x1a\n\x18\x43reateConsoleCodeRequest\")\n\x19\x43reateConsoleCodeResponse\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\"(\n\x18RedeemConsoleCodeRequest\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\"=\n\x19RedeemConsoleCodeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x01\"4\n\x10ListAuditRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x03\x12\x11\n\tpage_size\x18\x02 \x01(\x05\"\xd1\x01\n\nAuditEntry\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x0c\n\x04time\x18\x02 \x01(\x01\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x12\n\ncredential\x18\x04 \x01(\t\x12\x0e\n\x06method\x18\x05 \x01(\t\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x0f\n\x07outcome\x18\x07 \x01(\t\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\t \x01(\t\x12\x12\n\nrequest_id\x18\n \x01(\t\x12\r\n\x05\x63ount\x18\x0b \x01(\x03\x12\x0c\n\x04hash\x18\x0c \x01(\t\"<\n\x11ListAuditResponse\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.fedplcc.v1.AuditEntry\"+\n\x16RotateAuthorityRequest\x12\x11\n\tis_finish\x18\x01 \x01(\x08\"/\n\x17RotateAuthorityResponse\x12\x14\n\x0croots_sha256\x18\x01 \x03(\t\"P\n\x0fRefusedRequests\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"F\n\x15ReportRefusalsRequest\x12-\n\x08refusals\x18\x01 \x03(\x0b\x32\x1b.fedplcc.v1.RefusedRequests\"\x18\n\x16ReportRefusalsResponse2\xb9\t\n\x0c\x41\x64minService\x12]\n\x10RenewCertificate\x12#.fedplcc.v1.RenewCertificateRequest\x1a$.fedplcc.v1.RenewCertificateResponse\x12H\n\tGetCaller\x12\x1c.fedplcc.v1.GetCallerRequest\x1a\x1d.fedplcc.v1.GetCallerResponse\x12]\n\x10\x43reateInvitation\x12#.fedplcc.v1.CreateInvitationRequest\x1a$.fedplcc.v1.CreateInvitationResponse\x12]\n\x10ListCertificates\x12#.fedplcc.v1.ListCertificatesRequest\x1a$.fedplcc.v1.ListCertificatesResponse\x12Q\n\x0cRevokeHolder\x12\x1f.fedplcc.v1.RevokeHolderRequest\x1a .fedplcc.v1.RevokeHolderResponse\x12H\n\tCreateKey\x12\x1c.fedplcc.v1.CreateKeyRequest\x1a\x1d.fedplcc.v1.CreateKeyResponse\x12\x45\n\x08ListKeys\x12\x1b.fedplcc.v1.ListKeysRequest\x1a\x1c.fedplcc.v1.ListKeysResponse\x12H\n\tRevokeKey\x12\x1c.fedplcc.v1.RevokeKeyRequest\x1a\x1d.fedplcc.v1.RevokeKeyResponse\x12Q\n\x0cRevokeOwnKey\x12\x1f.fedplcc.v1.RevokeOwnKeyRequest\x1a .fedplcc.v1.RevokeOwnKeyResponse\x12`\n\x11\x43reateConsoleCode\x12$.fedplcc.v1.CreateConsoleCodeRequest\x1a%.fedplcc.v1.CreateConsoleCodeResponse\x12`\n\x11RedeemConsoleCode\x12$.fedplcc.v1.RedeemConsoleCodeRequest\x1a%.fedplcc.v1.RedeemConsoleCodeResponse\x12H\n\tListAudit\x12\x1c.fedplcc.v1.ListAuditRequest\x1a\x1d.fedplcc.v1.ListAuditResponse\x12W\n\x0eReportRefusals\x12!.fedplcc.v1.ReportRefusalsRequest\x1a\".fedplcc.v1.ReportRefusalsResponse\x12Z\n\x0fRotateAuthority\x12\".fedplcc.v1.RotateAuthorityRequest\x1a#.fedplcc.v1.RotateAuthorityResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64plcc/v1/admin_service.proto\x12\nfedplcc.v1\x1a\x1e\x66\x65\x64plcc/v1/enrol_service.proto\"6\n\x17RenewCertificateRequest\x12\x1b\n\x13\x63\x65rtificate_request\x18\x01 \x01(\x0c\"I\n\x18RenewCertificateResponse\x12-\n\x06issued\x18\x01 \x01(\x0b\x32\x1d.fedplcc.v1.IssuedCertificate\"\x12\n\x10GetCallerRequest\"}\n\x11GetCallerResponse\x12\x0e\n\x06\x63\x61ller\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x12\n\nexpires_at\x18\x04 \x01(\x01\x12\x12\n\nfederation\x18\x05 \x01(\t\x12\x11\n\troots_pem\x18\x06 \x01(\t\"h\n\x17\x43reateInvitationRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x0f\n\x07valid_s\x18\x04 \x01(\x01\x12\x10\n\x08replaces\x18\x05 \x01(\x08\"q\n\x18\x43reateInvitationResponse\x12\x15\n\rinvitation_id\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\x0c\x12\x1a\n\x12\x63\x65rtificate_sha256\x18\x03 \x01(\x0c\x12\x12\n\nexpires_at\x18\x04 \x01(\x01\"\x19\n\x17ListCertificatesRequest\"w\n\x0fHeldCertificate\x12\x0e\n\x06serial\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tissued_at\x18\x04 \x01(\x01\x12\x11\n\tnot_after\x18\x05 \x01(\x01\x12\x12\n\nrevoked_at\x18\x06 \x01(\x01\"M\n\x18ListCertificatesResponse\x12\x31\n\x0c\x63\x65rtificates\x18\x01 \x03(\x0b\x32\x1b.fedplcc.v1.HeldCertificate\"1\n\x13RevokeHolderRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\'\n\x14RevokeHolderResponse\x12\x0f\n\x07revoked\x18\x01 \x01(\x05\"B\n\x10\x43reateKeyRequest\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0e\n\x06scopes\x18\x02 \x03(\t\x12\x0f\n\x07valid_s\x18\x03 \x01(\x01\"y\n\x03Key\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x12\n\ncreated_at\x18\x04 \x01(\x01\x12\x12\n\nexpires_at\x18\x05 \x01(\x01\x12\x0c\n\x04kind\x18\x06 \x01(\t\x12\r\n\x05maker\x18\x07 \x01(\t\"?\n\x11\x43reateKeyResponse\x12\x1c\n\x03key\x18\x01 \x01(\x0b\x32\x0f.fedplcc.v1.Key\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x11\n\x0fListKeysRequest\"1\n\x10ListKeysResponse\x12\x1d\n\x04keys\x18\x01 \x03(\x0b\x32\x0f.fedplcc.v1.Key\"\"\n\x10RevokeKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\"\x13\n\x11RevokeKeyResponse\"\x15\n\x13RevokeOwnKeyRequest\"\x16\n\x14RevokeOwnKeyResponse\"\x1a\n\x18\x43reateConsoleCodeRequest\")\n\x19\x43reateConsoleCodeResponse\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\"(\n\x18RedeemConsoleCodeRequest\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\"=\n\x19RedeemConsoleCodeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x01\"4\n\x10ListAuditRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x03\x12\x11\n\tpage_size\x18\x02 \x01(\x05\"\xd1\x01\n\nAuditEntry\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x0c\n\x04time\x18\x02 \x01(\x01\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x12\n\ncredential\x18\x04 \x01(\t\x12\x0e\n\x06method\x18\x05 \x01(\t\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x0f\n\x07outcome\x18\x07 \x01(\t\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\t \x01(\t\x12\x12\n\nrequest_id\x18\n \x01(\t\x12\r\n\x05\x63ount\x18\x0b \x01(\x03\x12\x0c\n\x04hash\x18\x0c \x01(\t\"<\n\x11ListAuditResponse\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.fedplcc.v1.AuditEntry\"+\n\x16RotateAuthorityRequest\x12\x11\n\tis_finish\x18\x01 \x01(\x08\"/\n\x17RotateAuthorityResponse\x12\x14\n\x0croots_sha256\x18\x01 \x03(\t\"P\n\x0fRefusedRequests\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"F\n\x15ReportRefusalsRequest\x12-\n\x08refusals\x18\x01 \x03(\x0b\x32\x1b.fedplcc.v1.RefusedRequests\"\x18\n\x16ReportRefusalsResponse2\xb9\t\n\x0c\x41\x64minService\x12]\n\x10RenewCertificate\x12#.fedplcc.v1.RenewCertificateRequest\x1a$.fedplcc.v1.RenewCertificateResponse\x12H\n\tGetCaller\x12\x1c.fedplcc.v1.GetCallerRequest\x1a\x1d.fedplcc.v1.GetCallerResponse\x12]\n\x10\x43reateInvitation\x12#.fedplcc.v1.CreateInvitationRequest\x1a$.fedplcc.v1.CreateInvitationResponse\x12]\n\x10ListCertificates\x12#.fedplcc.v1.ListCertificatesRequest\x1a$.fedplcc.v1.ListCertificatesResponse\x12Q\n\x0cRevokeHolder\x12\x1f.fedplcc.v1.RevokeHolderRequest\x1a .fedplcc.v1.RevokeHolderResponse\x12H\n\tCreateKey\x12\x1c.fedplcc.v1.CreateKeyRequest\x1a\x1d.fedplcc.v1.CreateKeyResponse\x12\x45\n\x08ListKeys\x12\x1b.fedplcc.v1.ListKeysRequest\x1a\x1c.fedplcc.v1.ListKeysResponse\x12H\n\tRevokeKey\x12\x1c.fedplcc.v1.RevokeKeyRequest\x1a\x1d.fedplcc.v1.RevokeKeyResponse\x12Q\n\x0cRevokeOwnKey\x12\x1f.fedplcc.v1.RevokeOwnKeyRequest\x1a .fedplcc.v1.RevokeOwnKeyResponse\x12`\n\x11\x43reateConsoleCode\x12$.fedplcc.v1.CreateConsoleCodeRequest\x1a%.fedplcc.v1.CreateConsoleCodeResponse\x12`\n\x11RedeemConsoleCode\x12$.fedplcc.v1.RedeemConsoleCodeRequest\x1a%.fedplcc.v1.RedeemConsoleCodeResponse\x12H\n\tListAudit\x12\x1c.fedplcc.v1.ListAuditRequest\x1a\x1d.fedplcc.v1.ListAuditResponse\x12W\n\x0eReportRefusals\x12!.fedplcc.v1.ReportRefusalsRequest\x1a\".fedplcc.v1.ReportRefusalsResponse\x12Z\n\x0fRotateAuthority\x12\".fedplcc.v1.RotateAuthorityRequest\x1a#.fedplcc.v1.RotateAuthorityResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,45 +57,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEKEYREQUEST']._serialized_start=896
   _globals['_CREATEKEYREQUEST']._serialized_end=962
   _globals['_KEY']._serialized_start=964
-  _globals['_KEY']._serialized_end=1070
-  _globals['_CREATEKEYRESPONSE']._serialized_start=1072
-  _globals['_CREATEKEYRESPONSE']._serialized_end=1135
-  _globals['_LISTKEYSREQUEST']._serialized_start=1137
-  _globals['_LISTKEYSREQUEST']._serialized_end=1154
-  _globals['_LISTKEYSRESPONSE']._serialized_start=1156
-  _globals['_LISTKEYSRESPONSE']._serialized_end=1205
-  _globals['_REVOKEKEYREQUEST']._serialized_start=1207
-  _globals['_REVOKEKEYREQUEST']._serialized_end=1241
-  _globals['_REVOKEKEYRESPONSE']._serialized_start=1243
-  _globals['_REVOKEKEYRESPONSE']._serialized_end=1262
-  _globals['_REVOKEOWNKEYREQUEST']._serialized_start=1264
-  _globals['_REVOKEOWNKEYREQUEST']._serialized_end=1285
-  _globals['_REVOKEOWNKEYRESPONSE']._serialized_start=1287
-  _globals['_REVOKEOWNKEYRESPONSE']._serialized_end=1309
-  _globals['_CREATECONSOLECODEREQUEST']._serialized_start=1311
-  _globals['_CREATECONSOLECODEREQUEST']._serialized_end=1337
-  _globals['_CREATECONSOLECODERESPONSE']._serialized_start=1339
-  _globals['_CREATECONSOLECODERESPONSE']._serialized_end=1380
-  _globals['_REDEEMCONSOLECODEREQUEST']._serialized_start=1382
-  _globals['_REDEEMCONSOLECODEREQUEST']._serialized_end=1422
-  _globals['_REDEEMCONSOLECODERESPONSE']._serialized_start=1424
-  _globals['_REDEEMCONSOLECODERESPONSE']._serialized_end=1485
-  _globals['_LISTAUDITREQUEST']._serialized_start=1487
-  _globals['_LISTAUDITREQUEST']._serialized_end=1539
-  _globals['_AUDITENTRY']._serialized_start=1542
-  _globals['_AUDITENTRY']._serialized_end=1751
-  _globals['_LISTAUDITRESPONSE']._serialized_start=1753
-  _globals['_LISTAUDITRESPONSE']._serialized_end=1813
-  _globals['_ROTATEAUTHORITYREQUEST']._serialized_start=1815
-  _globals['_ROTATEAUTHORITYREQUEST']._serialized_end=1858
-  _globals['_ROTATEAUTHORITYRESPONSE']._serialized_start=1860
-  _globals['_ROTATEAUTHORITYRESPONSE']._serialized_end=1907
-  _globals['_REFUSEDREQUESTS']._serialized_start=1909
-  _globals['_REFUSEDREQUESTS']._serialized_end=1989
-  _globals['_REPORTREFUSALSREQUEST']._serialized_start=1991
-  _globals['_REPORTREFUSALSREQUEST']._serialized_end=2061
-  _globals['_REPORTREFUSALSRESPONSE']._serialized_start=2063
-  _globals['_REPORTREFUSALSRESPONSE']._serialized_end=2087
-  _globals['_ADMINSERVICE']._serialized_start=2090
-  _globals['_ADMINSERVICE']._serialized_end=3299
+  _globals['_KEY']._serialized_end=1085
+  _globals['_CREATEKEYRESPONSE']._serialized_start=1087
+  _globals['_CREATEKEYRESPONSE']._serialized_end=1150
+  _globals['_LISTKEYSREQUEST']._serialized_start=1152
+  _globals['_LISTKEYSREQUEST']._serialized_end=1169
+  _globals['_LISTKEYSRESPONSE']._serialized_start=1171
+  _globals['_LISTKEYSRESPONSE']._serialized_end=1220
+  _globals['_REVOKEKEYREQUEST']._serialized_start=1222
+  _globals['_REVOKEKEYREQUEST']._serialized_end=1256
+  _globals['_REVOKEKEYRESPONSE']._serialized_start=1258
+  _globals['_REVOKEKEYRESPONSE']._serialized_end=1277
+  _globals['_REVOKEOWNKEYREQUEST']._serialized_start=1279
+  _globals['_REVOKEOWNKEYREQUEST']._serialized_end=1300
+  _globals['_REVOKEOWNKEYRESPONSE']._serialized_start=1302
+  _globals['_REVOKEOWNKEYRESPONSE']._serialized_end=1324
+  _globals['_CREATECONSOLECODEREQUEST']._serialized_start=1326
+  _globals['_CREATECONSOLECODEREQUEST']._serialized_end=1352
+  _globals['_CREATECONSOLECODERESPONSE']._serialized_start=1354
+  _globals['_CREATECONSOLECODERESPONSE']._serialized_end=1395
+  _globals['_REDEEMCONSOLECODEREQUEST']._serialized_start=1397
+  _globals['_REDEEMCONSOLECODEREQUEST']._serialized_end=1437
+  _globals['_REDEEMCONSOLECODERESPONSE']._serialized_start=1439
+  _globals['_REDEEMCONSOLECODERESPONSE']._serialized_end=1500
+  _globals['_LISTAUDITREQUEST']._serialized_start=1502
+  _globals['_LISTAUDITREQUEST']._serialized_end=1554
+  _globals['_AUDITENTRY']._serialized_start=1557
+  _globals['_AUDITENTRY']._serialized_end=1766
+  _globals['_LISTAUDITRESPONSE']._serialized_start=1768
+  _globals['_LISTAUDITRESPONSE']._serialized_end=1828
+  _globals['_ROTATEAUTHORITYREQUEST']._serialized_start=1830
+  _globals['_ROTATEAUTHORITYREQUEST']._serialized_end=1873
+  _globals['_ROTATEAUTHORITYRESPONSE']._serialized_start=1875
+  _globals['_ROTATEAUTHORITYRESPONSE']._serialized_end=1922
+  _globals['_REFUSEDREQUESTS']._serialized_start=1924
+  _globals['_REFUSEDREQUESTS']._serialized_end=2004
+  _globals['_REPORTREFUSALSREQUEST']._serialized_start=2006
+  _globals['_REPORTREFUSALSREQUEST']._serialized_end=2076
+  _globals['_REPORTREFUSALSRESPONSE']._serialized_start=2078
+  _globals['_REPORTREFUSALSRESPONSE']._serialized_end=2102
+  _globals['_ADMINSERVICE']._serialized_start=2105
+  _globals['_ADMINSERVICE']._serialized_end=3314
 # @@protoc_insertion_point(module_scope)

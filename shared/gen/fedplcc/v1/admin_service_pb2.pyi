@@ -116,20 +116,22 @@ class CreateKeyRequest(_message.Message):
     def __init__(self, label: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., valid_s: _Optional[float] = ...) -> None: ...
 
 class Key(_message.Message):
-    __slots__ = ("key_id", "label", "scopes", "created_at", "expires_at", "kind")
+    __slots__ = ("key_id", "label", "scopes", "created_at", "expires_at", "kind", "maker")
     KEY_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     SCOPES_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    MAKER_FIELD_NUMBER: _ClassVar[int]
     key_id: str
     label: str
     scopes: _containers.RepeatedScalarFieldContainer[str]
     created_at: float
     expires_at: float
     kind: str
-    def __init__(self, key_id: _Optional[str] = ..., label: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., created_at: _Optional[float] = ..., expires_at: _Optional[float] = ..., kind: _Optional[str] = ...) -> None: ...
+    maker: str
+    def __init__(self, key_id: _Optional[str] = ..., label: _Optional[str] = ..., scopes: _Optional[_Iterable[str]] = ..., created_at: _Optional[float] = ..., expires_at: _Optional[float] = ..., kind: _Optional[str] = ..., maker: _Optional[str] = ...) -> None: ...
 
 class CreateKeyResponse(_message.Message):
     __slots__ = ("key", "text")

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aggregator.computation import update_checks
 from aggregator.computation.update_checks import check_norm, check_prototype_norms, max_prototype_bytes, update_norm
 from aggregator.rounds import machine
 from aggregator.rounds import refusals as admission
@@ -363,3 +364,20 @@ def test_only_so_many_clients_are_remembered_those_of_the_latest_refusals() -> N
 def test_a_long_sentence_is_kept_cut() -> None:
     run = admission.reject(a_run(), "bob", 1, MalformedUpdate("x" * 10_000), now=5.0)
     assert len(run.rejections["bob"].detail) == admission.MAX_DETAIL
+
+
+def test_a_small_model_has_the_norm_that_its_blocks_give_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    shapes = ((7, 300), (1,), (0, 3), (64, 129), ())
+    files = []
+    for name in ("model", "start"):
+        tensors = {f"t{index}": rng.normal(size=shape).astype(np.float32) for index, shape in enumerate(shapes)}
+        files.append(tmp_path / name)
+        files[-1].write_bytes(to_bytes({**tensors, "t2.count": np.array([1, 2], np.int64)}))
+    with files[0].open("rb") as file:
+        table = read_header(file)
+    small = update_norm(files[0], files[1], table)
+    monkeypatch.setattr(update_checks, "SMALL_BYTES", 0)
+    assert update_norm(files[0], files[1], table) == small > 0

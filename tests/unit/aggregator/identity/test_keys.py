@@ -9,13 +9,14 @@ from itertools import pairwise
 import pytest
 
 from aggregator.identity import keys as keys_module
+from aggregator.identity.audit import Audit
 from aggregator.identity.console_codes import CODE_S, MOST_CODES
 from aggregator.identity.keys import DAY_S, SESSION_S, Keys
 from aggregator.store.base import Transaction
 from aggregator.store.database.sql_store import SqlStore
 from shared.errors import KeyInvalid, MalformedRequest, NotFound, ResourceExhausted
 from shared.identity.api_keys import EVERY_SCOPE, Scope, api_key_text, new_api_key
-from shared.identity.principals import OWNER, Principal
+from shared.identity.principals import OWNER, Principal, current_principal
 from tests.unit.aggregator.identity.conftest import Clock
 
 
@@ -213,3 +214,27 @@ def test_each_change_is_recorded_in_its_own_transaction(store: SqlStore, clock: 
         ("RedeemConsoleCode", session.key_id),
         ("RevokeKey", key.key_id),
     ]
+
+
+def test_a_key_shows_its_maker_after_the_makers_own_key_was_revoked(store: SqlStore, clock: Clock) -> None:
+    audit = Audit(store, clock=clock)
+
+    def record(transaction: Transaction, method: str, target: str) -> None:
+        audit.change(method, target)(transaction)
+
+    keys = Keys(store, clock=clock, steady=clock, record=record)
+
+    def made_by(principal: Principal) -> str:
+        token = current_principal.set(principal)
+        try:
+            return keys.create("some key", [Scope.ADMIN])[0].key_id
+        finally:
+            current_principal.reset(token)
+
+    first = made_by(OWNER)
+    second = made_by(Principal(key_id=first, scopes=EVERY_SCOPE))
+    session, _text = keys.redeem_console_code(keys.create_console_code(Principal(key_id=second, scopes=EVERY_SCOPE)))
+    assert keys.makers() == {first: "owner", second: f"key:{first}", session.key_id: f"key:{second}"}
+    keys.revoke(first)
+    assert {key.key_id for key in keys.list()} == {session.key_id, second}
+    assert keys.makers()[second] == f"key:{first}"

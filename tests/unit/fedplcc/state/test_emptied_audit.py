@@ -9,17 +9,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from aggregator.coordinator.service import Coordinator
 from aggregator.identity.admissions import Admissions
 from aggregator.identity.audit import Audit
 from aggregator.identity.authority import Authority
 from aggregator.identity.keys import Keys
+from aggregator.metrics import AggregatorMetrics
 from aggregator.store.base import Transaction
+from aggregator.store.blobs.blob_store import BlobStore
 from aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from shared.identity.api_keys import Scope
 from shared.identity.certificates import new_key, request_for
 from shared.identity.names import Role
 from shared.identity.principals import OWNER, current_principal
+from shared.process.metrics import new_registry
+from tests.support.federation.numpy_client import a_document
 
 
 @pytest.fixture
@@ -72,3 +77,16 @@ def test_an_emptied_audit_is_not_whole(state: Path) -> None:
 def test_wherever_it_is_cut_something_that_was_made_is_missed(state: Path, after: int) -> None:
     cut(state, after)
     assert verified(state).exit_code == 1
+
+
+def test_a_cut_that_loses_the_entry_of_a_run_is_found(state: Path) -> None:
+    with closing(SqlStore.in_folder(state)) as store:
+        coordinator = Coordinator(
+            store, BlobStore(state), AggregatorMetrics(new_registry("aggregator")), audit=Audit(store)
+        )
+        run = coordinator.create_run("a request", a_document())
+    assert verified(state).exit_code == 0
+    cut(state, 5)
+    answer = verified(state)
+    assert answer.exit_code == 1
+    assert f"the audit lacks the entry about the run {run.run_id}, which was created" in answer.stdout
