@@ -54,6 +54,7 @@ const SENTENCES = {
     `The stored update of client ${client_id} is damaged: the client is asked to send it again`,
   update_far: ({ client_id }) =>
     `The update of client ${client_id} counts, and is far from those of the others: ask its site, or quarantine it`,
+  first_model_uncompared: ({ data }) => because("Nobody can compare the first model with another", data.detail),
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
   update_removed: ({ round, client_id }) => `Round ${round} goes on without the update of client ${client_id}`,
   report_removed: ({ round, client_id }) => `Round ${round} goes on without the report of client ${client_id}`,
@@ -102,7 +103,7 @@ const WARNINGS = new Set([
 /** Kinds that the list of events can be narrowed to, and their types. */
 export const KINDS = Object.freeze({
   problems: [...WARNINGS, "run_failed"],
-  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "best_round", "aggregation_failed"],
+  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "best_round", "aggregation_failed", "first_model_uncompared"],
   clients: [
     "update_committed",
     "evaluation_reported",
