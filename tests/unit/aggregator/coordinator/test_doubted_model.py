@@ -128,7 +128,6 @@ def test_lists_of_tensors_are_compared_where_a_client_says_its_own(federation: L
             federation.submit(bob, task, replace(update, payload=payload), blobs)
     run = federation.coordinator.get_run(run_id)
     assert run.rejections == {}, "it speaks against the maker as much as against the sender"
-    assert [event.data["list"] for event in federation.events(run_id, "update_refused")] == ["head"]
 
 
 @pytest.mark.parametrize(
