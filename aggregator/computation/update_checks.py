@@ -297,6 +297,11 @@ def check_size_of_step(norm: float | None, what: str = "the update") -> None:
         )
 
 
+def prototype_norm(prototypes: PrototypeSet) -> float:
+    """Return the largest L2 norm of a prototype, in float64, where no finite float32 vector overflows; 0 without any."""
+    return float(np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1).max(initial=0.0))
+
+
 def check_prototype_norms(prototypes: PrototypeSet, most: float) -> None:
     """Check the L2 norm of each prototype, in float64, where no finite float32 vector overflows.
 
@@ -307,9 +312,9 @@ def check_prototype_norms(prototypes: PrototypeSet, most: float) -> None:
     Raises:
         UpdateNormExceeded: A norm is larger than `most`; the metadata have both, and the prototype's class.
     """
-    norms_K = np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1)
-    if not len(norms_K) or norms_K.max() <= most:
+    if prototype_norm(prototypes) <= most:
         return
+    norms_K = np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1)
     norm, class_id = float(norms_K.max()), int(prototypes.class_ids[norms_K.argmax()])
     raise UpdateNormExceeded(
         f"a prototype of class {class_id} has norm {norm:.6g}; the run takes up to {most:g} (admission.max_prototype_norm)",

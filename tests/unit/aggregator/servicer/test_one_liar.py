@@ -33,13 +33,15 @@ from shared.errors import FedplccError, FirstModelDiffers
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.reasons import sentence_of
-from shared.tensors import from_bytes, to_bytes
+from shared.tensors import from_bytes, prototypes_from_bytes, to_bytes
 from shared.types import (
+    LOCAL_CLUSTER,
     BlobRef,
     ClientActivity,
     ClientProblem,
     Evaluation,
     Heartbeat,
+    PrototypeSet,
     Run,
     RunStatus,
     Task,
@@ -79,6 +81,7 @@ class Eve(NumpyClient):
 
     moved_by: float = 0.0
     model_times: float = 1.0
+    prototypes_times: float = 1.0
     test_images: int = 0
     first_times: float = 1.0
     first_moved_by: float = 0.0
@@ -92,6 +95,10 @@ class Eve(NumpyClient):
         times, by = np.float32(self.first_times), np.float32(self.first_moved_by)
         made = super().first_model(seed)
         return {name: value * times + by if value.dtype == np.float32 else value for name, value in made.items()}
+
+    def prototypes(self, task: Task, kind: str | None = LOCAL_CLUSTER) -> PrototypeSet:
+        made = super().prototypes(task, kind)
+        return replace(made, vectors=made.vectors * np.float32(self.prototypes_times))
 
     def evaluation(self, task: Task, model: bytes) -> Evaluation:
         report = super().evaluation(task, model)
@@ -128,6 +135,9 @@ CONTENT: dict[str, dict[str, Any]] = {
     "a model of zeros": {"model_times": 0.0},
     "a model turned round": {"model_times": -1.0},
     "a model far too large": {"model_times": 1e3},
+    "prototypes far away": {"prototypes_times": 1e15},
+    "prototypes of zeros": {"prototypes_times": 0.0},
+    "prototypes turned round": {"prototypes_times": -1.0},
     "nearly all predictions": {"test_images": 30_000},
     "more predictions than can be": {"test_images": 2**28},
 }
@@ -244,7 +254,7 @@ class Stage:
             return  # it has become somebody else
         known = round_pb.TaskKey(run_id="", kind=types_pb2.TASK_KIND_WAIT)
         self.say("SyncRound", round_pb.SyncRoundRequest(**who, poll=round_pb.Poll(known=known)))
-        if task.run is None or task.kind is TaskKind.WAIT:
+        if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
             return
         run_id, number = task.run.run_id, task.round
         problem = ClientProblem(reason="UNREADABLE_FILES", detail="2 files", hint="mend them")
@@ -337,6 +347,12 @@ class Stage:
         assert run.model is not None
         return from_bytes(self.federation.coordinator._blobs.read(run.model.sha256))
 
+    def prototype_norm(self, run: Run) -> float:
+        """The largest norm of the global prototypes of a run."""
+        assert run.prototypes is not None
+        vectors = prototypes_from_bytes(self.federation.coordinator._blobs.read(run.prototypes.sha256)).vectors
+        return float(np.linalg.norm(vectors.astype(np.float64), axis=1).max())
+
     def names(self, run: Run) -> bool:
         """Whether the status of a run names the liar; that a run waits for it says something where nothing moves."""
         warnings = [each.sentence for each in self.federation.coordinator.warnings(run)]
@@ -358,6 +374,9 @@ class Stage:
         far = distance(self.model(run), reference.model)
         if not far <= NEAR_STEPS * reference.step:
             return f"the model is {far:g} away, where a step is {reference.step:g}"
+        largest = self.prototype_norm(run)
+        if not largest <= NEAR_STEPS * reference.prototype_norm:
+            return f"a prototype has norm {largest:g}, where the largest is {reference.prototype_norm:g}"
         apart = max(abs(mean_of(line) - mean_of(other)) for line, other in zip(lines, reference.lines, strict=True))
         return "" if apart <= NEAR_ACCURACY else f"the mean accuracy is {apart:g} away"
 
@@ -369,6 +388,7 @@ class Reference:
     lines: list[str]
     model: dict[str, np.ndarray]
     step: float
+    prototype_norm: float
 
 
 def mean_of(line: str) -> float:
@@ -474,7 +494,7 @@ def reference(stage: Stage) -> Reference:
     assert not stage.names(run)
     model = stage.model(run)
     step = distance(model, stage.federation.clients["bob"].first_model()) / ROUNDS
-    return Reference(stage.federation.metrics_lines(run.run_id), model, step)
+    return Reference(stage.federation.metrics_lines(run.run_id), model, step, stage.prototype_norm(run))
 
 
 def faults(stage: Stage, reference: Reference, lies: Sequence[Lie]) -> list[str]:
@@ -563,11 +583,14 @@ def test_a_large_share_without_a_word_is_found(
 
 
 @of_other
+@pytest.mark.parametrize(
+    ("lie", "says"), [("a model far away", "the model is"), ("prototypes far away", "a prototype has")]
+)
 def test_a_far_update_without_a_word_is_found(
-    stage: Stage, reference: Reference, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, reference: Reference, monkeypatch: pytest.MonkeyPatch, lie: str, says: str
 ) -> None:
     monkeypatch.setattr(far_updates, "FAR", math.inf)
-    assert fault_of_content(stage, reference, CONTENT["a model far away"]).startswith("the model is")
+    assert fault_of_content(stage, reference, CONTENT[lie]).startswith(says)
 
 
 class Planted(RoundServicer):
