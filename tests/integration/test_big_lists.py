@@ -211,7 +211,8 @@ def test_every_one_of_two_thousand_clients_is_listed(big: ServedGateway) -> None
         if page.next_page_token is None:
             break
         asked["page_token"] = page.next_page_token
-    assert seen == [list(CLIENTS[:900]), list(CLIENTS[900:1800]), list(CLIENTS[1800:])]
+    assert [client_id for page in seen for client_id in page] == list(CLIENTS)
+    assert max(map(len, seen)) <= 900, "a page of clients with many classes ends before"
 
 
 # Runs

@@ -137,8 +137,12 @@ def test_each_call_is_one_line_that_says_who_asked_for_what(logs: Logs) -> None:
 
 def test_the_id_of_a_request_leads_from_the_gateways_log_to_the_aggregators(logs: Logs) -> None:
     (asked_for,) = (line for line in logs.lines("gateway", "request") if line["request_id"] == "the-first")
-    (called,) = (line for line in logs.lines("aggregator", "rpc") if line.get("request_id") == "the-first")
-    assert (asked_for["method"], asked_for["status"], called["method"].rpartition("/")[2]) == ("POST", 202, "CreateRun")
+    calls = [line for line in logs.lines("aggregator", "rpc") if line.get("request_id") == "the-first"]
+    assert (asked_for["method"], asked_for["status"]) == ("POST", 202)
+    assert [line["method"].rpartition("/")[2] for line in calls] == ["GetCaller", "CreateRun"], (
+        "the key, then its request"
+    )
+    called = calls[-1]
     (created,) = logs.lines("aggregator", "run_created")
     assert created["request_id"] == "the-first"
     assert called["run_id"] == created["run_id"]
