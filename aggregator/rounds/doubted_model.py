@@ -18,8 +18,6 @@ from shared.types import Event, Run, RunStatus
 
 FIRST_ROUND = 1
 """The round that begins with the first model."""
-UNCOMPARED = "first_model_uncompared"
-"""Event of a first model that nobody can compare with another."""
 MAX_SHOWN = 10
 """Most clients that a sentence names."""
 CURE = (

@@ -37,7 +37,7 @@ const SENTENCES = {
   environment_changed: ({ client_id }) =>
     `Client ${client_id} computes on another machine type now; last bits may differ from here on`,
   client_data_changed: ({ client_id, data }) =>
-    `Client ${client_id} says that it has ${counted(data.num_examples, "sample")} now, not ${data.before} as before`,
+    `Client ${client_id} says that it has ${counted(data.num_examples, "sample")} now, not ${data.before ?? "as many"} as before`,
   clients_admitted: ({ data }) => admitted(data),
   round_opened: ({ round, data }) =>
     data.phase === "initialising"

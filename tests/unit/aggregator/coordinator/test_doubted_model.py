@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.rounds.doubted_model import UNCOMPARED
 from shared.chance import RunWarning, RunWarningKind
 from shared.errors import FirstModelDiffers, RunEnded
 from shared.reasons import sentence_of
@@ -149,5 +148,5 @@ def test_the_history_says_where_nobody_can_compare(
         federation.join()
         run_id = federation.create("fedavg", **sections).run_id
         federation.step(["ann"])
-        assert [event.data["detail"] for event in federation.events(run_id, UNCOMPARED)] == says
+        assert [event.data["detail"] for event in federation.events(run_id, "first_model_uncompared")] == says
         assert federation.run_to_end(run_id).status is RunStatus.COMPLETED
