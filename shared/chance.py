@@ -24,6 +24,10 @@ class RunWarningKind(StrEnum):
     """An accepted update is much further from the global model than those of the others."""
     CANNOT_TRAIN = "cannot_train"
     """Clients cannot train on the global model, and the round is without their updates."""
+    FIRST_MODEL_DOUBTED = "first_model_doubted"
+    """Clients make another first model of the run's specification and seed than was sent."""
+    SHARE_LARGE = "share_large"
+    """One client has nearly all samples of the last round, or nearly all predictions."""
 
 
 @dataclass(frozen=True, slots=True)

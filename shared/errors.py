@@ -46,6 +46,7 @@
     |   |-- DataNotAllowed             a run needs public images, and the owner named none
     |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
     |   |-- ModelKindRefused           a client has its own kind of model, and the run averages models
+    |   |-- FirstModelDiffers          the run's first model is not what a client makes of specification and seed
     |   |-- UploadSuperseded           another stream of the same upload has taken over
     |   |-- UpdateLost                 an update that is asked for again is no longer there
     |   |-- RunIsOpen                  the run has not ended
@@ -429,6 +430,12 @@ class UploadSuperseded(FailedPrecondition):
     """This stream of an upload has ended: another one has taken over, or the upload was removed; begin it again."""
 
     reason = "UPLOAD_SUPERSEDED"
+
+
+class FirstModelDiffers(FailedPrecondition):
+    """The run's first model, or a list of its tensors, is not what this client makes of specification and seed."""
+
+    reason = "FIRST_MODEL_DIFFERS"
 
 
 class UpdateLost(FailedPrecondition):

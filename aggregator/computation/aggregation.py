@@ -22,6 +22,7 @@ from aggregator.computation.fold import WeightedModel, fold_models
 from aggregator.computation.server_step import StepInputs, stepped, with_head
 from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
 from aggregator.computation.stage_mean import STAGE_MEAN, with_stage_mean
+from aggregator.computation.update_checks import prototype_norm
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
@@ -83,6 +84,8 @@ class Aggregated:
     prototype_counts: PrototypeCounts
     start: BlobRef | None = None
     server_state: Mapping[str, BlobRef] = field(default_factory=dict)
+    prototype_norms: Mapping[str, float] = field(default_factory=dict)
+    """The largest L2 norm among each client's prototypes of the round."""
 
 
 def num_past_rounds(run: Run) -> int:
@@ -217,12 +220,13 @@ def aggregate(
         blobs.unnamed.append(came_to.sha256)  # the method starts from another model, so nothing else tells of this one
     if observer is not None:
         observer.folded()
-    prototypes = PrototypeSet.empty()
+    prototypes, norms = PrototypeSet.empty(), dict[str, float]()
     if method.prototype_kind is not None:
         pool = sorted([*earlier, *updates], key=lambda update: update.client_id)  # stable: a client's oldest come first
         pooled = [update.payload.prototype_set(method.prototype_kind) for update in pool]
         paths = [_stored(blobs, blob) for blob in pooled]
         sets = [prototypes_from_bytes(whole_bytes(path)) for path in paths]
+        norms = {update.client_id: prototype_norm(each) for update, each in zip(pool, sets, strict=True)}  # newest last
         prototypes = method.global_prototypes(sets, _previous(run, method, blobs), len(config.data.classes), hyper)
     if observer is not None:
         observer.clustered()
@@ -232,6 +236,7 @@ def aggregate(
         prototype_counts=count_prototypes(prototypes, len(config.data.classes)),
         start=made.pop(START, None),
         server_state=made,
+        prototype_norms={update.client_id: norms[update.client_id] for update in updates if norms},
     )
 
 

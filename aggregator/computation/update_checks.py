@@ -21,7 +21,7 @@ from shared.bounds import MAX_EXAMPLES, MAX_VALUE, is_bounded
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
 from shared.config.stream import Place
-from shared.errors import MalformedUpdate, UpdateNormExceeded
+from shared.errors import FirstModelDiffers, MalformedUpdate, UpdateNormExceeded
 from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
 from shared.tensors import (
     DTYPES,
@@ -41,6 +41,7 @@ from shared.types import (
     PUBLIC_DATA,
     STAGE_DATA,
     STREAM_PLACE,
+    TENSOR_LISTS,
     BlobRef,
     Client,
     Evaluation,
@@ -61,6 +62,10 @@ BYTES_BESIDE_VECTOR = 20
 """Bytes of a prototype's class, weight and group."""
 SMALL_BYTES = 1 << 18
 """Most bytes of a model that is read as one to measure its norm."""
+MAX_TOTAL_RATIO = 100
+"""Most test images for each training sample: by them a client weighs in accuracies, and nobody else can count them."""
+FREE_TOTAL = 100_000
+"""Test images that any client may have."""
 BLOCK_ELEMENTS = 1 << 18
 MAX_STEP_NORM = 1e18
 """Largest norm of an update's step, and of a first model, in any run: squares and products of larger weights are infinite in
@@ -105,11 +110,13 @@ def check_update(
         PublicDataDiffers: The client has other public images than the run.
         UpdateNormExceeded: The model is further from `start`, or a prototype from 0, than the configuration allows, or
             further than float32 can compute with.
+        FirstModelDiffers: The client finds other lists of the model's tensors than round 0's update has.
     """
     method, (dim,) = config.algorithm, int_lists[FEATURE_DIM]
     kinds = [] if method.prototype_kind is None else [method.prototype_kind]
     shares_model = method.shares_model(config.method)
     uploads = sorted(declared_uploads(config, dim))
+    _check_first_lists(update, int_lists)
     _check_roles(update, kinds, uploads, shares_model=shares_model)
     check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
     if shares_model:
@@ -119,7 +126,9 @@ def check_update(
         check_size_of_step(update.norm)
         if config.admission.max_update_norm is not None:
             check_norm(update.norm, config.admission.max_update_norm)
-    if place is not None:
+    if place is None:
+        _check_classes(update, client, config.data.classes)
+    else:
         check_stage(update, place)
     if method.uses_public(config.method):
         check_public_data(update, int_lists[PUBLIC_DATA])
@@ -142,6 +151,18 @@ def check_update(
     if config.admission.max_prototype_norm is not None:
         check_prototype_norms(prototypes, config.admission.max_prototype_norm)
     return replace(update, num_prototypes=len(prototypes))
+
+
+def _check_first_lists(update: Update, int_lists: Mapping[str, Sequence[int]]) -> None:
+    """Check that a client finds the lists of round 0's update, where it says its own: in the round after it."""
+    for name in (FEATURE_DIM, *TENSOR_LISTS):
+        found, first = update.payload.int_lists.get(name), int_lists.get(name)
+        if found is not None and first is not None and tuple(found) != tuple(first):
+            raise FirstModelDiffers(
+                f"list {name!r} of the first model is not the one that this client makes of specification and seed",
+                check="tensor_lists",
+                list=name,
+            )
 
 
 def check_stage(update: Update, place: Place) -> None:
@@ -297,6 +318,11 @@ def check_size_of_step(norm: float | None, what: str = "the update") -> None:
         )
 
 
+def prototype_norm(prototypes: PrototypeSet) -> float:
+    """Return the largest L2 norm of a prototype, in float64, where no finite float32 vector overflows; 0 without any."""
+    return float(np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1).max(initial=0.0))
+
+
 def check_prototype_norms(prototypes: PrototypeSet, most: float) -> None:
     """Check the L2 norm of each prototype, in float64, where no finite float32 vector overflows.
 
@@ -307,9 +333,9 @@ def check_prototype_norms(prototypes: PrototypeSet, most: float) -> None:
     Raises:
         UpdateNormExceeded: A norm is larger than `most`; the metadata have both, and the prototype's class.
     """
-    norms_K = np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1)
-    if not len(norms_K) or norms_K.max() <= most:
+    if prototype_norm(prototypes) <= most:
         return
+    norms_K = np.linalg.norm(prototypes.vectors.astype(np.float64), axis=1)
     norm, class_id = float(norms_K.max()), int(prototypes.class_ids[norms_K.argmax()])
     raise UpdateNormExceeded(
         f"a prototype of class {class_id} has norm {norm:.6g}; the run takes up to {most:g} (admission.max_prototype_norm)",
@@ -351,6 +377,16 @@ def check_counts(update: Update, client: Client, num_classes: int, max_num_examp
     if not 0 <= update.num_excluded <= update.num_examples:
         raise _malformed("num_excluded", f"num_excluded = {update.num_excluded}: out of range")
     check_entries(update)
+
+
+def _check_classes(update: Update, client: Client, classes: Sequence[str]) -> None:
+    """Check that an update is of no more samples of a class than its sender said when it joined."""
+    for name, count in zip(classes, update.class_counts, strict=True):
+        said = client.class_counts.get(name, 0)
+        if count > said:
+            raise _malformed(
+                "class_counts", f"{count} samples of class {name!r}: the client said that it has {said} of them"
+            )
 
 
 def check_entries(update: Update) -> None:
@@ -463,6 +499,22 @@ def check_totals(evaluation: Evaluation, first: Evaluation) -> None:
                 "totals",
                 f"evaluation set {counts.set_name!r} has {sum(counts.total)} predictions, not those of each class as "
                 f"in the client's first report of this run ({sum(total)})",
+            )
+
+
+def check_first_totals(evaluation: Evaluation, num_examples: int) -> None:
+    """Check that no evaluation set is out of proportion to the samples that its client may have by its Join.
+
+    Raises:
+        MalformedUpdate: check is totals.
+    """
+    most = max(FREE_TOTAL, MAX_TOTAL_RATIO * num_examples)
+    for counts in evaluation.counts:
+        if sum(counts.total) > most:
+            raise _malformed(
+                "totals",
+                f"evaluation set {counts.set_name!r} has {sum(counts.total)} predictions: a client with "
+                f"{num_examples} samples has at most {most}",
             )
 
 

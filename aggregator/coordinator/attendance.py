@@ -13,11 +13,13 @@ from typing import Any
 from aggregator.coordinator.audited import AuditLog
 from aggregator.coordinator.changes import Changes, Write
 from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.run_warnings import doubts
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.allowances import Allowances
 from aggregator.presence.sessions import Session, Sessions
+from aggregator.rounds.doubted_model import failed
 from aggregator.store.base import Store
-from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed
+from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, FirstModelDiffers
 from shared.process.log import get_logger
 from shared.types import Client, ClientProblem, Environment, Event, Run
 
@@ -155,6 +157,18 @@ class Attendance:
             time=changes.now,
         )
         changes.record(event, client)
+        if problem.reason == FirstModelDiffers.reason:
+            self._doubted(changes, event)
+
+    def _doubted(self, changes: Changes, problem: Event) -> None:
+        """End a run whose first model is not what most of its clients make."""
+        run = changes.find_open(problem.run_id)
+        if run is None:
+            return
+        found, makers = doubts(self._store, run, problem)
+        after = failed(run, found, makers)
+        if after is not run:
+            changes.step(run, after)
 
     def _record_change(self, changes: Changes, client: Client, changed: Event) -> None:
         """Record in every open run of this client what changed of it.

@@ -9,7 +9,14 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from aggregator.computation.first_model_checks import check_first_model
-from aggregator.computation.update_checks import Content, check_evaluation, check_stage, check_totals, check_update
+from aggregator.computation.update_checks import (
+    Content,
+    check_evaluation,
+    check_first_totals,
+    check_stage,
+    check_totals,
+    check_update,
+)
 from aggregator.coordinator.changes import Changes
 from aggregator.coordinator.damage import park_if_damaged
 from aggregator.coordinator.inline_blobs import InlineBlob, came_along
@@ -153,14 +160,18 @@ class Commits:
                 return None
             after = machine.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
             check_evaluation(report, config_of(run))
-            if first is not None:
+            if first is None:
+                has = session.client.num_examples
+                check_first_totals(report, has if most is None else min(has, most))
+            else:
                 check_totals(report, first)
             changes.step(run, after, evaluation=report)
             return session
 
         with self._transfers.refusals(client_id, run_id, number, what="report"):
             self._sessions.check(client_id, token)
-            first = self._first_report(self._ledger.get(run_id, of=client_id), number, client_id)
+            run = self._ledger.get(run_id, of=client_id)
+            first, most = self._first_report(run, number, client_id), self._taken_in.most(run, client_id)
             taken = self._ledger.together(change)
             self._metrics.outcomes.taken("report", "duplicate" if taken is None else "accepted")
             if taken is not None:

@@ -34,6 +34,7 @@ from aggregator.presence.deadlines import Deadlines
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine, results
 from aggregator.rounds.configuration import config_of
+from aggregator.rounds.doubted_model import first_model_came, why_uncompared
 from aggregator.rounds.events import events_between
 from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
@@ -619,6 +620,11 @@ class Ledger:
             best = self._best_after(after)
             if best is not None and best.round == after.round_number:
                 events.append(event_of(best, after.run_id, now))
+        if first_model_came(before, after):
+            why = why_uncompared(after, begins_with_weights=self._config_of(after).model.begins_with_weights)
+            if why is not None:
+                facts = {"detail": why}
+                events.append(Event(type="first_model_uncompared", run_id=after.run_id, round=0, data=facts, time=now))
         admitted = set() if after.roster is before.roster else set(after.roster) - set(before.roster)
         has_started = before.status is RunStatus.PENDING and after.status is RunStatus.RUNNING
         if has_started:

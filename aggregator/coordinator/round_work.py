@@ -20,6 +20,7 @@ from aggregator.coordinator.ledger import Ledger
 from aggregator.coordinator.parking import why_parked
 from aggregator.metrics import AggregatorMetrics
 from aggregator.rounds import machine
+from aggregator.rounds.far_updates import far_among
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
@@ -85,7 +86,8 @@ class RoundWork:
     def _work_on(self, run: Run) -> None:
         try:
             with self._ledger.write_trouble.writing("results"):
-                outcome = self._aggregated(run)
+                extra: list[Event] = []
+                outcome = self._aggregated(run, extra)
         except StoreUnavailable:
             raise
         except Exception:
@@ -94,11 +96,16 @@ class RoundWork:
         with self._ledger.lock:
             before = self._ledger.find_open(run.run_id)
             if before is not None and _may_aggregate(before):
-                self._ledger.step(before, outcome(before))
+                self._ledger.step(before, outcome(before), extra=extra)
             # Else the run was stopped or parked meanwhile, and the result is discarded.
 
-    def _aggregated(self, run: Run) -> Callable[[Run], Run]:
-        """Compute a round's result outside the lock; return the next step, which deals with damage if there is some."""
+    def _aggregated(self, run: Run, extra: list[Event]) -> Callable[[Run], Run]:
+        """Compute a round's result outside the lock; return the next step, which deals with damage if there is some.
+
+        Args:
+            run: The run.
+            extra: Takes events of clients whose prototypes are far larger than those of the others.
+        """
         assert run.current_round is not None
         number = run.current_round.number
         try:
@@ -132,6 +139,8 @@ class RoundWork:
             if found is None:
                 raise
             return partial(machine.park, reason=found)
+        far = far_among(made.prototype_norms, number, "prototypes")
+        extra += [each.event(run.run_id, self._ledger.now()) for each in far]
         return lambda run: machine.aggregated(
             run,
             number,

@@ -1,16 +1,24 @@
-"""Warnings about runs from their history and from what their clients say: far updates, and clients that cannot train."""
+"""Warnings about runs from their history and from what their clients say: who decides too much, and who cannot train."""
 
 from __future__ import annotations
 
 from aggregator.presence.sessions import Sessions
+from aggregator.rounds import doubted_model, large_shares, machine
+from aggregator.rounds.doubted_model import FIRST_ROUND, doubters
 from aggregator.rounds.far_updates import UPDATE_FAR, FarUpdate, far_in, warning_of
 from aggregator.rounds.standing_still import cannot_train
 from aggregator.store.base import Store
 from shared.chance import RunWarning
-from shared.types import ClientProblem, EventQuery, Run
+from shared.types import ClientProblem, Event, EventQuery, Run
 
 MAX_FAR = 256
 """Newest far updates of a run that are looked through."""
+MAX_PROBLEMS = 1000
+"""Newest problems of a run's clients that are looked through."""
+MAX_RUNS = 64
+"""Runs whose shares are remembered."""
+PROBLEM = "client_problem"
+"""Event of a client's problem."""
 
 
 class RunWarnings:
@@ -20,12 +28,16 @@ class RunWarnings:
         self._store, self._sessions = store, sessions
         self._far_of_open: dict[str, tuple[object, list[FarUpdate]]] = {}
         """Far updates of open runs, with the round and phase in which they were read: each is written as a phase ends."""
+        self._shares: dict[str, tuple[int, RunWarning | None]] = {}
+        """The warning about one client's share, with the committed round that it is about."""
 
     def of(self, run: Run, *, is_open: bool) -> tuple[RunWarning, ...]:
         """Return the warnings about a run."""
         far = self._far(run) if is_open else self._stored(run)
-        still = cannot_train(run, self._problems(run), far, self._makers(run)) if is_open else None
-        return tuple(each for each in (warning_of(far), still) if each is not None)
+        still = cannot_train(run, self._problems(run), far, makers_of(self._store, run)) if is_open else None
+        doubted = doubted_model.warning_of(*doubts(self._store, run)) if is_open else None
+        found = (warning_of(far), still, doubted, self._large_share(run))
+        return tuple(each for each in found if each is not None)
 
     def ended(self, run_id: str) -> None:
         """Forget a run that has ended."""
@@ -52,7 +64,35 @@ class RunWarnings:
             if session is not None and (problem := session.problem_in(run.run_id)) is not None
         }
 
-    def _makers(self, run: Run) -> tuple[str, ...]:
-        """Who made the first model, where the open round is the one that begins with it."""
-        first = self._store.find_round(run.run_id, 0) if run.round_number == 1 else None
-        return () if first is None else tuple(sorted(first.updates))
+    def _large_share(self, run: Run) -> RunWarning | None:
+        """The warning about one client's share of the last committed round."""
+        number = machine.last_committed(run) or 0
+        known = self._shares.get(run.run_id)
+        if known is None or known[0] != number:
+            is_it = run.current_round is not None and run.round_number == number
+            last = run.current_round if is_it else self._store.find_round(run.run_id, number) if number else None
+            known = number, None if last is None else large_shares.warning_of(last)
+            self._shares = dict([*self._shares.items()][1 - MAX_RUNS :]) | {run.run_id: known}
+        return known[1]
+
+
+def doubts(store: Store, run: Run, newest: Event | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return who makes another first model than was sent, and who sent it; nobody but in the round that begins with it.
+
+    Args:
+        store: The store.
+        run: The run.
+        newest: A problem that is about to be written.
+    """
+    makers = makers_of(store, run)
+    if not makers:
+        return (), ()
+    query = EventQuery(run_id=run.run_id, types=(PROBLEM,), newest_first=True, limit=MAX_PROBLEMS)
+    problems = [*store.list_events(query), *([] if newest is None else [newest])]
+    return doubters(run, problems, makers), makers
+
+
+def makers_of(store: Store, run: Run) -> tuple[str, ...]:
+    """Return who made the first model, where the open round is the one that begins with it."""
+    first = store.find_round(run.run_id, 0) if run.round_number == FIRST_ROUND else None
+    return () if first is None else tuple(sorted(first.updates))

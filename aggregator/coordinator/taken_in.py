@@ -38,15 +38,19 @@ class TakenIn:
         Raises:
             MalformedUpdate: check is num_examples.
         """
-        if num_examples <= FREE or place_of(run) is not None:
-            return
-        came_with = self._of(run).get(client_id)
-        if came_with is not None and num_examples > max(FREE, GROWTH * came_with):
+        most = None if num_examples <= FREE else self.most(run, client_id)
+        if most is not None and num_examples > most:
+            came_with = self._of(run)[client_id]
             raise MalformedUpdate(
                 f"num_examples = {num_examples}: the client had {came_with} samples when the run took it in, and may have "
                 f"{GROWTH} times as many; retire it from the run and admit it again, if its data have grown",
                 check="num_examples",
             )
+
+    def most(self, run: Run, client_id: str) -> int | None:
+        """Return the samples up to which a client may have grown; None where stages change its data, or nothing is known."""
+        came_with = None if place_of(run) is not None else self._of(run).get(client_id)
+        return None if came_with is None else max(FREE, GROWTH * came_with)
 
     def _of(self, run: Run) -> Mapping[str, int]:
         stand = run.num_admissions, run.roster

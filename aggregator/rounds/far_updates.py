@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.chance import RunWarning, RunWarningKind
-from shared.types import Event, Round, RoundPhase
+from shared.types import MODEL, Event, Round, RoundPhase
 
 UPDATE_FAR = "update_far"
 """Event of such an update: once for a member and round."""
@@ -30,23 +30,36 @@ class FarUpdate:
     round: int
     norm: float
     median: float
+    of: str = MODEL
+    """Its part that is far: the model from the round's global model, or a prototype from 0."""
 
     @property
     def sentence(self) -> str:
         """What people read about it."""
-        return f"{self.client_id} in round {self.round} ({self.norm:.3g}, the median was {self.median:.3g})"
+        part = "" if self.of == MODEL else f"{self.of}: "
+        return f"{self.client_id} in round {self.round} ({part}{self.norm:.3g}, the median was {self.median:.3g})"
+
+    def event(self, run_id: str, now: float) -> Event:
+        """Return the event of a far part that is no model."""
+        data = {"update_norm": self.norm, "median_norm": self.median, "of": self.of}
+        return Event(type=UPDATE_FAR, run_id=run_id, round=self.round, client_id=self.client_id, data=data, time=now)
 
 
 def far_updates(current: Round) -> list[FarUpdate]:
-    """Return a round's updates whose norm is more than `FAR` times the median, the furthest first.
+    """Return a round's updates whose norm is more than `FAR` times the median, the furthest first."""
+    norms = {client_id: update.norm for client_id, update in current.updates.items() if update.norm is not None}
+    return far_among(norms, current.number)
+
+
+def far_among(norms: Mapping[str, float], number: int, of: str = MODEL) -> list[FarUpdate]:
+    """Return the clients of a round whose norm is more than `FAR` times the median, the furthest first.
 
     Where half of the clients do not move at all there is no size to compare with, nor in a round of two.
     """
-    norms = {client_id: update.norm for client_id, update in current.updates.items() if update.norm is not None}
     median = statistics.median(norms.values()) if norms else 0.0
     if median <= 0:
         return []
-    far = [FarUpdate(name, current.number, norm, median) for name, norm in norms.items() if norm > FAR * median]
+    far = [FarUpdate(name, number, norm, median, of) for name, norm in norms.items() if norm > FAR * median]
     return sorted(far, key=lambda each: (-each.norm, each.client_id))[:MAX_NAMED]
 
 
@@ -61,7 +74,13 @@ def newly_far(before: Round | None, after: Round) -> list[FarUpdate]:
 def far_in(events: Sequence[Event]) -> list[FarUpdate]:
     """Return the updates that the history names."""
     return [
-        FarUpdate(each.client_id, each.round, float(each.data["update_norm"]), float(each.data["median_norm"]))
+        FarUpdate(
+            each.client_id,
+            each.round,
+            float(each.data["update_norm"]),
+            float(each.data["median_norm"]),
+            str(each.data.get("of", MODEL)),
+        )
         for each in events
         if each.type == UPDATE_FAR
     ]
@@ -74,11 +93,12 @@ def warning_of(far: Sequence[FarUpdate]) -> RunWarning | None:
         return None
     shown = sorted(newest.values(), key=lambda each: (-each.round, each.client_id))
     named = ", ".join(each.sentence for each in shown[:MAX_SHOWN])
+    key = "admission.max_update_norm" if any(each.of == MODEL for each in shown) else "admission.max_prototype_norm"
     more = f" and {len(shown) - MAX_SHOWN} more clients" if len(shown) > MAX_SHOWN else ""
     return RunWarning(
         RunWarningKind.UPDATE_FAR,
         min(each.round for each in far),
-        f"accepted updates are more than {FAR:g} times as far from the global model as the median: {named}{more}; ask "
-        "their sites, quarantine a client that is wrong, or set admission.max_update_norm in a new run",
-        ("admission.max_update_norm",),
+        f"accepted updates are more than {FAR:g} times as far away as the median: {named}{more}; ask "
+        f"their sites, quarantine a client that is wrong, or set {key} in a new run",
+        (key,),
     )

@@ -57,6 +57,8 @@ def _with_data(event: Event) -> str | None:
             return f"client {name}: its stored update is damaged; it is asked to send it again"
         case "update_far":
             return f"client {name}: its update counts, and is far from those of the others"
+        case "first_model_uncompared":
+            return f"nobody can compare the first model with another: {data.get('detail')}"
         case "client_problem":
             return f"client {name}: " + "; ".join(filter(None, (data.get("detail"), data.get("hint"))))
         case "client_quarantined":

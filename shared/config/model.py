@@ -79,6 +79,11 @@ class ModelSection(Section):
         """Whether the name is package.module:factory, code that building the model imports and runs."""
         return self.name not in STEMS and not TIMM.fullmatch(self.name)
 
+    @property
+    def begins_with_weights(self) -> bool:
+        """Whether its first values are weights that clients may lack, not drawn by the seed alone."""
+        return bool(TIMM.fullmatch(self.name) and (self.options.get("pretrained") or self.options.get("checkpoint")))
+
     @field_validator("name")
     @classmethod
     def _known_model(cls, name: str) -> str:

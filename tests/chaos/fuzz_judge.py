@@ -90,6 +90,8 @@ def _of_numbers(commit: pb2.CommitUpdateRequest, scene: Scene) -> Iterator[str]:
         yield "class counts"
     if sum(counts) != commit.num_examples:
         yield "class counts do not sum"
+    if any(count > said for count, said in zip(counts, scene.client.counts, strict=False)):
+        yield "more samples of a class than said"
     if not 0 <= commit.num_excluded <= commit.num_examples:
         yield "num_excluded"
     payload = commit.payload

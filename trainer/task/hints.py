@@ -18,6 +18,8 @@ HINTS: Mapping[str, str] = {
     "MODEL_KIND_REFUSED": "start this trainer without --model, or keep the client out of runs that average models",
     "CLIENT_MODEL_CHANGED": "start this trainer with the --model, --stem, --norm and options that it had",
     "INVALID_CONFIG": "aggregator and trainer may be of different versions",
+    "FIRST_MODEL_DIFFERS": "compare model code, torch and fedplcc here with those of the client that made the first model; "
+    "or start the run with a first model of your own: initial_model",
     "UPDATE_LOST": "quarantine this client in the run, whose round then goes on without it; or restore a backup of the "
     "aggregator",
     "MALFORMED_UPDATE": "the aggregator refused this client's update; compare versions and data",

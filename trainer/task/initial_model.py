@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import Any, cast
+from typing import cast
 
-import numpy.typing as npt
 from torch import nn
 
-from shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
 from shared.errors import Code, FedplccError, InvalidModel
 from shared.tensors import blob_ref, read_header, to_bytes
 from shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
 from trainer.learning.phases import planned_phases
 from trainer.learning.site_statistics import check_layers
-from trainer.models import FeatureModel, head_names, load_arrays, personal_names, state_arrays, tensor_lists
-from trainer.reproducibility.determinism import seeded
-from trainer.reproducibility.randomness import derive_seed
+from trainer.models import FeatureModel, load_arrays, personal_names, state_arrays, tensor_lists
 from trainer.task.delivery import Finished
 from trainer.task.inputs import TaskInputs
 from trainer.task.job import Job
+from trainer.task.mapped_head import map_head
 
 
 class UnfitInitialModel(FedplccError):
@@ -49,6 +46,7 @@ def initial_update(job: Job, inputs: TaskInputs, identity: str) -> Finished:
     check_layers(model, job.config.model.name, job.config.site_statistics_key)
     data = to_bytes(state_arrays(model))
     group = blob_ref(MODEL, data)
+    inputs.made_first_model(job, group)
     dim = cast(FeatureModel, model).feature_dim
     names = [entry.name for entry in read_header(io.BytesIO(data)).entries]
     lists = {FEATURE_DIM: (dim,), **tensor_lists(model, names), **inputs.public_lists(job.config)}
@@ -63,7 +61,7 @@ def _given_model(job: Job, inputs: TaskInputs) -> nn.Module:
     try:
         classes = job.config.initial_class_map
         if classes is not None:
-            _map_head(model, arrays, classes, job.config.run.seed)
+            map_head(model, arrays, classes, job.config.run.seed)
         load_arrays(model, arrays)
     except InvalidModel as error:
         raise UnfitInitialModel(
@@ -71,31 +69,3 @@ def _given_model(job: Job, inputs: TaskInputs) -> nn.Module:
             f"{len(job.config.data.classes)} classes: {error.detail}"
         ) from error
     return model
-
-
-def _map_head(model: nn.Module, arrays: dict[str, npt.NDArray[Any]], classes: ClassMap, seed: int) -> None:
-    """Replace the head among `arrays` by one of the run's classes: known classes keep their rows, new ones are drawn.
-
-    Args:
-        model: A model of the run's specification, whatever its values.
-        arrays: State of the initial model.
-        classes: Where the run's classes are in it.
-        seed: The run's seed.
-
-    Raises:
-        InvalidModel: A head is not one linear layer of its classes.
-    """
-    state, names = model.state_dict(), head_names(model)
-    given = [name for name in names if name in arrays]
-    if not is_linear_head([tuple(state[name].shape) for name in names], len(classes.rows)):
-        raise InvalidModel(LINEAR_HEAD_NEEDED)
-    if not is_linear_head([arrays[name].shape for name in given], classes.known):
-        raise InvalidModel(f"its head is no linear layer of the {classes.known} classes that run.initial_classes names")
-    kept = {place: row for place, row in enumerate(classes.rows) if row is not None}
-    with seeded(derive_seed("new classes", seed)):
-        drawn = nn.Linear(cast(FeatureModel, model).feature_dim, len(classes.rows))
-    for name in given:
-        head = (drawn.weight if state[name].dim() == 2 else drawn.bias).detach().numpy()
-        if head[0].shape == arrays[name][0].shape:
-            head[list(kept)] = arrays[name][list(kept.values())]
-            arrays[name] = head

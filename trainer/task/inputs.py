@@ -39,6 +39,7 @@ from trainer.models import load_arrays, state_arrays
 from trainer.readings.metrics import TrainerMetrics
 from trainer.reproducibility.randomness import derive_seed
 from trainer.task.fetched_model import FetchedModel
+from trainer.task.first_model_check import begins_with_first_model, check_first_model
 from trainer.task.job import Job, Loaded, OnProblem, StageFacts
 from trainer.task.latest_model import LatestModel
 from trainer.task.site import ClientSite
@@ -60,6 +61,7 @@ class TaskInputs:
         """Prepare; nothing is read or fetched. See `TaskRunner` for the arguments."""
         self._site, self._metrics = site, metrics
         self._keeps_evaluated, self._latest_model = keeps_evaluated, latest_model
+        self._known_models = latest_model or LatestModel()
         self._configs: dict[str, RunConfig] = {}
         self._loaded: Loaded | None = None
         self._stream: StreamData | None = None
@@ -192,8 +194,25 @@ class TaskInputs:
         return {} if public is None else {PUBLIC_DATA: tuple(public.sha256)}
 
     def received_model(self, job: Job) -> FetchedModel:
-        """Return the model that the task comes with; it is fetched at the first look into it."""
-        return FetchedModel(lambda: from_bytes(self._model_bytes(job)))
+        """Return the model that the task comes with; it is fetched at the first look into it.
+
+        The first model of a run is then also made here, and compared: see first_model_check.py.
+        """
+        return FetchedModel(lambda: self._received(job))
+
+    def made_first_model(self, job: Job, model: BlobRef) -> None:
+        """Remember a first model that this site made, or found to be as it would make it."""
+        self._known_models.made_here(job.run.config_hash, model)
+
+    def _received(self, job: Job) -> ModelArrays:
+        blob = job.task.payload.tensor_group(MODEL)
+        if blob is None:
+            raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
+        arrays = from_bytes(self._model_bytes(job, blob))
+        if begins_with_first_model(job) and not self._known_models.is_made_here(job.run.config_hash, blob):
+            check_first_model(job, arrays)
+            self.made_first_model(job, blob)
+        return arrays
 
     def first_model(self, job: Job) -> FetchedModel:
         """Return the model that training starts from where the client keeps none of its own yet.
@@ -205,11 +224,8 @@ class TaskInputs:
             return self.received_model(job)
         return FetchedModel(lambda: state_arrays(job.site.new_own_model(job.config, with_weights=True)))
 
-    def _model_bytes(self, job: Job) -> bytes:
+    def _model_bytes(self, job: Job, blob: BlobRef) -> bytes:
         job.begin(ClientActivity.DOWNLOADING)
-        blob = job.task.payload.tensor_group(MODEL)
-        if blob is None:
-            raise MalformedRequest(f"a task {job.task.kind} comes with a model", field="payload")
         if self._latest_model is not None:
             return _fetch_for_all(job, blob, self._latest_model)
         kept, self._evaluated = self._evaluated, None

@@ -14,6 +14,7 @@ class LatestModel:
 
     def __init__(self) -> None:
         self._latest: tuple[BlobRef, bytes] | None = None
+        self._made: tuple[str, BlobRef] | None = None
 
     def get(self, blob: BlobRef) -> bytes | None:
         """Return the bytes of the model if it is the latest one; None otherwise."""
@@ -22,3 +23,11 @@ class LatestModel:
     def put(self, blob: BlobRef, data: bytes) -> None:
         """Keep a model, whose bytes have its SHA-256, in place of the one before."""
         self._latest = blob, data
+
+    def is_made_here(self, config_hash: str, blob: BlobRef) -> bool:
+        """Whether this process made a first model of a configuration, or one like it, and it is this one."""
+        return self._made == (config_hash, blob)
+
+    def made_here(self, config_hash: str, blob: BlobRef) -> None:
+        """Remember a first model that this process made of its configuration, or found to be as it would make it."""
+        self._made = config_hash, blob

@@ -21,6 +21,7 @@ from shared.methods.server_arrays import ArrayGroup, BeforeTraining
 from shared.methods.styles import STYLES
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
+    FEATURE_DIM,
     MODEL,
     STAGE_DATA,
     STREAM_PLACE,
@@ -39,8 +40,9 @@ from trainer.learning.evaluation import collect_features
 from trainer.learning.public_images import PublicImages, learn_from_public, public_outputs
 from trainer.learning.site_statistics import check_layers, with_site_statistics
 from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import FeatureModel, head_names, personal_names, state_arrays
+from trainer.models import FeatureModel, head_names, personal_names, state_arrays, tensor_lists
 from trainer.task.delivery import Finished
+from trainer.task.first_model_check import begins_with_first_model
 from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
 from trainer.task.job import Job
 from trainer.task.manifest import CLIENT_STATE
@@ -89,7 +91,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         FedplccError: The model cannot be made or fetched.
     """
     method, loaded = job.config.algorithm, job.loaded
-    model, received = _model_to_train(job, inputs, client_state)
+    model, received, first_lists = _model_to_train(job, inputs, client_state)
     check_layers(model, (job.site.model or job.config.model).name, job.config.site_statistics_key)
     client_state = _state_for_stage(job, lambda: model if received is None else model_with(job, received), client_state)
     uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
@@ -114,7 +116,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         payload=Payload(
             tensor_groups=(*groups, *sorted(uploads, key=lambda blob: blob.role)),
             prototype_sets=summary.sets,
-            int_lists={**inputs.public_lists(job.config), **_stage_lists(job)},
+            int_lists={**inputs.public_lists(job.config), **_stage_lists(job), **first_lists},
         ),
         num_examples=len(loaded.train),
         num_excluded=summary.num_excluded,
@@ -150,14 +152,20 @@ def _stage_lists(job: Job) -> dict[str, tuple[int, ...]]:
 
 def _model_to_train(
     job: Job, inputs: TaskInputs, client_state: ClientState | None
-) -> tuple[nn.Module, ModelArrays | None]:
-    """Return the model that training starts from, and the round's model where that is another one.
+) -> tuple[nn.Module, ModelArrays | None, Mapping[str, tuple[int, ...]]]:
+    """Return the model that training starts from, the round's model where that is another one, and lists of the first one.
 
-    Where they are the same, the round's arrays are not returned, so that their memory is free during training.
+    Where they are the same, the round's arrays are not returned, so that their memory is free during training. The lists are
+    those of round 0's update as this site makes them, in the round that begins with the first model.
     """
     received = inputs.first_model(job)
     own = job.config.algorithm.start_of(received, client_state, job.config.method)
-    return (model_with(job, received), None) if own is None else (model_with(job, own), received)
+    if own is not None:
+        return model_with(job, own), received, {}
+    model = model_with(job, received)
+    if not begins_with_first_model(job):
+        return model, None, {}
+    return model, None, {FEATURE_DIM: (cast(FeatureModel, model).feature_dim,), **tensor_lists(model, list(received))}
 
 
 def _round_inputs(

@@ -161,7 +161,7 @@ class TaskRunner:
         Files were unreadable, the run splits them in another way, or a stage has others.
         """
         known = self.announced
-        if client.num_examples and known is not None and client.num_examples != known.num_examples:
+        if client.num_examples and known is not None and samples_of(client) != samples_of(known):
             aggregator.announce(client)
             self.announced = client
 
@@ -180,3 +180,8 @@ class TaskRunner:
         if job.task.kind is TaskKind.INIT:
             return initial_update(job, self._inputs, identity)
         return trained_update(job, self._inputs, identity, client_state)
+
+
+def samples_of(client: Client) -> dict[str, int]:
+    """Return the numbers of a client's samples by class, of classes that it has."""
+    return {name: count for name, count in client.class_counts.items() if count}

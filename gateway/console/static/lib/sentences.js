@@ -37,7 +37,7 @@ const SENTENCES = {
   environment_changed: ({ client_id }) =>
     `Client ${client_id} computes on another machine type now; last bits may differ from here on`,
   client_data_changed: ({ client_id, data }) =>
-    `Client ${client_id} says that it has ${counted(data.num_examples, "sample")} now, not ${data.before} as before`,
+    `Client ${client_id} says that it has ${counted(data.num_examples, "sample")} now, not ${data.before ?? "as many"} as before`,
   clients_admitted: ({ data }) => admitted(data),
   round_opened: ({ round, data }) =>
     data.phase === "initialising"
@@ -54,6 +54,7 @@ const SENTENCES = {
     `The stored update of client ${client_id} is damaged: the client is asked to send it again`,
   update_far: ({ client_id }) =>
     `The update of client ${client_id} counts, and is far from those of the others: ask its site, or quarantine it`,
+  first_model_uncompared: ({ data }) => because("Nobody can compare the first model with another", data.detail),
   evaluation_reported: ({ client_id }) => `Client ${client_id} reported its evaluation`,
   update_removed: ({ round, client_id }) => `Round ${round} goes on without the update of client ${client_id}`,
   report_removed: ({ round, client_id }) => `Round ${round} goes on without the report of client ${client_id}`,
@@ -102,7 +103,7 @@ const WARNINGS = new Set([
 /** Kinds that the list of events can be narrowed to, and their types. */
 export const KINDS = Object.freeze({
   problems: [...WARNINGS, "run_failed"],
-  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "best_round", "aggregation_failed"],
+  rounds: ["round_opened", "round_collecting", "round_aggregating", "round_evaluating", "round_committed", "best_round", "aggregation_failed", "first_model_uncompared"],
   clients: [
     "update_committed",
     "evaluation_reported",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.rounds.far_updates import FAR, MAX_NAMED, far_updates, warning_of
+from aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, warning_of
 from shared.chance import RunWarning, RunWarningKind
 from shared.errors import UpdateNormExceeded
 from shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
@@ -172,3 +172,12 @@ def test_how_many_are_named_is_bounded() -> None:
     assert warning is not None
     assert warning.sentence.endswith("or set admission.max_update_norm in a new run")
     assert " and 6 more clients;" in warning.sentence
+
+
+def test_prototypes_that_are_far_are_said_to_be_so() -> None:
+    (found,) = far_among({"ann": 1.0, "bob": 1.0, LIAR: 1e15}, 2, "prototypes")
+    assert far_in([found.event("run-1", 7.0)]) == [found]
+    warning = warning_of([found])
+    assert warning is not None
+    assert f"{LIAR} in round 2 (prototypes: 1e+15, the median was 1)" in warning.sentence
+    assert warning.keys == ("admission.max_prototype_norm",)

@@ -14,6 +14,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2
 
 ROOT = Path(__file__).parents[4]
 UNIT = "tests/unit/aggregator"
+LIAR = f"{UNIT}/servicer/test_one_liar.py"
 
 NONE = "none"
 """The field enters no decision about others: it is shown, or measured, or names what the sender itself is given."""
@@ -30,10 +31,14 @@ HELD: dict[str, tuple[str, ...]] = {
     SENDER: ("tests/integration/test_strangers.py",),
     WHERE: (f"{UNIT}/coordinator/test_commits.py",),
     BLOB: (f"{UNIT}/coordinator/test_commits.py", f"{UNIT}/coordinator/test_checked_once.py"),
-    WEIGHT: (f"{UNIT}/computation/test_update_limits.py", f"{UNIT}/coordinator/test_growth.py"),
-    MODEL: (f"{UNIT}/coordinator/test_far_updates.py",),
-    PROTOTYPES: (f"{UNIT}/computation/test_update_limits.py",),
-    ACCURACY: (f"{UNIT}/coordinator/test_commits.py::test_the_totals_of_a_run_are_those_of_the_first_report",),
+    WEIGHT: (f"{UNIT}/computation/test_update_limits.py", f"{UNIT}/coordinator/test_growth.py", LIAR),
+    MODEL: (f"{UNIT}/coordinator/test_far_updates.py", f"{UNIT}/coordinator/test_doubted_model.py", LIAR),
+    PROTOTYPES: (f"{UNIT}/computation/test_update_limits.py", LIAR),
+    ACCURACY: (
+        f"{UNIT}/coordinator/test_commits.py::test_the_totals_of_a_run_are_those_of_the_first_report",
+        f"{UNIT}/coordinator/test_large_shares.py",
+        LIAR,
+    ),
     WAITING: (
         f"{UNIT}/coordinator/test_far_updates.py::test_a_run_whose_clients_cannot_train_says_who_since_when_and_why",
     ),

@@ -325,7 +325,7 @@ class TestPersonalHead:
         assert digest_of(again[0]) == digest_of(again[1]) != digest_of(late[0])
 
     def test_a_kept_head_is_in_no_update_and_otherwise_changes_nothing(self, data: str, tmp_path: Path) -> None:
-        rounds = [(1, global_model(1)), (2, global_model(2))]
+        rounds = [(1, global_model()), (2, global_model(2))]
         whole = self.sent(self.trained(tmp_path / "whole", data, *rounds))
         base = self.sent(self.trained(tmp_path / "base", data, *rounds, upload_head=False))
         heads = {"classifier.weight", "classifier.bias"}

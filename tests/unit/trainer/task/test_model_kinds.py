@@ -129,7 +129,9 @@ class TestTraining:
             trained(data, tmp_path / name, 1, 2, model=model)
             for name, model in {"run": None, "own": ModelSection(name="cnn4")}.items()
         )
-        assert [update.payload for _, update in runs.updates] == [update.payload for _, update in own.updates]
+        assert [update.payload.blobs for _, update in runs.updates] == [
+            update.payload.blobs for _, update in own.updates
+        ]
 
     def test_its_own_model_is_evaluated_and_without_one_the_global_one(self, data: str, tmp_path: Path) -> None:
         aggregator = trained(data, tmp_path, 1)

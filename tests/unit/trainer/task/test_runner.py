@@ -465,7 +465,7 @@ def test_bytes_that_are_not_what_they_are_called_are_fetched_once_more(data: str
 
 def test_another_model_than_the_runs_is_refused_before_training(data: str) -> None:
     aggregator = MemoryAggregator()
-    task = a_train_task(aggregator, data, a_run())
+    task = a_train_task(aggregator, data, a_run(), round_number=2)
     other = aggregator.offer(MODEL, to_bytes({"classifier.weight": np.zeros((3, 7), np.float32)}))
     with pytest.raises(InvalidModel, match="another model"):
         a_runner(data).perform(replace(task, payload=replace(task.payload, tensor_groups=(other,))), aggregator)
