@@ -20,6 +20,7 @@ from shared.wire.connections import (
     IN_VAIN_AT_ONCE,
     LOOK_S,
     MOST_OF_A_CERTIFICATE,
+    MOST_OF_A_MEMBER,
     REFUSED_AT_ONCE,
     Connections,
 )
@@ -151,11 +152,14 @@ def test_many_sites_behind_one_address_keep_a_connection_each(port: Port) -> Non
     assert port.ended == []
 
 
-def test_of_a_certificate_with_too_many_the_one_that_was_not_used_longest_ends(port: Port) -> None:
-    made = port.connect(HERE, MOST_OF_A_CERTIFICATE + 1)
+@pytest.mark.parametrize(("whose", "most"), [(MALLORY, MOST_OF_A_MEMBER), (CONSOLE, MOST_OF_A_CERTIFICATE)])
+def test_of_a_certificate_with_too_many_the_one_that_was_not_used_longest_ends(
+    port: Port, whose: Principal, most: int
+) -> None:
+    made = port.connect(HERE, most + 1)
     for peer in (*made[:-1], made[0], made[-1]):
         port.now += 0.1
-        port.call(peer, MALLORY)
+        port.call(peer, whose)
     port.look()
     assert port.ended == [made[1]]
 
