@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.types import Event
 from tests.support.federation.in_process import LocalFederation
+from tests.support.oracles.database_bytes import database_bytes
 
 CALLS, RUNS, INSTANCE = 200, 8, 40
 """Calls of one RPC, open runs of the member, and calls after which its trainer is another instance."""
@@ -141,16 +140,6 @@ async def said(servicer: RoundServicer, name: str, request: Message | Sequence[M
             await answer
     except FedplccError:
         pass
-
-
-def database_bytes(folder: Path) -> int:
-    """Bytes of the database's pages in use, once its log is written back."""
-    with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        pages, free, size = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
-    return int((pages - free) * size)
 
 
 def measured(federation: LocalFederation, folder: Path, name: str, servicer_type: type[RoundServicer]) -> str:
