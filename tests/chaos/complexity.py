@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import httpx
@@ -42,6 +43,7 @@ from shared.wire.server import RpcServer
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.growth import MOST_A_DOUBLING, NotLinear, require_linear
+from tests.support.records.read_headers import HEADERS
 
 PARTS = (4, 2, 1)
 """The limit is divided by these."""
@@ -211,7 +213,12 @@ def rest_cases(served: ServedGateway, run_id: str) -> Iterator[Case]:
             send = sender(method.upper(), path)
             if operation["operationId"] == "get_events":  # as pages: a stream does not end
                 path = f"{path}?after=0"
-            for parameter in (*operation.get("parameters", ()), {"in": "query", "name": "no-such-parameter"}):
+            read = (
+                [{"in": "header", "name": header} for header in HEADERS]
+                if operation["operationId"] == "get_run"
+                else []
+            )
+            for parameter in (*operation.get("parameters", ()), {"in": "query", "name": "no-such-parameter"}, *read):
                 yield from _of_parameter(name, template, path, known, parameter, send)
             yield Case(f"{name}: many headers", _many_headers, send, ADDRESS_BYTES)
             if "requestBody" in operation or method == "post":
@@ -230,17 +237,28 @@ def _of_parameter(
     what, where = parameter["name"], parameter["in"]
     joint = "&" if "?" in path else "?"
     makers: dict[str, Callable[[int], Any]] = {}
-    if where == "path":
-        makers["long"] = lambda size: {"path": template.format(**{**known, what: "a" * size}), "options": {}}
-    elif where == "query":
-        makers["long"] = lambda size: {"path": f"{path}{joint}{what}={'a' * size}", "options": {}}
+    for kind, text in TEXTS.items():
+        makers[f"long{kind}"] = _long(quote(text, safe=":"), template, path, known, what, where, joint)
+    if where == "query":
         makers["digits"] = lambda size: {"path": f"{path}{joint}{what}={'1' * size}", "options": {}}
         unit = f"{what}=a1&"
         makers["again and again"] = lambda size: {"path": f"{path}{joint}{unit * (size // len(unit))}", "options": {}}
-    else:
-        makers["long"] = lambda size: {"path": path, "options": {"headers": {what: "1" * size}}}
     for kind, make in makers.items():
         yield Case(f"{name}: {where} {what} {kind}", make, send, ADDRESS_BYTES)
+
+
+def _long(
+    unit: str, template: str, path: str, known: Mapping[str, str], what: str, where: str, joint: str
+) -> Callable[[int], Any]:
+    def make(size: int) -> Any:
+        text = unit * (size // len(unit))
+        if where == "path":
+            return {"path": template.format(**{**known, what: text}), "options": {}}
+        if where == "query":
+            return {"path": f"{path}{joint}{what}={text}", "options": {}}
+        return {"path": path, "options": {"headers": {what: text}}}
+
+    return make
 
 
 def _many_headers(size: int) -> Any:

@@ -15,27 +15,8 @@ import pytest
 import gateway
 from gateway.http.rate_limits import RateLimits
 from tests.support.federation.served_gateway import ServedGateway
+from tests.support.records.read_headers import HEADERS
 
-HEADERS = (
-    "accept",
-    "accept-encoding",
-    "authorization",
-    "content-length",
-    "content-type",
-    "cookie",
-    "host",
-    "idempotency-key",
-    "if-none-match",
-    "if-range",
-    "last-event-id",
-    "origin",
-    "range",
-    "sec-fetch-site",
-    "x-fedplcc-console",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-request-id",
-)
 VALUES = (
     b"",
     b" ",
