@@ -22,6 +22,7 @@ needs_browser = pytest.mark.skipif(
 )
 
 
+@pytest.mark.full
 @needs_browser
 def test_the_benchmark_of_the_console_runs_and_writes_its_table(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.console", "--quick", "--results", str(tmp_path)]
@@ -36,6 +37,7 @@ def test_the_benchmark_of_the_console_runs_and_writes_its_table(tmp_path: Path) 
         assert row["elements"] > 50
 
 
+@pytest.mark.full
 @needs_browser
 def test_the_benchmark_of_a_run_that_changes_runs_and_writes_its_tables(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.changing", "--quick", "--results", str(tmp_path)]

@@ -17,7 +17,7 @@ from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.long_history import clients, with_long_history
 from tests.support.screens.browsing import Console
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 CLIENTS, ROUNDS = 100, 50
 MAX_ELEMENTS = 4000

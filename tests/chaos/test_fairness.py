@@ -8,6 +8,8 @@ import pytest
 
 from tests.chaos.fairness import ATTACKS, run
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.slow
 def test_no_hostile_run_changes_an_honest_one_or_keeps_an_operator_from_ending_it(tmp_path: Path) -> None:

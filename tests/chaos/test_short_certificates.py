@@ -10,6 +10,8 @@ import pytest
 from tests.chaos.short_certificates import run
 from tests.support.federation.processes import TOLD
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)

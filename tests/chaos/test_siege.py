@@ -33,6 +33,7 @@ def test_every_attack_at_once_costs_honest_parts_nothing(
     assert outcome.violations(is_timed=False) == []
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_siege_finds_an_aggregator_that_writes_a_line_for_each_refusal(tmp_path: Path) -> None:
     outcome = besiege(tmp_path, MUTANT_SECONDS, mutant="every_refusal_is_a_line", only=SMALL)

@@ -152,6 +152,7 @@ def test_a_cell_is_an_ordinary_simulation(folder: Path, whole: Path, tmp_path: P
     assert hashed(cell) == hashed(tmp_path / "simulated")
 
 
+@pytest.mark.full
 def test_pictures_of_each_row_are_drawn_once_and_shown(folder: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(whole, out)
@@ -210,6 +211,7 @@ class Killer(CellsShown):
         self.ended[cell.name] = failure
 
 
+@pytest.mark.full
 def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(
     folder: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -229,6 +231,7 @@ def test_a_cell_that_fails_and_a_worker_that_is_killed_stop_nothing_else(
     assert not cell_workers()
 
 
+@pytest.mark.full
 def test_a_cell_whose_second_worker_is_killed_too_fails_and_goes_on_with_the_next_command(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from tests.support.hosts.dockerfile import Context, read_plan
 from tests.support.hosts.namespaces import Host, Network, need_namespaces
 from trainer.reproducibility.environment import PACKAGES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 AGGREGATOR, GATEWAY, LAPTOP = "192.0.2.10", "192.0.2.11", "192.0.2.50"
 TRAINERS = {"north": "192.0.2.21", "south": "192.0.2.22"}

@@ -145,7 +145,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked
 
 
 @linux
-@pytest.mark.parametrize("method", ["fedavg", "fedplcc"])
+@pytest.mark.parametrize("method", [pytest.param("fedavg", marks=pytest.mark.full), "fedplcc"])
 def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_path: Path, method: str) -> None:
     values = document(data, "north", "east", "south", "west", method=method, run={"rounds": 2})
     if method == "fedavg":
@@ -180,6 +180,7 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
     assert [line[0] for line in lines if line[-1] == "s" and line[0].isdigit()] == ["1", "2"]
 
 
+@pytest.mark.full
 @linux
 def test_the_demo_of_stages_says_what_was_taught_and_forgotten(tmp_path: Path) -> None:
     less = ("--set", "training.local_steps=1", "--set", "evaluation.every=12", "--set", "evaluation.last=1")
@@ -218,6 +219,7 @@ def test_the_demo_of_stages_takes_no_other_configuration(tmp_path: Path) -> None
     assert "--stream is a demo of its own: leave out --config" in demo.said()
 
 
+@pytest.mark.full
 @linux
 def test_ctrl_c_ends_every_process_and_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
     values = document(data, "north", "east", training={"local_steps": 60}, run={"rounds": 4})
@@ -261,6 +263,7 @@ def test_a_process_that_is_killed_ends_the_demo_with_its_log(data: Path, tmp_pat
     assert "aggregator_ready" in Path(sentence.rpartition(" in ")[2]).read_text()
 
 
+@pytest.mark.full
 @linux
 def test_a_client_that_cannot_read_its_data_ends_the_demo_with_its_sentence(data: Path, tmp_path: Path) -> None:
     values = document(data, "north", "east")
@@ -284,6 +287,7 @@ def test_a_taken_port_is_said_and_nothing_stays(data: Path, tmp_path: Path) -> N
     assert f"gateway ended: cannot listen at 127.0.0.1, port {port}" in demo.said()
 
 
+@pytest.mark.full
 @linux
 def test_kept_processes_serve_until_ctrl_c_and_then_the_results_are_printed(data: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "tiny_federation.toml", document(data, "north", run={"rounds": 1}))

@@ -29,7 +29,7 @@ from tests.support.federation.simulations import hashed, simulated
 from tests.support.hosts.namespaces import Host, Network, need_namespaces
 from tests.support.records.deploy_guide import AGGREGATOR_HOST, ALL_HOSTS, INSTALL, INVITED, block, blocks
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 ADDRESSES = {"north": "192.0.2.10", "south": "192.0.2.11"}
 AS_ON_THAT_HOST = 'hostname "$1" && mount --bind "$2" /srv && exec bash -c "$3"'

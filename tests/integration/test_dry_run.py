@@ -64,6 +64,7 @@ def test_a_simulation_says_its_clients_its_folder_and_its_minutes(data: Path, tm
     assert document["source"] in ("by a sample here", "roughly, by a part of a round here"), "on a busy machine"
 
 
+@pytest.mark.full
 def test_a_run_that_is_there_is_not_sampled_and_one_that_is_in_the_way_is_refused(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     simulated(tiny_federation.document(data), out)
@@ -92,6 +93,7 @@ def test_data_that_cannot_be_read_are_said_before_a_night(data: Path, tmp_path: 
     assert (code, "client left" in said) == (2, True)
 
 
+@pytest.mark.full
 def test_a_comparison_trains_a_sample_of_each_row_that_has_no_finished_cell(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("compare", "--config", data / "compare.toml", "--out", out, "--device", "cpu")

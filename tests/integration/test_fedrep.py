@@ -74,7 +74,9 @@ def kept_heads(federation: Federation, run_id: str) -> list[Mapping[str, np.ndar
     return [state for state in states if state is not None]
 
 
-@pytest.mark.parametrize("hyper", [{}, {"upload_head": False}], ids=["uploaded", "kept"])
+@pytest.mark.parametrize(
+    "hyper", [pytest.param({}, marks=pytest.mark.full), {"upload_head": False}], ids=["uploaded", "kept"]
+)
 def test_clients_beside_each_other_give_the_bytes_of_one_after_another(tmp_path: Path, hyper: dict[str, Any]) -> None:
     tiny_federation.write_data(tmp_path)
     values = document(tmp_path, "fedrep", {"head_epochs": 1, **hyper})

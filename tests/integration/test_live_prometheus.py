@@ -198,6 +198,7 @@ def test_nothing_fires_and_every_panel_has_data_while_all_is_well(watch: Watch) 
     assert watch.prometheus.rule_health() == {rule["alert"]: "ok" for rule in rules()}
 
 
+@pytest.mark.full
 def test_every_alert_is_fired_by_a_fault_that_it_is_for(
     watch: Watch, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

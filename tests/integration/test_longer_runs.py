@@ -53,7 +53,7 @@ def end_of(control: RunControl, run_id: str) -> tuple[str, ...]:
     return tuple(line for line in control.metrics_lines(run_id) if line)
 
 
-@pytest.mark.parametrize("method", ["fedplcc", "fedccl"])
+@pytest.mark.parametrize("method", ["fedplcc", pytest.param("fedccl", marks=pytest.mark.full)])
 def test_a_run_goes_on_after_everybody_was_killed(
     method: str, data: Path, tmp_path: Path, federation: Federation
 ) -> None:
@@ -94,6 +94,7 @@ def command(file: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_the_command_goes_on_in_the_folder_that_it_kept_and_in_no_other(data: Path, tmp_path: Path) -> None:
     values = tiny_federation.document(data, "moon", run={"rounds": 3}, training={"local_steps": 2})
     file = write_config(tmp_path / "run.toml", values)

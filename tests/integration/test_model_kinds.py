@@ -81,6 +81,7 @@ def test_the_same_kinds_give_the_same_bytes_twice_and_in_worker_processes(
     assert hashed(tmp_path / "again") == hashed(undisturbed)
 
 
+@pytest.mark.full
 def test_clients_of_two_kinds_agree_on_public_images_with_the_same_bytes_twice(data: Path, tmp_path: Path) -> None:
     """FCCL+ without shared models: each teacher is of its client's own kind, and features have the size of the run's."""
     public = {"data": f"npz:{data / 'left.npz'}", "num_images": 16}
@@ -122,6 +123,7 @@ def test_interrupted_in_every_task_equals_uninterrupted(data: Path, tmp_path: Pa
     assert hashed(tmp_path / "parts") == hashed(undisturbed)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_processes_that_are_killed_and_started_again_give_the_bytes_of_the_simulation(
     data: Path, undisturbed: Path, federation: Federation, control: RunControl
@@ -146,6 +148,7 @@ def test_processes_that_are_killed_and_started_again_give_the_bytes_of_the_simul
     assert kept is None or "projection.weight" in kept, "dropped once the run has ended"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_run_that_averages_models_goes_on_without_a_client_with_its_own_kind_and_says_why(
     data: Path, federation: Federation, control: RunControl

@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from tests.support import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Jupyter about itself
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.filterwarnings("default")]  # Jupyter about itself
 
 NOTEBOOK = ROOT / "examples" / "federation.ipynb"
 CELL_S = 240

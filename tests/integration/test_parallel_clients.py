@@ -88,6 +88,7 @@ def test_clients_beside_each_other_give_the_bytes_of_one_after_another_even_if_a
     assert not workers_of(os.getpid())
 
 
+@pytest.mark.full
 def test_clients_that_change_hands_and_are_continued_one_after_another_give_the_same_bytes(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def begun(values: dict[str, Any], folder: Path, *options: str) -> tuple[subproce
     return process, command, workers_of(process.pid)
 
 
+@pytest.mark.full
 def test_a_killed_command_leaves_no_worker_behind_and_goes_on(data: Path, tmp_path: Path) -> None:
     values = tiny_federation.document(data, training={"local_steps": 40})
     simulated(values, tmp_path / "whole")
@@ -215,6 +217,7 @@ def listening(pids: set[int]) -> set[str]:
     return hosts
 
 
+@pytest.mark.full
 def test_on_ray_they_give_the_same_bytes_and_only_this_machine_could_reach_them(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
     values = three_clients(data, "moon")

@@ -289,6 +289,7 @@ def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path
     assert "another configuration" in other.stderr
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_the_command_cleanly_and_says_how_to_go_on(data: Path, tmp_path: Path) -> None:
     values = tiny_federation.document(data, run={"rounds": 1000})
     config, out = write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out"

@@ -68,6 +68,7 @@ def test_prototypes_of_the_sites_change_prototypes_and_what_is_learnt_from_them(
     assert all(line["model_sha256"] != other["model_sha256"] for line, other in zip(both[1:], site[1:], strict=True))
 
 
+@pytest.mark.full
 def test_parallel_clients_and_processes_end_in_the_same_bytes(data: Path, runs: Path, tmp_path: Path) -> None:
     values = document(data, **AT_SITE, **FROM_SITE)
     simulated(values, tmp_path / "parallel", jobs=2)

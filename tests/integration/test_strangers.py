@@ -100,6 +100,7 @@ def test_it_runs_in_simulate_compare_and_over_the_network_in_the_same_bytes(
     assert (looked.returncode, "runs: 1 completed" in looked.stdout) == (0, True), looked.stdout
 
 
+@pytest.mark.full
 def test_who_did_not_list_it_imports_nothing_and_says_so(folder: Path, federation: Federation) -> None:
     """The aggregator first, then a trainer, then an aggregator that knew the method and knows it no more."""
     trace = folder / "imported"
@@ -149,6 +150,7 @@ def test_the_contract_is_tried_on_it(folder: Path) -> None:
     assert re.search(rf"{re.escape(METHOD)}: (\d{{2,}}) of \1 checks passed", said)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [

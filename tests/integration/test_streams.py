@@ -72,6 +72,7 @@ def test_each_round_is_of_its_stage(expected: Path) -> None:
     assert last["forgetting"] == pytest.approx(np.mean(lost))
 
 
+@pytest.mark.full
 def test_parallel_clients_end_in_the_same_bytes(data: Path, expected: Path, tmp_path: Path) -> None:
     simulated(document(data), tmp_path / "out", jobs=2)
     assert hashed(tmp_path / "out") == hashed(expected)
@@ -139,6 +140,7 @@ def fedmlp(data: Path) -> dict[str, Any]:
     return document(data, "fedmlp", train_on="cumulative")
 
 
+@pytest.mark.full
 def test_fedmlp_remembers_earlier_stages_in_the_same_bytes_everywhere(data: Path, tmp_path: Path) -> None:
     simulated(fedmlp(data), tmp_path / "one")
     lines = lines_of(tmp_path / "one")

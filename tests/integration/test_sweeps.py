@@ -21,7 +21,7 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 RUN_S = 240.0
 SECTIONS: dict[str, Any] = {"data": {"classes": list(tiny_federation.CLASSES), "image_size": 32, "validation_every": 3}}

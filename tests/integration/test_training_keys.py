@@ -34,6 +34,7 @@ def document(data: Path) -> dict[str, Any]:
     return values
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["fedopt", "creff", "fcclplus", "fedproto"])
 def test_styles_travel_beside_slots_arrays_public_images_and_kept_models(
     method: str, data: Path, tmp_path: Path

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.full, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TUTORIAL = (ROOT / "docs" / "tutorials" / "researcher.md").read_text()
 
