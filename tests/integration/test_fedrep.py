@@ -94,7 +94,7 @@ def test_a_model_of_which_clients_keep_a_part_is_not_evaluated_by_itself(tmp_pat
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("way", INLINE)
+@pytest.mark.parametrize("way", [pytest.param("in commits", marks=pytest.mark.full), "in chunks"])
 @pytest.mark.parametrize("upload_head", [False, True], ids=["kept", "uploaded"])
 def test_a_head_that_a_client_keeps_is_in_none_of_its_messages(tmp_path: Path, way: str, upload_head: bool) -> None:
     """Where heads are uploaded they are found: the same look would see one that leaves by mistake."""

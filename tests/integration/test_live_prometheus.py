@@ -192,6 +192,7 @@ def wait_answered(watch: Watch, *, under_faults: bool) -> None:
         raise AssertionError("\n".join([str(error), *missing])) from error
 
 
+@pytest.mark.full
 def test_nothing_fires_and_every_panel_has_data_while_all_is_well(watch: Watch) -> None:
     wait_answered(watch, under_faults=False)
     eventually(lambda: not watch.prometheus.firing(), "nothing fires", WAIT_S)

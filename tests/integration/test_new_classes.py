@@ -53,6 +53,7 @@ def lines_of(control: RunControl, run_id: str, number: int) -> list[dict[str, An
     return [json.loads(line) for line in control.metrics_lines(run_id) if line]
 
 
+@pytest.mark.full
 def test_a_run_goes_on_with_a_class_more(data: Path, tmp_path: Path) -> None:
     simulated(before(data), tmp_path / "before")
     model = tmp_path / "before" / "model.safetensors"

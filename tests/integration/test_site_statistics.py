@@ -51,6 +51,7 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.full
 def test_evaluation_at_the_sites_changes_nothing_but_reports(runs: Path) -> None:
     lines = lines_of(runs / "site")
     assert all(line["accuracy_local"] != line["accuracy"] for line in lines)

@@ -112,7 +112,9 @@ def lines_from(control: RunControl, run_id: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in control.metrics_lines(run_id) if line]
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["undisturbed", "killed between stages"])
+@pytest.mark.parametrize(
+    "is_killed", [False, pytest.param(True, marks=pytest.mark.full)], ids=["undisturbed", "killed between stages"]
+)
 def test_processes_end_in_the_same_bytes(is_killed: bool, data: Path, expected: Path, tmp_path: Path) -> None:
     values = document(data)
     with Federation(tmp_path) as federation:
@@ -171,6 +173,7 @@ def planned(data: Path) -> dict[str, Any]:
     return {**values, "membership": {"right": "2-4"}, "evaluation": {"own_classes": True}}
 
 
+@pytest.mark.full
 def test_a_client_that_comes_and_goes_by_plan_leaves_the_same_bytes_everywhere(data: Path, tmp_path: Path) -> None:
     values = planned(data)
     simulated(values, tmp_path / "one")

@@ -82,6 +82,7 @@ def config_in(folder: Path, name: str) -> Path:
     return write_config(folder / "run.toml", tiny_federation.document(folder, run={"name": name, "rounds": ROUNDS}))
 
 
+@pytest.mark.full
 def test_a_simulation_that_is_killed_keeps_each_round_once_with_every_tracker(
     mlflow_server: str, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_deployed_run_is_followed_and_followed_again_with_the_values_of_its_me
     assert len(client.list_artifacts(kept, "model")) == 2
 
 
+@pytest.mark.full
 def test_a_comparison_tells_trackers_of_every_cell_and_of_those_that_were_trained_before(tmp_path: Path) -> None:
     config_in(tmp_path, "cells")
     (tmp_path / "compare.toml").write_text(

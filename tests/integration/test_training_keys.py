@@ -59,6 +59,7 @@ def test_styles_travel_beside_slots_arrays_public_images_and_kept_models(
     assert federated[1]["loss"] != in_batch[1]["loss"]
 
 
+@pytest.mark.full
 def test_a_run_with_all_of_them_has_the_same_bytes_twice_and_as_processes(data: Path, tmp_path: Path) -> None:
     for name, jobs in (("once", 1), ("again", 2)):
         simulated(document(data), tmp_path / name, jobs=jobs)
