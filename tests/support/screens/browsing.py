@@ -87,7 +87,9 @@ DARK_PHONE = Look(name="dark-phone", width=360, height=740, is_phone=True, is_da
 LOOKS = (LIGHT, DARK_PHONE)
 """Every size and every colour once: sizes know no colours, and colours no sizes."""
 expect.set_options(timeout=WAIT_MS)
-in_every_look = pytest.mark.parametrize("look", LOOKS, ids=str)
+in_every_look = pytest.mark.parametrize(
+    "look", [LIGHT, pytest.param(DARK_PHONE, marks=pytest.mark.full)], ids=map(str, LOOKS)
+)
 """Runs a test with `console` once for each of these looks; a test of others parametrises `look` itself."""
 
 
