@@ -88,7 +88,7 @@ LOOKS = (LIGHT, DARK_PHONE)
 """Every size and every colour once: sizes know no colours, and colours no sizes."""
 expect.set_options(timeout=WAIT_MS)
 in_every_look = pytest.mark.parametrize(
-    "look", [LIGHT, pytest.param(DARK_PHONE, marks=pytest.mark.full)], ids=map(str, LOOKS)
+    "look", [LIGHT, pytest.param(DARK_PHONE, marks=pytest.mark.full)], ids=[str(look) for look in LOOKS]
 )
 """Runs a test with `console` once for each of these looks; a test of others parametrises `look` itself."""
 
