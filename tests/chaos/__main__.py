@@ -24,6 +24,7 @@ PARTS: Mapping[str, str] = {
     "exploration": "every reachable state of small federations",
     "damage": "a bit, a cut, a removal in every file and row of a state directory",
     "complexity": "every route and RPC at a quarter, a half and the whole of its size limit",
+    "written_bytes": "a thousand calls of every RPC of members and every operation of REST, and what they leave on the disk",
     "patterns": "every regular expression, against repetitions of its own words",
     "fuzz": "ten thousand poisoned updates",
     "fairness": "a hostile run beside an honest one: costly clustering, floods, stalled uploads, polls",
