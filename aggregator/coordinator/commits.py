@@ -31,7 +31,7 @@ from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of, place_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import PayloadCorrupt
+from shared.errors import PayloadCorrupt, RowCorrupt
 from shared.tensors import prototypes_from_bytes
 from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Round, Run, Update, result_blobs
 
@@ -179,13 +179,19 @@ class Commits:
                 taken.has_worked(run_id)
 
     def _first_report(self, run: Run, number: int, client_id: str) -> Evaluation | None:
-        """Return a client's first report of a run, of a round before this one; none where stages change its images."""
+        """Return a client's first report of a run, of a round before this one; none where stages change its images.
+
+        One whose row is damaged holds nobody: `doctor` finds the row, and the run goes on without this comparison.
+        """
         if place_of(run) is not None or number > run.round_number:
             return None
         known = self._first_reports.get((run.run_id, client_id))
         if known is not None and number > known[0]:
             return known[1]
-        return self._store.first_evaluation(run.run_id, client_id, before=number)
+        try:
+            return self._store.first_evaluation(run.run_id, client_id, before=number)
+        except RowCorrupt:
+            return None
 
     def _remember_first(self, run_id: str, number: int, first: Evaluation) -> None:
         """Remember a client's first report of a run, which is of this round or an earlier one."""

@@ -69,32 +69,29 @@ class Left:
 
 
 def a_federation(folder: Path) -> LocalFederation:
-    """Two clients; the second run has a seed of its own, so that the two share no blob."""
+    """Two clients, of three and of nine images."""
     folder.mkdir(parents=True, exist_ok=True)
     clients = [NumpyClient("ann", size=3), NumpyClient("bob", size=3, counts=(2, 0, 7))]
     return LocalFederation(folder, clients)
 
 
 def begin(federation: LocalFederation) -> tuple[str, ...]:
-    """Bring two runs into the middle of round 2."""
+    """Bring a run to its end, and another into the middle of round 2."""
     federation.join()
-    runs = tuple(
-        federation.create("fedplcc", run={"name": name, "seed": seed, "rounds": 3}).run_id
-        for seed, name in enumerate(RUNS)
-    )
     ann, bob = federation.clients.values()
-    while _round(federation, runs[0]) < 2 or _round(federation, runs[1]) < 2:
+    first, second = RUNS
+    ended = federation.create("fedplcc", run={"name": first, "seed": 0, "rounds": 3}).run_id
+    federation.run_to_end(ended)
+    left = federation.create("fedplcc", run={"name": second, "seed": 1, "rounds": 3}).run_id
+    while _round(federation, left) < 2:
         federation.step()
-    first, second = (federation.coordinator.get_run(run_id) for run_id in runs)
-    assert first.current_round is not None
-    assert second.current_round is not None
-    while not federation.coordinator.get_run(runs[0]).current_round.updates:  # type: ignore[union-attr]
+    while not federation.coordinator.get_run(left).current_round.updates:  # type: ignore[union-attr]
         federation.perform(ann, federation.task(ann))
     task = federation.task(bob)
     assert task.kind is TaskKind.TRAIN
     _update, blobs = bob.work(task, federation.fetch(bob, task))
     federation.upload(bob, task, blobs)
-    return runs
+    return ended, left
 
 
 def left(folder: Path) -> Left:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -262,6 +263,9 @@ def test_a_run_whose_creation_is_not_answered_is_created_once(aggregator: Aggreg
         federation.processes.pop("gateway", None)
         federation.start_gateway("--aggregator", inner.address)
         with FaultProxy(federation.gateway_url.removeprefix("http://")) as outer:
+            # A key that was taken before is not asked about again.
+            known = httpx.get(f"{federation.gateway_url}/v1/me", headers={"Authorization": f"Bearer {federation.key}"})
+            assert known.status_code == 200
             lossy = inner if where == "between gateway and aggregator" else outer
             with aggregator.losing_an_answer(lossy, "CreateRun"):
                 run_id = asyncio.run(start(f"http://{outer.address}"))

@@ -263,6 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos.written_bytes", description=(__doc__ or "").splitlines()[0]
     )
+    stay_quiet()
     parser.add_argument("--calls", type=int, default=CALLS, metavar="N", help=f"calls of each kind; {CALLS} by default")
     num_calls, wrong = parser.parse_args(arguments).calls, list[str]()
     for name in CHANGED:

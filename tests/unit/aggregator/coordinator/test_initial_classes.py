@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,25 @@ import pytest
 
 from shared import errors
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
-from shared.types import HEAD, MODEL, Payload, PrototypeSet, Run, RunStatus, Task, Update
+from shared.types import HEAD, MODEL, Client, Payload, PrototypeSet, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document, tensor_lists
 
 CLASSES = ["c", "new", "a"]
 
 
+class Follows(NumpyClient):
+    """A client that has samples of the classes of both runs."""
+
+    @property
+    def record(self) -> Client:
+        counts = {"a": 5, "b": 3, "c": 5, "new": 3}
+        return replace(super().record, num_examples=sum(counts.values()), class_counts=counts)
+
+
 @pytest.fixture
 def federation(folder: Path) -> Iterator[LocalFederation]:
-    clients = [NumpyClient(name, size=3, has_linear_head=True) for name in ("ann", "bob")]
+    clients = [Follows(name, size=3, has_linear_head=True) for name in ("ann", "bob")]
     with LocalFederation(folder, clients) as federation:
         federation.join()
         yield federation
