@@ -92,7 +92,7 @@ def test_of_two_different_updates_at_once_one_is_committed_and_the_other_a_confl
     task = federation.task(ann)
     update, blobs = ann.work(task, federation.fetch(ann, task))
     federation.upload(ann, task, blobs)
-    other, _blobs = NumpyClient("ann", counts=(4, 4, 4)).work(task, federation.fetch(ann, task))
+    other, _blobs = NumpyClient("ann", counts=(4, 3, 4)).work(task, federation.fetch(ann, task))
     answers = at_once(
         *(
             lambda sent=sent: federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, sent)
