@@ -14,6 +14,8 @@ from benchmarks import simulated_round, steps
 from shared.methods import METHODS
 from tests.support import ROOT
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.timeout(3600)
 def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
