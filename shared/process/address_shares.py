@@ -58,7 +58,7 @@ class AddressShares:
 
 def is_own(host: str) -> bool:
     """Whether an address is this machine's own, by which nobody else comes."""
-    return host.removeprefix("::ffff:") in OWN_ADDRESSES
+    return plain_host(host) in OWN_ADDRESSES
 
 
 def network_of(host: str) -> str:

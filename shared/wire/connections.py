@@ -41,9 +41,10 @@ REST = 20.0
 FIRST_CALL_S = 20.0
 """Time in which a connection has made a call that its caller may make, its handshake included; without a certificate, the
 longest time between two."""
-MOST_OF_A_MEMBER, MOST_OF_A_CERTIFICATE = 6, 16
-"""Open connections of a member's certificate, and of another. A trainer has two, a gateway one to eight; after a cut line as
-many more until pings stay without an answer. Each may fill windows of some MiB with what nobody has read."""
+MOST_OF_A_MEMBER, MOST_OF_A_GATEWAY = 6, 16
+"""Open connections of a certificate of a trainer or monitor, and of a gateway. A trainer has two, a gateway one to eight;
+after a cut line as many more until pings stay without an answer. Each may fill windows of some MiB with what nobody has
+read."""
 IN_VAIN_PER_S, IN_VAIN_AT_ONCE = 2.0, 24.0
 """Calls in vain of a certificate, or of an address without one. A trainer that was revoked makes a few. At once fewer than
 a connection may have open: what is opened and reset beyond those gRPC refuses by itself, and tells nobody."""
@@ -337,7 +338,7 @@ class Connections:
 def _most_of(connection: Connection) -> int:
     """Return how many connections its certificate may have."""
     is_member = connection.principal is not None and connection.principal.role in {Role.CLIENT, Role.MONITOR}
-    return MOST_OF_A_MEMBER if is_member else MOST_OF_A_CERTIFICATE
+    return MOST_OF_A_MEMBER if is_member else MOST_OF_A_GATEWAY
 
 
 def _by(connections: Iterable[Connection], group: Callable[[Connection], str]) -> list[list[Connection]]:

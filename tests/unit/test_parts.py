@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.parts import SHARDS, Part, part_of, shard_of
 
 
@@ -25,3 +26,7 @@ def test_shards_are_about_equally_large_and_stay_as_they_are() -> None:
     shards = [shard_of(name) for name in names]
     assert {shard: shards.count(shard) > 150 for shard in set(shards)} == dict.fromkeys(range(1, SHARDS + 1), True)
     assert {shard_of(f"tests/test_a.py::test_{name}") for name in "bcd"} == {2}, "golden: the same in another process"
+
+
+def test_ci_chooses_among_all_shards() -> None:
+    assert f"% {SHARDS} + 1" in (ROOT / ".ci/run").read_text()

@@ -270,11 +270,16 @@ def resets_of(foe: Foe, address: str, methods: tuple[str, ...]) -> Iterator[str]
 
 def connections(foe: Foe) -> Iterator[str]:
     """Connections over TLS that say nothing more."""
+    yield from held_open(foe, foe.known.address, CONNECTIONS)
+
+
+def held_open(foe: Foe, address: str, number: int) -> Iterator[str]:
+    """Connections over TLS to a port of gRPC, held for some time."""
     held = []
     try:
-        for _ in range(CONNECTIONS):
+        for _ in range(number):
             try:
-                held.append(foe.spoken(foe.known.address))
+                held.append(foe.spoken(address))
             except OSError as error:
                 yield type(error).__name__
             else:

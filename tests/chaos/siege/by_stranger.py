@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
 from shared.identity.certificates import new_key, request_for
 from shared.wire.addresses import split_address
-from tests.chaos.siege.by_member import SECRETS, resets_of
+from tests.chaos.siege.by_member import SECRETS, held_open, resets_of
 from tests.chaos.siege.foe import Foe, a_guess, closed
 from tests.support.federation.dearest_requests import dearest_join
 
@@ -125,18 +125,7 @@ def silent_connections(foe: Foe) -> Iterator[str]:
 
 def connections(foe: Foe) -> Iterator[str]:
     """Connections over TLS to the port of admission that call nothing."""
-    held = []
-    try:
-        for _ in range(CONNECTIONS):
-            try:
-                held.append(foe.spoken(foe.known.enrol_address))
-            except OSError as error:
-                yield type(error).__name__
-            else:
-                yield "held open"
-        foe.is_over.wait(10.0)
-    finally:
-        closed(held)
+    yield from held_open(foe, foe.known.enrol_address, CONNECTIONS)
 
 
 def without_a_certificate(foe: Foe) -> Iterator[str]:

@@ -155,17 +155,9 @@ class Foe:
 
     # HTTP
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        key: str = "",
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> str:
-        """Make a request of the gateway over the thread's connection; returns status and reason."""
-        status, text = self.answer(method, path, key=key, body=body, headers=headers)
+    def ask(self, method: str, path: str, **more: Any) -> str:
+        """Make a request of the gateway, see `answer`; returns status and reason."""
+        status, text = self.answer(method, path, **more)
         return OK if status < 400 else f"{status} {_reason(text)}"
 
     def answer(

@@ -14,7 +14,7 @@ from gateway.spread_channel import CALLS_OF_ONE, CONNECTIONS, SpreadChannel
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.wire.channels import open_aio_channel
-from shared.wire.connections import MOST_OF_A_CERTIFICATE
+from shared.wire.connections import MOST_OF_A_GATEWAY
 from shared.wire.server import MAX_STREAMS, RpcServer
 
 WAIT_S = 60.0
@@ -61,4 +61,4 @@ def test_as_many_runs_are_followed_as_a_gateway_may_and_other_calls_are_answered
 def test_connections_have_room_for_all_that_goes_on_at_once_and_the_certificate_has_them() -> None:
     open_at_once = MAX_EVENT_STREAMS + MAX_DOWNLOADS + 2 * MAX_TURNS + MAX_LARGE_BODIES
     assert open_at_once < CONNECTIONS * CALLS_OF_ONE < CONNECTIONS * MAX_STREAMS
-    assert CONNECTIONS < MOST_OF_A_CERTIFICATE
+    assert CONNECTIONS < MOST_OF_A_GATEWAY

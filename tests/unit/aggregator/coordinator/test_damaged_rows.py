@@ -91,6 +91,25 @@ def test_a_run_with_a_damaged_row_waits_and_says_so_and_the_others_end_in_their_
         assert federation.coordinator.get_run(damaged).status is RunStatus.STOPPED
 
 
+def test_a_run_goes_on_without_a_first_report_whose_row_is_damaged(folder: Path) -> None:
+    """Later reports are compared with it, no result is made of it again."""
+    with LocalFederation.small(folder / "whole") as federation:
+        lines = federation.metrics_lines(federation.whole_run().run_id)
+    with LocalFederation.small(folder / "damaged") as federation:
+        federation.join()
+        run = federation.create("fedplcc")
+        while federation.coordinator.get_run(run.run_id).round_number < 2:
+            federation.step()
+        federation.store.close()
+        change(
+            federation.folder, "UPDATE evaluations SET digest = '' WHERE round = 1 AND client_id = 'ann'", run.run_id
+        )
+        federation.start_again()
+        federation.join()
+        assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
+        assert federation.metrics_lines(run.run_id) == lines
+
+
 def test_a_run_goes_on_when_a_backup_is_back(folder: Path) -> None:
     lines = undisturbed(folder)
     with LocalFederation.small(folder / "damaged") as federation:

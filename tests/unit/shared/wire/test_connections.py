@@ -19,7 +19,7 @@ from shared.wire.connections import (
     FIRST_CALL_S,
     IN_VAIN_AT_ONCE,
     LOOK_S,
-    MOST_OF_A_CERTIFICATE,
+    MOST_OF_A_GATEWAY,
     MOST_OF_A_MEMBER,
     REFUSED_AT_ONCE,
     Connections,
@@ -152,7 +152,7 @@ def test_many_sites_behind_one_address_keep_a_connection_each(port: Port) -> Non
     assert port.ended == []
 
 
-@pytest.mark.parametrize(("whose", "most"), [(MALLORY, MOST_OF_A_MEMBER), (CONSOLE, MOST_OF_A_CERTIFICATE)])
+@pytest.mark.parametrize(("whose", "most"), [(MALLORY, MOST_OF_A_MEMBER), (CONSOLE, MOST_OF_A_GATEWAY)])
 def test_of_a_certificate_with_too_many_the_one_that_was_not_used_longest_ends(
     port: Port, whose: Principal, most: int
 ) -> None:
@@ -237,7 +237,7 @@ def test_a_bar_is_longer_each_time_and_forgotten_after_an_hour(port: Port) -> No
 
 
 def test_a_gateway_is_itself_whosever_keys_it_passes_on(port: Port) -> None:
-    made = port.connect(FAR, MOST_OF_A_CERTIFICATE + 1)
+    made = port.connect(FAR, MOST_OF_A_GATEWAY + 1)
     for number, peer in enumerate(made):
         port.call(peer, replace(CONSOLE, name=f"console-{number % 2}", key_id="k1", scopes=EVERY_SCOPE))
     port.look()
