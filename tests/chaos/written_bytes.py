@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from shared.errors import FedplccError
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.process.log import set_up, stay_quiet
+from shared.tensors import to_bytes
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.served_gateway import ServedGateway
@@ -185,6 +187,8 @@ def problem_of_rpc(
 KEPT_A_BYTE = 6.0
 """The same where a request's content is there to be kept: as a document, as an event and in the log."""
 KEEPING = frozenset({"create_run", "update_run"})
+AN_ACT_BYTES = 2048
+"""Most bytes that one change which is taken leaves besides: history, audit and log say who did what."""
 
 OPERATIONS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     operation["operationId"]: (method, path, operation)
@@ -197,41 +201,52 @@ BODIES: Mapping[str, Callable[[int], Any]] = {
     "create_run": lambda number: a_document(run={"name": f"run-{number}"}),
     "check_run_configuration": lambda number: {**a_document(run={"name": text(number)}), text(number, 100): {}},
     "update_run": lambda number: {"notes": text(number), "tags": [f"tag-{number}-{tag}" for tag in range(8)]},
-    "pause_run": lambda number: {"reason": text(number)},
-    "stop_run": lambda number: {"reason": text(number), "now": True},
+    "pause_run": lambda number: {"now": True},
+    "stop_run": lambda number: {"reason": text(number, 400)},
     "extend_run": lambda number: {"rounds": 5 + number},
-    "quarantine_client": lambda number: {"reason": text(number)},
-    "put_model": lambda number: text(number).encode(),
+    "quarantine_client": lambda number: {"reason": text(number, 400)},
+    "put_model": lambda number: to_bytes(NumpyClient("ann").first_model(number)),
     "open_console_session": lambda number: {"code": text(number, 64)},
 }
 """How the body of each operation that takes one is made for its n-th request."""
+BEFORE = {"resume_run": "pause_run", "release_client": "quarantine_client"}
+"""Operations that undo another one, which is done first."""
+REFUSED = frozenset(
+    {"delete_run", "extend_run", "advance_stage", "forget_client", "open_console_session", "end_session"}
+)
+"""Changes that nobody may make of an open run, without a code or without a session: they leave what a refusal leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request of an operation: the n-th, about one of the open runs, other than all before in every part of it."""
+    """A request of an operation: the n-th, about one of the open runs, with another content than all before.
+
+    Every second one names a client that there is and has no query, so that it is taken; the others differ in every part.
+    """
 
     name: str
     number: int
     run_id: str
 
-    def send(self, served: ServedGateway) -> int:
-        """Send it and take the answer, a refusal too; returns the bytes sent, headers that say nothing left out."""
+    def send(self, served: ServedGateway) -> tuple[int, bool]:
+        """Send it and take the answer; returns the bytes sent, without other headers, and whether it was taken."""
         method, path, operation = OPERATIONS[self.name]
         body = BODIES[self.name](self.number) if self.name in BODIES else None
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        names = {"run_id": self.run_id, "client_id": f"ann-{self.number}", "number": "0", "code": text(self.number, 40)}
+        is_known = self.number % 2 == 0
+        client_id = ("ann", "bob")[self.number // 2 % 2] if is_known else f"ann-{self.number}"
+        names = {"run_id": self.run_id, "client_id": client_id, "number": "0", "code": text(self.number, 40)}
         names["sha256"] = hashlib.sha256(content).hexdigest()
         query, headers = dict[str, str](), {"Content-Type": "application/json"}
         for parameter in operation.get("parameters", ()):
-            if parameter["in"] == "query":
+            if parameter["in"] == "query" and not is_known:
                 query[parameter["name"]] = text(self.number, 200)
             elif parameter["in"] == "header":
-                headers[parameter["name"]] = f"{self.number}-{'k' * 40}"
+                headers[parameter["name"]] = f"{self.name}-{self.run_id}-{self.number}"
         if isinstance(body, bytes):
             headers["Content-Type"] = "application/octet-stream"
         answer = served.http.request(method, path.format(**names), params=query, headers=headers, content=content)
-        return sum(map(len, (str(answer.request.url), *headers.values()))) + len(content)
+        return sum(map(len, (str(answer.request.url), *headers.values()))) + len(content), answer.is_success
 
 
 Served = tuple[ServedGateway, Path]
@@ -242,18 +257,30 @@ def problem_of_rest(
 ) -> str:
     """Send the requests of one operation; return what is wrong with what they wrote, empty if nothing."""
     gateway, folder = served
+    gateway.federation.join()
     runs = [gateway.create(run={"name": f"open-{number}"}) for number in range(RUNS)]
-    before, received, lines = database_bytes(folder), 0, io.StringIO()
+    before, received, lines, taken = database_bytes(folder), 0, io.StringIO(), Counter[str]()
     set_up("info", stream=lines)
     for number in range(num_calls):
-        asked = Asked(name, number, runs[number % RUNS])
-        received += asked.send(gateway)
+        for each in filter(None, (BEFORE.get(name), name)):
+            asked = Asked(each, number, runs[number % RUNS])
+            size_bytes, is_taken = asked.send(gateway)
+            received += size_bytes
+            taken[each] += is_taken
         plant(gateway, asked)
     written = database_bytes(folder) - before + len(lines.getvalue())
     stay_quiet()
     for run_id in runs:
         gateway.http.post(f"/v1/runs/{run_id}/stop", json={})
-    if written <= CONSTANT_BYTES + (KEPT_A_BYTE if name in KEEPING else A_BYTE) * received:
+    is_change = OPERATIONS[name][0] != "get"
+    if is_change and bool(taken[name]) == (name in REFUSED):
+        return f"{taken[name]} of {num_calls} requests of {name} were taken"
+    if (
+        written
+        <= CONSTANT_BYTES
+        + (KEPT_A_BYTE if name in KEEPING else A_BYTE) * received
+        + AN_ACT_BYTES * is_change * taken.total()
+    ):
         return ""
     return f"{num_calls} requests of {name} sent {received:,} bytes and left {written:,}"
 
