@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_validator
 
 from shared.config.sections import Section
 
@@ -37,14 +37,6 @@ class EvaluationSection(Section):
     """Statistics of BatchNorm layers: those that the model came with (shared); or, with site, each client also evaluates its
     own model, the global one where the method gives it no other, with the mean and variance of its own training images under
     the model's weights."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added later; runs without them keep their hashes.
-        values: dict[str, Any] = plain(self)
-        younger = ("confusion", "own_classes", "batch_norm")
-        fields = type(self).model_fields
-        return {key: value for key, value in values.items() if key not in younger or value != fields[key].default}
 
     @field_validator("attacks")
     @classmethod

@@ -18,9 +18,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -55,8 +53,8 @@ PROTOTYPES_BY_CONTENT = re.compile(r"sha256:[0-9a-f]{64}")
 """Form of `run.initial_prototypes` once the run is created."""
 MAX_KEPT_ROUNDS = 100
 """Most rounds of a run whose models its configuration keeps."""
-YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation", "public", "stream", "membership"})
-"""Sections added after the first release; runs that do not set them keep the hashes that they had."""
+VERSION: Literal["0.2"] = "0.2"
+"""Minor version of fedplcc that gives keys their meaning and their defaults; a configuration says it."""
 
 
 def _checked_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,6 +69,8 @@ def _checked_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
 class RunSection(Section):
     """`[run]`"""
 
+    version: Literal["0.2"] = VERSION
+    """Minor version of fedplcc whose keys and defaults these are; the present one if left out. It is part of the hash."""
     name: Name = "run"
     """Name for people; not unique."""
     method: str = Field(max_length=128)
@@ -123,15 +123,6 @@ class RunSection(Section):
         if method not in METHODS:
             raise ValueError(refusal(method) or unknown("method", method, METHODS))
         return method
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added after the first release; runs without them keep their hashes.
-        values: dict[str, Any] = plain(self)
-        for key in ("initial_model", "initial_classes", "initial_prototypes", "drop_classes", "patience", "keep_every"):
-            if values[key] in (None, False):
-                del values[key]
-        return values
 
     @field_validator("initial_classes")
     @classmethod
@@ -196,14 +187,6 @@ class DataSection(Section):
     """Every n-th training image of a class is set aside for validation: it is never trained on, and reported as the set
     `validation`. None if not set; a client's own validation_per_class goes before it."""
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added later; runs without it keep their hashes.
-        values: dict[str, Any] = plain(self)
-        if values.get("validation_every", 0) is None:
-            del values["validation_every"]
-        return values
-
     @field_validator("classes")
     @classmethod
     def _unique(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
@@ -237,15 +220,6 @@ class AdmissionSection(Section):
     quarantined: tuple[Name, ...] = Field((), strict=False, fail_fast=True)
     """Clients excluded from the start, whether or not run.clients names them."""
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added after their section; runs with the section but without a key keep their hashes.
-        values: dict[str, Any] = plain(self)
-        for key in ("max_prototype_norm", "max_style_norm", "max_prototypes_per_class"):
-            if values[key] is None:
-                del values[key]
-        return values
-
     @field_validator("quarantined")
     @classmethod
     def _sorted(cls, quarantined: tuple[str, ...]) -> tuple[str, ...]:
@@ -274,14 +248,6 @@ class QuorumSection(Section):
     do its task. Choose it longer than a client's longest work without reported progress: reading its data, or clustering."""
     on_no_quorum: Literal["wait", "fail"] = "wait"
     """Behaviour of a run that cannot reach its quorum: wait for clients, and name them, or fail."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added after its section; runs with the section but without the key keep their hashes.
-        values: dict[str, Any] = plain(self)
-        if values["hard_deadline_s"] is None:
-            del values["hard_deadline_s"]
-        return values
 
     @model_validator(mode="after")
     def _somebody_may_be_missing(self) -> Self:
@@ -422,15 +388,7 @@ class RunConfig(BaseModel):
     @property
     def canonical_json(self) -> str:
         """JSON of the configuration, with sorted keys and no spaces."""
-        sections = {name: getattr(self, name) for name in type(self).model_fields}
-        is_default = {name: section == type(self).model_fields[name].default for name, section in sections.items()}
-        return canonical_json(
-            {
-                name: section.model_dump(mode="json")
-                for name, section in sections.items()
-                if not (name in YOUNGER_SECTIONS and is_default[name])
-            }
-        )
+        return canonical_json({name: getattr(self, name).model_dump(mode="json") for name in type(self).model_fields})
 
     @property
     def hash(self) -> str:
@@ -469,15 +427,6 @@ class ClientSection(Section):
         if model is not None and not MODEL_KIND.fullmatch(model.kind):
             raise ValueError(MODEL_KIND_RULE)
         return model
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added later; folders of earlier runs keep their federation.json.
-        values: dict[str, Any] = plain(self)
-        for key in ("fraction", "validation_per_class", "model"):
-            if values.get(key, 0) is None:
-                del values[key]
-        return values
 
     @model_validator(mode="after")
     def _one_size_of_subset(self) -> Self:

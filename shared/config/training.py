@@ -9,9 +9,7 @@ from pydantic import (
     AfterValidator,
     Field,
     JsonValue,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -21,11 +19,6 @@ from shared.config.sections import FACTORY, InvalidKey, Section, check_keys, val
 
 AUGMENTATIONS = ("crop", "resized_crop", "flip", "color", "gray")
 """Augmentations of this package."""
-YOUNGER_KEYS = (
-    *("optimizer", "schedule", "warmup_rounds", "schedule_rounds", "step_rounds", "step_factor"),
-    *("precision", "adversarial", "prototype_statistics", "mix_style"),
-)
-"""Keys added after the first release; stored configurations leave them out while they have their defaults."""
 
 
 def _augmentation(name: str) -> str:
@@ -130,15 +123,6 @@ class TrainingSection(Section):
             return None
         check_keys(values, AdversarialSettings, "training.adversarial.")
         return validate(AdversarialSettings, values, "training.adversarial.").model_dump()
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added after the first release; runs without them keep their hashes.
-        values: dict[str, Any] = plain(self)
-        for key in YOUNGER_KEYS:
-            if key in values and values[key] == type(self).model_fields[key].default:
-                del values[key]
-        return values
 
     @model_validator(mode="before")
     @classmethod

@@ -14,11 +14,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 from shared.methods.parts import Personal, Phase, one_phase, with_personal
 from shared.methods.public import PublicPart
@@ -81,21 +81,6 @@ class MethodConfig(BaseModel):
     (ema; Caldarola et al., ECCV 2022, average the models of rounds likewise). Training goes on from the newest one."""
     average_decay: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Weight of the average so far in the next one, where `global_average` is "ema"; 0 is "none"."""
-
-    younger: ClassVar[frozenset[str]] = frozenset({"global_average", "average_decay"})
-    """Keys added after the method's first release, besides those of the classes above. Keys at their default are not
-    written, so that runs that do not set them keep their hash."""
-
-    @classmethod
-    def younger_keys(cls) -> frozenset[str]:
-        """Return `younger` of this class and of all above it."""
-        return frozenset().union(*(vars(kind).get("younger", ()) for kind in cls.__mro__))
-
-    @model_serializer(mode="wrap")
-    def _without_younger_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = plain(self)
-        fields, younger = type(self).model_fields, self.younger_keys()
-        return {name: value for name, value in values.items() if name not in younger or value != fields[name].default}
 
 
 class Ops(Protocol):

@@ -30,7 +30,7 @@ Differs from the paper, or settles what it leaves open:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -88,10 +88,6 @@ class Config(ClusterConfig):
     corr_over: Literal["class", "all"] = "class"
     """Prototypes that eq. 8 ranks and pulls a feature to: those of its class, as published, or those of all classes.
     With all, `phi` is a share of all, and the correlation is at least minus the sum of all weights."""
-
-    younger: ClassVar[frozenset[str]] = frozenset(
-        {"unit_weights", "ramp_rounds", "corr_margin", "weights_by", "weights_over", "weights_in", "corr_over"}
-    )
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:

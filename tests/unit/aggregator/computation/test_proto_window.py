@@ -215,7 +215,6 @@ def test_a_window_that_could_not_be_clustered_in_time_is_refused_by_its_key() ->
 def test_the_window_counts_in_the_limit_on_the_work_of_a_clustering_and_excludes_the_other_rule() -> None:
     plain, window = parse_run_config(the_document(1)), parse_run_config(the_document(3))
     assert window.num_pooled_clients == 3 * plain.num_pooled_clients
-    assert "proto_window" not in plain.canonical_json
     with pytest.raises(InvalidConfig, match=r"leave one of the two out"):
         parse_run_config(the_document(3, proto_staleness=1))
     with pytest.raises(InvalidConfig, match=r"unknown key 'method\.proto_window'"):
