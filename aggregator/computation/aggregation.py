@@ -30,7 +30,6 @@ from aggregator.store.blobs.blob_store import BlobStore, BlobWriter
 from aggregator.store.blobs.hashed_reading import whole_bytes
 from shared.config.declared_arrays import declared_arrays, declared_uploads, keeps_arrays
 from shared.config.run import RunConfig
-from shared.errors import Code, FedplccError
 from shared.methods.base import Method, fold_weights, per_class_counts
 from shared.methods.prototypes import PrototypeConfig
 from shared.methods.slots import ServerView
@@ -53,13 +52,6 @@ Blocks = TypeVar("Blocks")
 
 PAGE = 1000
 """Updates of earlier rounds read at a time."""
-
-
-class TensorListMissing(FedplccError):
-    """Round 0 of the run lacks a list of tensors that its method needs."""
-
-    code = Code.FAILED_PRECONDITION
-    reason = "TENSOR_LIST_MISSING"
 
 
 class AggregationObserver(Protocol):
@@ -174,7 +166,6 @@ def aggregate(
 
     Raises:
         PayloadCorrupt: A stored blob is missing or has changed.
-        TensorListMissing: The method needs places of tensors that round 0 did not say.
         StoreUnavailable: The disk cannot be written.
     """
     config = config_of(run)
@@ -193,7 +184,7 @@ def aggregate(
         if slots:
             inputs = SlotInputs(
                 table=table,
-                parameters=_required(int_lists, PARAMETERS, method),
+                parameters=int_lists[PARAMETERS],
                 start=start,
                 slots={name: _stored(blobs, run.server_state[name]) for name in slots if name in run.server_state},
                 view=ServerView(round=run.current_round.number, num_eligible=len(machine.eligible(run))),
@@ -264,7 +255,7 @@ def _stepped(
         round=current.number,
         feature_dim=dim,
         table=table,
-        head=() if method.server_step is None else _required(int_lists, HEAD, method),
+        head=() if method.server_step is None else int_lists[HEAD],
         start=_stored(blobs, run.start or run.model),
         folded=_stored(blobs, folded),
         uploads=[
@@ -282,22 +273,9 @@ def _stepped(
 
 
 def withheld_places(config: RunConfig, int_lists: Mapping[str, Sequence[int]]) -> Sequence[int]:
-    """Return the places of the model's tensors that no update has, because clients keep them for themselves.
-
-    Raises:
-        TensorListMissing: Round 0 did not say them.
-    """
+    """Return the places of the model's tensors that no update has, because clients keep them for themselves."""
     part = config.algorithm.withheld_part(config.method)
-    return () if part == "none" else _required(int_lists, part, config.algorithm)
-
-
-def _required(int_lists: Mapping[str, Sequence[int]], name: str, method: Method) -> Sequence[int]:
-    if not int_lists.get(name):
-        raise TensorListMissing(
-            f"method {method.name} needs the list {name!r} of round 0, which an older trainer did not send: begin "
-            "another run"
-        )
-    return int_lists[name]
+    return () if part == "none" else int_lists[part]
 
 
 def _written(

@@ -84,7 +84,7 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
     """Check round 0's lists of tensors: their names, that each ascends within the model, and that the method's are there.
 
     Args:
-        update: The update; it may come from an older trainer, which sends no list.
+        update: The update.
         table: Layout of its model.
         config: The run's configuration.
 
@@ -106,9 +106,7 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
     method = config.algorithm
     for name in method.needed_tensor_lists(config.method):
         if name not in lists or (not lists[name] and name != method.personal_part(config.method)):
-            raise _malformed_list(
-                name, f"method {method.name} needs round 0's list {name!r}: bring the trainer up to date"
-            )
+            raise _malformed_list(name, f"method {method.name} needs round 0's list {name!r}")
     personal = method.personal_part(config.method)
     if personal != "none" and len(lists[personal]) in (0, len(table.entries)):
         how_much = "all of it is" if lists[personal] else "nothing of it is"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from aggregator.computation.aggregation import TensorListMissing, aggregate, earlier_updates
+from aggregator.computation.aggregation import aggregate, earlier_updates
 from aggregator.computation.weighed_domains import weighed_domains
 from aggregator.coordinator.aggregation_turns import AggregationTurns
 from aggregator.coordinator.damage import damaged_blob, damaged_updates
@@ -121,8 +121,6 @@ class RoundWork:
                 self._layouts.int_lists(run),
                 weighed_domains(run, self._store),
             )
-        except TensorListMissing as error:
-            return partial(machine.park, reason=why_parked(run, error))
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate):
             # A stored blob is missing, or differs from the one that was checked.
             log.error("aggregation_failed", exc_info=True)

@@ -271,7 +271,7 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
 
 
 def _ending(run: Run) -> dict[str, str]:
-    # Absent of a run that completed with its last round, as in files of earlier versions.
+    # Absent of a run that completed with its last round.
     if not run.status.is_final or run.reason is None:
         return {}
     return {"status": run.status.value, "reason": sentence_of(run.reason)}

@@ -448,7 +448,6 @@ def test_sentences_say_who_and_why(modules: Console) -> None:
 
 
 def test_every_sentence_stands_without_details(modules: Console) -> None:
-    """What an older aggregator did not write must not break the page."""
     for kind in types_of_events():
         text = modules.call("lib/sentences.js", "sentenceOf", an_event(1, kind, client_id="bob"))
         assert text

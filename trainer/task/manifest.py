@@ -120,8 +120,6 @@ def settled(
     elif staged is not None and staged.run_id == run_id and staged.identity != identity:
         manifest = replace(manifest, staged=None)
     manifest = without(manifest, membership.forgotten_runs)
-    if membership.open_runs is None:
-        return manifest
     known = {*membership.open_runs, run_id}
     return Manifest(
         staged=manifest.staged if manifest.staged is not None and manifest.staged.run_id in known else None,

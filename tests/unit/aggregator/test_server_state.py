@@ -10,19 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import select, update
 
 from aggregator.coordinator.garbage import Keep
-from aggregator.store.database import schema
-from aggregator.store.database.rows import sealed
-from aggregator.store.database.sql_store import SqlStore
 from fedplcc.state.backup import make_backup, restore
 from fedplcc.state.replay import Collected, replay
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import BlobNotFound
 from shared.methods import add_methods, remove_method
 from shared.methods.slots import ServerView
-from shared.reasons import BlobDamaged, Parked
+from shared.reasons import BlobDamaged
 from shared.tensors import from_bytes, sha256_hex, to_bytes
 from shared.types import MODEL, BlobRef, Round, Run, RunStatus, Task, TaskKind, state_blobs
 from tests.support.federation.in_process import LocalFederation
@@ -96,16 +92,6 @@ def expected(config: RunConfig, clients: list[NumpyClient]) -> list[dict[str, st
         found.append({**line, **{slot: sha256_hex(to_bytes(slots[slot])) for slot in slots}})
         start = ahead
     return found
-
-
-def without_lists(folder: Path) -> None:
-    """Make round 0's update one of an older trainer, which knew no lists of tensors."""
-    with closing(SqlStore.in_folder(folder)) as store, store.database.engine.begin() as connection:
-        row = connection.execute(select(schema.updates).where(schema.updates.c.round == 0)).one()
-        values = dict(row._mapping)
-        payload = {**values["update"]["payload"], "int_lists": {"feature_dim": [6]}}
-        changed = sealed(schema.updates, {**values, "update": {**values["update"], "payload": payload}})
-        connection.execute(update(schema.updates).where(schema.updates.c.round == 0).values(changed))
 
 
 class Kept(LocalFederation):
@@ -319,22 +305,6 @@ def test_no_client_gets_a_slot(folder: Path, method: str) -> None:
         for blob in known.server_state.values():
             with pytest.raises(BlobNotFound, match="does not name this blob"):
                 federation.coordinator.transfers.open_download("ann", ann.token, blob.sha256)
-
-
-def test_a_run_whose_round_0_has_no_list_of_tensors_is_parked_with_the_reason(folder: Path) -> None:
-    """As of a method that has come to keep slots since its run began."""
-    with LocalFederation.small(folder) as federation:
-        federation.join()
-        run = federation.create("fedopt")
-        federation.step()
-    without_lists(folder)
-    with LocalFederation.small(folder) as federation:
-        federation.join()
-        federation.run_to_end(run.run_id)
-        found = federation.coordinator.get_run(run.run_id)
-        assert found.status is RunStatus.PAUSED
-        assert isinstance(found.reason, Parked)
-        assert "method fedopt needs the list 'parameters' of round 0" in found.reason.detail
 
 
 def test_the_neutral_setting_leaves_no_state_at_all(folder: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_run_goes_on_when_a_backup_is_back(folder: Path) -> None:
         federation.join()
         for client in federation.clients.values():
             membership = federation.coordinator.join(client.record, client.token)
-            assert damaged in (membership.open_runs or ()), "its trainers keep what they have of it"
+            assert damaged in membership.open_runs, "its trainers keep what they have of it"
         federation.store.close()
         change(federation.folder, f"UPDATE runs SET seed = {seed}", damaged)
         federation.restart()

@@ -139,7 +139,7 @@ def test_clients_keep_the_states_of_completed_runs_for_a_while(federation: Local
 
     def named() -> set[str]:
         membership = federation.coordinator.join(ann.record, ann.token)
-        return set(membership.open_runs or ())
+        return set(membership.open_runs)
 
     assert run.run_id in named()
     assert other.run_id not in named(), "its clients keep nothing"
@@ -157,6 +157,6 @@ def test_the_number_of_kept_states_is_bounded(federation: LocalFederation) -> No
         federation.clock.now += 1.0
         ended(federation, method, rounds=1)
     ann = federation.clients["ann"]
-    named = federation.coordinator.join(ann.record, ann.token).open_runs or ()
+    named = federation.coordinator.join(ann.record, ann.token).open_runs
     assert len(named) == MOST_STATES
     assert first.run_id not in named
