@@ -20,8 +20,8 @@ const ALWAYS = new Set([
   ...["name", "method", "rounds", "seed", "clients", "min_clients"].map((key) => `run.${key}`),
   ...["model.name", "data.classes", "data.image_size", "training.local_steps", "training.local_epochs"],
 ]);
-/** Fields of the first cards; all others are under "More settings". */
-const FIRST = new Set([...ALWAYS, "model.stem", "model.norm", "model.options"]);
+/** Fields of the first cards, and the version, which nobody chooses; all others are under "More settings". */
+const FIRST = new Set([...ALWAYS, "run.version", "model.stem", "model.norm", "model.options"]);
 /** Keys that are chosen with the clients. */
 const ROSTER = new Set(["run.clients", "run.min_clients"]);
 /** @type {Record<string, {title: string, note: string}>} */

@@ -77,7 +77,7 @@ def test_the_configuration_names_the_classes_by_content(federation: LocalFederat
     by_content = federation.create("fedplcc", run={**values, "rounds": 2}, data={"classes": CLASSES})
     assert by_content.config_hash == run.config_hash
     same = federation.create("fedplcc", run={"initial_model": f"run:{source.run_id}"})
-    assert "initial_classes" not in json.loads(same.config_json)["run"]
+    assert json.loads(same.config_json)["run"]["initial_classes"] is None
 
 
 def test_prototypes_of_the_classes_that_stay_go_on(federation: LocalFederation) -> None:
