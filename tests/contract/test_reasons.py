@@ -20,7 +20,6 @@ OF_A_SENTENCE = re.compile(r"(?:\w*_)?(?:reasons?|details?|sentences?|why|hint)"
 JOINTS = frozenset({"; ", ": "})
 """Where sentences are joined: a text that is split there was a sentence."""
 ALLOWED = {
-    "aggregator/store/migrations/versions/r0004_reasons_and_counts.py": "turns stored sentences into records, once",
     "fedplcc/doctor/aggregator_state.py": "adds advice to a sentence for people that has none",
     "gateway/run_configuration.py": "shows the title of a method's docstring",
     "trainer/data/sets/torchvision_sets.py": "torchvision says only in words that a download failed",
