@@ -1,4 +1,4 @@
-"""SHA-256 of what tiny simulated runs come to: every method and setting, and runs that reach what one setting alone does not.
+"""SHA-256 of what tiny simulated runs come to: every method and setting, and runs that reach what no setting reaches.
 
 `tests/golden/methods/hashes.json` keeps them, with the facts of the machine that made them: a processor of another kind, or
 another version of torch or numpy, rounds differently. `python -m tests.support.oracles.method_hashes` writes the file anew.
@@ -44,9 +44,9 @@ OTHER_RUNS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "evaluation": {"batch_norm": "site", "own_classes": True},
         },
     ),
-    "styles of the federation: fedavg": (
+    "mixed styles: fedavg": (
         "fedavg",
-        {"model": BATCH_NORM_MODEL, "training": {"mix_style": {"probability": 1.0, "statistics": "federation"}}},
+        {"model": BATCH_NORM_MODEL, "training": {"mix_style": {"probability": 0.5}}},
     ),
 }
 """Runs by name: the method, and the sections of their configuration that differ."""
