@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,6 @@ from aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
 from shared.config.declared_arrays import declared_arrays
 from shared.config.run import RunConfig
 from shared.methods.server_arrays import ArrayGroup, ServerResult, ServerRound, group_fault
-from shared.methods.styles import STYLES, pooled
 from shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
 
 
@@ -62,9 +61,6 @@ def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], Ar
         head=_tensors(inputs.folded, head),
     )
     made = ServerResult(arrays={}) if method.server_step is None else method.server_step(step, config.method)
-    if config.training.federates_styles:
-        styles = pooled(_group(files[STYLES]) for files in inputs.uploads)
-        made = replace(made, arrays={**made.arrays, STYLES: styles})
     declared = declared_arrays(config, inputs.feature_dim)
     _check_made(made, {name: group_fault(made.arrays.get(name, {}), declared[name], num_classes) for name in declared})
     if made.head is not None and {name: (each.dtype, each.shape) for name, each in made.head.items()} != {

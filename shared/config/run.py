@@ -220,10 +220,6 @@ class AdmissionSection(Section):
     max_prototype_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
     without a limit, one huge prototype makes a run diverge. No limit if not set."""
-    max_style_norm: float | None = Field(None, gt=0)
-    """Largest L2 norm of the styles of an update, with training.mix_style.statistics = "federation"; an update with a larger
-    one is refused. Without a limit, one client's huge styles take every client's training away from its images, and past
-    max_update_norm. No limit if not set."""
     max_prototypes_per_class: int | None = Field(None, ge=1, le=MAX_ROWS_PER_CLASS)
     """Largest number of prototypes of one class in an update; an update with more is refused. The aggregator's clustering
     compares every two prototypes of a class: its time grows with the square of this number times the number of clients. If
@@ -241,7 +237,7 @@ class AdmissionSection(Section):
     def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # The keys were added after their section; runs with the section but without a key keep their hashes.
         values: dict[str, Any] = plain(self)
-        for key in ("max_prototype_norm", "max_style_norm", "max_prototypes_per_class"):
+        for key in ("max_prototype_norm", "max_prototypes_per_class"):
             if values[key] is None:
                 del values[key]
         return values

@@ -102,12 +102,6 @@ def _a_limit_on_what_is_sent(config: RunConfig) -> None:
             "admission.max_prototype_norm",
             f"admission.max_prototype_norm limits prototypes, and {config.run.method} has none; leave it out",
         )
-    if config.admission.max_style_norm is not None and not config.training.federates_styles:
-        raise InvalidKey(
-            "admission.max_style_norm",
-            'admission.max_style_norm limits styles, which clients send with training.mix_style.statistics = "federation" '
-            "alone; leave it out",
-        )
 
 
 def _a_clustering_that_ends(config: RunConfig) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shared.methods.public import PUBLIC
-from shared.methods.styles import STYLES
 
 if TYPE_CHECKING:
     from shared.methods.base import Block, MethodConfig
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
 SLOT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 """Form of a slot's name."""
-RESERVED = frozenset({"model", "prototypes", "start", PUBLIC, STYLES})
-"""Names of a round's other results, and of the groups of arrays that are not a method's own."""
+RESERVED = frozenset({"model", "prototypes", "start", PUBLIC})
+"""Names of a round's other results, and of the group of arrays about public images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

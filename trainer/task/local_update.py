@@ -18,7 +18,6 @@ from shared.methods.base import ClientState, ModelArrays, StageBegin, excess_row
 from shared.methods.prototypes import PrototypeConfig
 from shared.methods.public import PUBLIC
 from shared.methods.server_arrays import ArrayGroup, BeforeTraining
-from shared.methods.styles import STYLES
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
     FEATURE_DIM,
@@ -96,15 +95,13 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
     client_state = _state_for_stage(job, lambda: model if received is None else model_with(job, received), client_state)
     uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
     public = inputs.public_images(job.config)
-    round_inputs = _round_inputs(job, model, received, client_state)
+    round_inputs = _round_inputs(job, received, client_state)
     learned: Mapping[str, float] = {}
     if public is not None:
         round_inputs, learned = _learned_from_public(job, model, public, round_inputs)
     trained = _trained(job, model, round_inputs)
     if public is not None:
         uploads |= _public_outputs(job, model, public)
-    if trained.styles is not None:
-        uploads |= _blobs_of({STYLES: trained.styles})
     summary = _Summary() if method.client_report is None else _summary(job, model, trained)
     groups, state, blobs = _model_blobs(job, model, _kept(job, trained, client_state, summary))
     if job.metrics is not None:
@@ -168,11 +165,8 @@ def _model_to_train(
     return model, None, {FEATURE_DIM: (cast(FeatureModel, model).feature_dim,), **tensor_lists(model, list(received))}
 
 
-def _round_inputs(
-    job: Job, model: nn.Module, received: ModelArrays | None, client_state: ClientState | None
-) -> RoundInputs:
+def _round_inputs(job: Job, received: ModelArrays | None, client_state: ClientState | None) -> RoundInputs:
     config, method = job.config, job.config.algorithm
-    dim = cast(FeatureModel, model).feature_dim
     return RoundInputs(
         config=config,
         method=method,
@@ -184,7 +178,6 @@ def _round_inputs(
         received=received,
         keeps_seen=_uses_seen_features(config),
         augmentations=_augmentations(job),
-        styles=received_arrays(job, dim, {STYLES}).get(STYLES),
     )
 
 

@@ -191,11 +191,6 @@ def test_a_run_that_does_not_set_admission_keeps_the_hash_that_it_had_before_the
         ({"quarantined": ["bob", "ann"]}, "admission.quarantined names every client of the run; leave at least one"),
         ({"max_prototype_norm": -1.0}, "admission.max_prototype_norm = -1.0: input should be greater than 0"),
         (
-            {"max_style_norm": 1.0},
-            'admission.max_style_norm limits styles, which clients send with training.mix_style.statistics = "federation" '
-            "alone; leave it out",
-        ),
-        (
             {"max_prototypes_per_class": 4097},
             "admission.max_prototypes_per_class = 4097: input should be less than or equal to 4096",
         ),
@@ -360,7 +355,7 @@ def test_a_run_that_mixes_no_styles_keeps_its_hash() -> None:
     mixing = parse_run_config(a_document(training={"mix_style": {}}))
     assert mixing.hash != plain.hash
     assert parse_run_config(json.loads(mixing.canonical_json)) == mixing
-    assert mixing.training.mix_style == {"probability": 0.5, "alpha": 0.1, "statistics": "batch"}
+    assert mixing.training.mix_style == {"probability": 0.5, "alpha": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -370,7 +365,6 @@ def test_a_run_that_mixes_no_styles_keeps_its_hash() -> None:
         ({"training": {"mix_style": {"alpha": 0.0}}}, "training.mix_style.alpha = 0.0: input should be greater than 0"),
         ({"training": {"mix_style": {"probability": 1.5}}}, "training.mix_style.probability = 1.5"),
         ({"training": {"mix_style": {"probability": 0}}}, "training.mix_style.probability = 0"),
-        ({"training": {"mix_style": {"statistics": "all"}}}, 'training.mix_style.statistics = "all": input should be'),
         (
             {"training": {"mix_style": {}}, "model": {"name": "cnn4"}},
             "training.mix_style mixes features of resnet10 and resnet18, and the model is 'cnn4'; leave it out",
