@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate
-from shared.methods.server_arrays import ArrayGroup, group_fault, most_bytes
+from shared.methods.arrays import ArrayGroup, group_fault, most_bytes
 from shared.tensors import MAX_HEADER_BYTES, from_bytes
 from shared.types import BlobRef, Update
 
@@ -44,6 +44,6 @@ def check_uploads(update: Update, contents: Mapping[BlobRef, Content], config: R
         if fault is not None:
             check, tensor, sentence = fault
             raise MalformedUpdate(f"tensor group {name!r} {sentence}", check=check, group=name, tensor=tensor[:64])
-    wrong = None if method.upload_fault is None else method.upload_fault(arrays, update.class_counts, config.method)
+    wrong = method.upload_fault(arrays, update.class_counts, config.method)
     if wrong is not None:
         raise MalformedUpdate(wrong, check="upload")

@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-from aggregator.computation.aggregation import count_prototypes
+from aggregator.computation.parts.prototypes import count_prototypes
 from aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
 from aggregator.coordinator.changes import Changes, Step, Write
 from aggregator.coordinator.event_log import log_event
@@ -546,7 +546,7 @@ class Ledger:
         after = settled(run, around, now=now)
         has_more = after.roster is not run.roster or after.status is not run.status
         has_more = has_more or (after.num_admissions > 0 and after.round_number > run.round_number)
-        return after if config.algorithm.scalars is None or not has_more else self._with_examples(after)
+        return after if not (config.algorithm.has("scalars") and has_more) else self._with_examples(after)
 
     def _with_examples(self, run: Run) -> Run:
         clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]

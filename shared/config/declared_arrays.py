@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shared.config.run import RunConfig
-from shared.methods.public import PUBLIC
-from shared.methods.server_arrays import GroupSchema
-
-
-def keeps_arrays(config: RunConfig) -> bool:
-    """Whether the server makes arrays after the fold of a round."""
-    return config.algorithm.server_step is not None
+from shared.methods.arrays import GroupSchema
+from shared.methods.parts.public import PUBLIC, PublicLearning
 
 
 def declared_uploads(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:
@@ -42,7 +37,7 @@ def sent_groups(config: RunConfig) -> tuple[str, ...]:
 
 
 def _of_public_images(config: RunConfig) -> dict[str, GroupSchema]:
-    public = config.algorithm.public
+    public = config.algorithm.part(PublicLearning)
     if public is None or not public.is_used(config.method):
         return {}
     size = public.batch_size(config.method)

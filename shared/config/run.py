@@ -41,7 +41,9 @@ from shared.config.stream import StreamSection, split_stages_spec, stages_spec
 from shared.config.training import TrainingSection as TrainingSection
 from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
-from shared.methods.base import MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
+from shared.methods.config import MethodConfig
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
 from shared.types import LOCAL_MODEL
 

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 
 from shared.config.learning_rate import learning_rate
 from shared.config.run import RunConfig
-from shared.methods.base import ClientEnd, ClientState, Method, ModelArrays
+from shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
+from shared.methods.method import Method
+from shared.methods.parts.part import ClientEnd
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.cancellation import ShouldStop, check, never
 from trainer.learning.attacks import ImageAttack
@@ -30,7 +32,7 @@ from trainer.learning.device_images import DeviceImages
 from trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
 from trainer.learning.losses import (
     LossContext,
-    loss_state,
+    loss_arrays,
     loss_terms,
     loss_values,
     prototype_constants,
@@ -62,6 +64,7 @@ class RoundInputs:
         prototypes: The round's global prototypes; empty before the first aggregation.
         client_state: The state that the client kept from its last committed update; None at its first participation.
         scalars: Numbers that came with the task.
+        arrays: Server arrays that came with it, by group; none before the first aggregation.
         received: The global model of the round, where training starts from another model; None where it starts from that.
         keeps_seen: Whether to return the features that the last pass computed. The last pass is as many steps back as a pass
             over the data has; of a sample that came twice in them the latest features count. They are training's own: in
@@ -76,6 +79,7 @@ class RoundInputs:
     prototypes: PrototypeSet = field(default_factory=PrototypeSet.empty)
     client_state: ClientState | None = None
     scalars: Mapping[str, float] = field(default_factory=dict)
+    arrays: Mapping[str, ArrayGroup] = field(default_factory=dict)
     received: ModelArrays | None = None
     keeps_seen: bool = False
     augmentations: Sequence[ImageChange] = ()
@@ -236,7 +240,7 @@ def _received(model: nn.Module, inputs: RoundInputs) -> ModelArrays:
     """Return the global model of the round; empty where the method needs none of it."""
     if inputs.received is not None:
         return inputs.received
-    is_needed = inputs.method.keeps_client_state or inputs.method.reference_models
+    is_needed = inputs.method.keeps_client_state or inputs.method.has("reference_models")
     return state_arrays(model) if is_needed else {}
 
 
@@ -252,7 +256,7 @@ def _context(
         start={name: param.detach().clone() for name, param in params.items()},
         prototypes=prototype_constants(inputs.prototypes, model, data, config),
         round=inputs.round,
-        kept=loss_state(model, inputs.client_state, method, config),
+        kept=loss_arrays(model, inputs.client_state, inputs.arrays, method, config),
         scalars=inputs.scalars,
     )
 

@@ -15,8 +15,7 @@ from shared.config.run import RunConfig, parse_run_config
 from shared.config.stream import FIRST, PASS, STAGE, Place
 from shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
 from shared.methods import refusal
-from shared.methods.base import ModelArrays
-from shared.methods.server_arrays import ArrayGroup, group_fault
+from shared.methods.arrays import ArrayGroup, ModelArrays, group_fault
 from shared.process.log import get_logger
 from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import (

@@ -21,7 +21,7 @@ from shared.config.run import (
 )
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
-from shared.methods.base import MAX_PAIRS
+from shared.methods.parts.prototypes import MAX_PAIRS
 from tests.support.records.method_settings import public_of
 
 ISSUE = """

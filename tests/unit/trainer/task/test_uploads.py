@@ -11,7 +11,9 @@ import pytest
 
 from shared import methods
 from shared.config.declared_arrays import declared_uploads
-from shared.methods.server_arrays import ArrayGroup
+from shared.methods.arrays import ArrayGroup
+from shared.methods.parts.arrays import ServerArrays
+from shared.methods.parts.part import ServerResult
 from shared.tensors import to_bytes
 from shared.types import MODEL, Payload, RunSpec, Task, TaskKind
 from tests.unit.trainer.builders import a_config, a_model
@@ -30,8 +32,14 @@ def test_a_methods_groups_stand_beside_the_model_by_name(tmp_path: Path, monkeyp
 
     sending = replace(
         methods.METHODS["fedavg"],
-        uploads=lambda config, num_classes, feature_dim: {name: {"sums": ("F32", (3,))} for name in names},
-        before_training=groups,
+        parts=(
+            ServerArrays(
+                kept=lambda config, num_classes, feature_dim: {},
+                step=lambda step, config: ServerResult(arrays={}),
+                uploaded=lambda config, num_classes, feature_dim: {name: {"sums": ("F32", (3,))} for name in names},
+                made=groups,
+            ),
+        ),
     )
     monkeypatch.setitem(methods._added, "fedavg", sending)
     config = a_config(training={"local_steps": 1})

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from aggregator.computation.fold import cuts
+from aggregator.computation.round_inputs import RoundInputs, RoundMade
 from aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
-from shared.config.declared_arrays import declared_arrays
+from shared.config.declared_arrays import declared_arrays, declared_uploads
 from shared.config.run import RunConfig
-from shared.methods.server_arrays import ArrayGroup, ServerResult, ServerRound, group_fault
+from shared.methods.arrays import ArrayGroup, group_fault
+from shared.methods.parts.part import ServerResult, ServerRound
 from shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
+from shared.types import FEATURE_DIM, HEAD, MODEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class StepInputs:
         round: Number of the round.
         feature_dim: D.
         table: Layout of the model.
-        head: Places of the head's tensors in that layout; none where the method has no step.
+        head: Places of the head's tensors in that layout.
         start: The model that clients started the round from.
         folded: The folded model.
         uploads: Files of each update's declared groups, by group, in client-id order.
@@ -41,6 +44,31 @@ class StepInputs:
     arrays: Mapping[str, Path]
 
 
+def with_arrays(made: RoundMade, of: RoundInputs) -> RoundMade:
+    """Make the server arrays, and where the step says so another head; the next round then starts from the folded model."""
+    if not of.method.keeps_arrays(of.hyper):
+        return made
+    current, dim = of.run.current_round, of.int_lists[FEATURE_DIM][0]
+    assert current is not None
+    names = sorted(declared_uploads(of.config, dim))
+    inputs = StepInputs(
+        round=current.number,
+        feature_dim=dim,
+        table=of.table,
+        head=of.places(HEAD),
+        start=of.start,
+        folded=of.stored(made.model),
+        uploads=[{name: of.stored(update.payload.tensor_group(name)) for name in names} for update in of.updates],
+        arrays=of.state(list(declared_arrays(of.config, dim))),
+    )
+    arrays, head = stepped(inputs, of.config)
+    state = {**made.server_state, **{name: of.blobs.put(name, [data]) for name, data in arrays.items()}}
+    if head is None:
+        return replace(made, server_state=state)
+    model = of.blobs.put(MODEL, with_head(inputs.folded, of.table, head, of.block_elements))
+    return replace(made, model=model, newest=model, start=made.model, server_state=state)
+
+
 def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], ArrayGroup | None]:
     """Return the bytes of each group of server arrays, by group, and the head of the round's model where it is another.
 
@@ -55,12 +83,12 @@ def stepped(inputs: StepInputs, config: RunConfig) -> tuple[dict[str, bytes], Ar
         seed=config.run.seed,
         num_classes=num_classes,
         feature_dim=inputs.feature_dim,
-        uploads=({name: _group(path) for name, path in files.items()} for files in inputs.uploads),
+        uploads=_OneAtATime(inputs.uploads),
         arrays={name: _group(path) for name, path in inputs.arrays.items()},
         start_head=_tensors(inputs.start, head),
         head=_tensors(inputs.folded, head),
     )
-    made = ServerResult(arrays={}) if method.server_step is None else method.server_step(step, config.method)
+    made = method.server_step(step, config.method)
     declared = declared_arrays(config, inputs.feature_dim)
     _check_made(made, {name: group_fault(made.arrays.get(name, {}), declared[name], num_classes) for name in declared})
     if made.head is not None and {name: (each.dtype, each.shape) for name, each in made.head.items()} != {
@@ -85,6 +113,16 @@ def with_head(model: Path, table: TensorTable, head: ArrayGroup, block_elements:
         for first, count in cuts(entry, block_elements):
             yield blob.block(entry, first, count).tobytes()
     blob.finish()
+
+
+class _OneAtATime(Iterable[Mapping[str, ArrayGroup]]):
+    """The groups of each update in turn, read anew by every part that goes through them."""
+
+    def __init__(self, uploads: Sequence[Mapping[str, Path]]) -> None:
+        self._uploads = uploads
+
+    def __iter__(self) -> Iterator[Mapping[str, ArrayGroup]]:
+        return ({name: _group(path) for name, path in files.items()} for files in self._uploads)
 
 
 def _group(path: Path) -> ArrayGroup:
