@@ -19,6 +19,7 @@ from shared.types import (
     BlobRef,
     ClientActivity,
     Payload,
+    PrototypeSet,
     Update,
 )
 from trainer.factories import import_factory
@@ -28,14 +29,13 @@ from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserv
 from trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
 from trainer.task.delivery import Finished
 from trainer.task.first_model_check import begins_with_first_model
-from trainer.task.inputs import TaskInputs, model_with
+from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
 from trainer.task.job import Job
 from trainer.task.manifest import CLIENT_STATE
 from trainer.task.parts.arrays import make_groups
 from trainer.task.parts.kept_state import begin_stage, keep
 from trainer.task.parts.prototypes import summarise, uses_seen_features
 from trainer.task.parts.public_images import learn, tell
-from trainer.task.received import Received
 from trainer.task.work import Work
 
 
@@ -76,7 +76,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         Cancelled: `job.should_stop()` held.
         FedplccError: The model cannot be made or fetched.
     """
-    work = _begun(job, Received(job, inputs), client_state)
+    work = _begun(job, inputs, client_state)
     for half in HALVES:
         half.before(work)
     work.trained = _trained(job, work.model, work.inputs)
@@ -99,13 +99,13 @@ def _stage_lists(job: Job) -> dict[str, tuple[int, ...]]:
     return {STREAM_PLACE: place, STAGE_DATA: tuple(bytes.fromhex(stage.sha256))}
 
 
-def _begun(job: Job, received: Received, client_state: ClientState | None) -> Work:
-    """Return the work with the model that training starts from.
+def _begun(job: Job, inputs: TaskInputs, client_state: ClientState | None) -> Work:
+    """Return the work with the model that training starts from, and with all that came for the parts of the method.
 
     Where that is the round's model, the round's arrays are not kept beside it, so that their memory is free during training.
     In the round that begins with the first model the update has lists of it: those of round 0's as this site makes them.
     """
-    config, first = job.config, received.first_model()
+    config, first = job.config, inputs.first_model(job)
     own = config.algorithm.start_of(first, client_state, config.method)
     model = model_with(job, first if own is None else own)
     check_layers(model, (job.site.model or config.model).name, config.site_statistics_key)
@@ -113,21 +113,21 @@ def _begun(job: Job, received: Received, client_state: ClientState | None) -> Wo
     is_first = own is None and begins_with_first_model(job)
     return Work(
         job=job,
-        received=received,
         model=model,
         inputs=RoundInputs(
             config=config,
             method=config.algorithm,
             round=job.task.round,
             client_id=job.site.client_id,
-            prototypes=received.prototypes,
+            prototypes=received_prototypes(job) if config.algorithm.has_prototypes else PrototypeSet.empty(),
             client_state=client_state,
             scalars=job.task.payload.scalars,
-            arrays=received.arrays(dim),
+            arrays=received_arrays(job, dim),
             received=None if own is None else first,
             keeps_seen=uses_seen_features(config),
             augmentations=_augmentations(job),
         ),
+        public=inputs.public_images(config),
         int_lists={
             **_stage_lists(job),
             **({FEATURE_DIM: (dim,), **tensor_lists(model, list(first))} if is_first else {}),

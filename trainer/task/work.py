@@ -13,11 +13,11 @@ from shared.tensors import blob_ref, to_bytes
 from shared.types import BlobRef, ClientActivity, FloatArray, IntArray, PrototypeSet
 from trainer.learning.divergence import check_features
 from trainer.learning.evaluation import collect_features
+from trainer.learning.public_images import PublicImages
 from trainer.learning.training import LocalTraining, RoundInputs
 from trainer.models import FeatureModel
 from trainer.task.inputs import model_with
 from trainer.task.job import Job
-from trainer.task.received import Received
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -26,9 +26,9 @@ class Work:
 
     Attributes:
         job: The task.
-        received: What came with it.
         model: The model that is trained, in place.
-        inputs: Inputs of the training. Its `received` is None while the model still is the round's one.
+        inputs: Inputs of the training, of what came with the task. Its `received` is None while the model is the round's.
+        public: The run's public images at this site; None where it uses none.
         trained: What the training came to; None before it.
         client_state: The state to keep if the update is committed; None where there is none.
         uploads: Bytes of the groups that the update has beside its model.
@@ -40,9 +40,9 @@ class Work:
     """
 
     job: Job
-    received: Received
     model: nn.Module
     inputs: RoundInputs
+    public: PublicImages | None = None
     trained: LocalTraining | None = None
     client_state: ClientState | None = None
     uploads: dict[BlobRef, bytes] = field(default_factory=dict)

@@ -19,7 +19,7 @@ def learn(work: Work) -> None:
 
     The round's model is then no longer what training starts from, and stands with the inputs.
     """
-    job, public, targets = work.job, work.received.public, work.inputs.arrays.get(PUBLIC)
+    job, public, targets = work.job, work.public, work.inputs.arrays.get(PUBLIC)
     if public is None:
         return
     work.int_lists[PUBLIC_DATA] = tuple(public.sha256)
@@ -34,7 +34,7 @@ def learn(work: Work) -> None:
 
 def tell(work: Work) -> None:
     """Upload what the trained model makes of public images."""
-    job, public = work.job, work.received.public
+    job, public = work.job, work.public
     if public is None:
         return
     job.begin(ClientActivity.SUMMARISING)
