@@ -520,7 +520,7 @@ class Ledger:
         after = settled(run, around, now=now)
         has_more = after.roster is not run.roster or after.status is not run.status
         has_more = has_more or (after.num_admissions > 0 and after.round_number > run.round_number)
-        return after if config.algorithm.scalars is None or not has_more else self._with_examples(after)
+        return after if not (config.algorithm.has("scalars") and has_more) else self._with_examples(after)
 
     def _with_examples(self, run: Run) -> Run:
         clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from aggregator.computation.aggregation import aggregate, earlier_updates
+from aggregator.computation.aggregation import aggregate
+from aggregator.computation.parts.prototypes import earlier_updates
 from aggregator.computation.weighed_domains import weighed_domains
 from aggregator.coordinator.aggregation_turns import AggregationTurns
 from aggregator.coordinator.damage import damaged_blob, damaged_updates

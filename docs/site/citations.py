@@ -39,7 +39,7 @@ LEFT_OUT = {
     "DECISIONS.md": "history: what was there then",
 }
 """Files and folders that are not read, each with the reason."""
-NOT_YET = {"report.md", "fedpull.py", "fedavgm.py"}
+NOT_YET = {"report.md", "fedpull.py", "fedavgm.py", "fedcentre.py"}
 """Files that a command writes, and the examples of a guide."""
 EXTERNAL = ("RFC", "standard", "paper", "https://")
 """Words before a section's number that name another publication."""

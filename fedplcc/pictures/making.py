@@ -16,6 +16,7 @@ from fedplcc.pictures.models import local_reports, points_of, pooled_samples
 from fedplcc.pictures.shown_clients import ShownClient
 from fedplcc.runs.atomic_file import atomic_file, write_text
 from shared.errors import InvalidConfig
+from shared.methods.parts.prototypes import PrototypeExchange
 
 OnStep = Callable[[str], None]
 """Takes the name of a step that may take a while, when it begins."""
@@ -97,6 +98,7 @@ def make_clusters(
             f"{trained.title} is of {config.run.method}, a method without prototypes, so it has no clusters"
         )
     on_step("clustering the clients' training images")
+    exchange = config.algorithm.part(PrototypeExchange)
     return ClusterSizes(
         title=f"{config.run.name}: {config.run.method}, seed {config.run.seed}"
         + ("" if trained.round is None else f", round {trained.round}"),
@@ -105,7 +107,7 @@ def make_clusters(
         local=local_sizes(
             [client.name for client in clients],
             local_reports(trained, clients),
-            are_counts=config.algorithm.weights_are_counts,
+            are_counts=exchange is not None and exchange.weights_are_counts,
         ),
         global_=global_sizes(config.data.classes, trained.prototypes, pooled_samples(trained)),
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.messages import Crashed, Link, ask
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
 from shared.process import log
 from shared.types import ForgottenRun, Membership
 from shared.version import VERSION

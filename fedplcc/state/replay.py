@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.computation.aggregation import Aggregated, aggregate, earlier_updates
+from aggregator.computation.aggregation import Aggregated, aggregate
 from aggregator.computation.fold import BLOCK_ELEMENTS
+from aggregator.computation.parts.prototypes import earlier_updates
 from aggregator.computation.weighed_domains import weighed_domains
 from aggregator.coordinator.layouts import Layouts
 from aggregator.rounds.configuration import config_of
@@ -18,6 +19,7 @@ from aggregator.store.blobs.files import BlobFiles
 from aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunDeleted, RunNotFound
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.types import BlobRef, EventQuery, Retired, Round, RoundPhase, Run, Update, state_blobs
 
 
@@ -177,7 +179,8 @@ def _members_in(store: Store, run: Run, number: int) -> tuple[tuple[str, ...], d
 def _require_kept(store: Store, run: Run, number: int, earlier: Sequence[Update]) -> None:
     assert run.current_round is not None
     assert run.model is not None
-    is_carried = config_of(run).algorithm.carry_prototypes is not None
+    exchange = config_of(run).algorithm.part(PrototypeExchange)
+    is_carried = exchange is not None and exchange.carry is not None
     started_from = (
         ("model", (run.model,)),
         ("server state", state_blobs(run)),

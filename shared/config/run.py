@@ -39,7 +39,9 @@ from shared.config.stream import StreamSection, split_stages_spec, stages_spec
 from shared.config.training import TrainingSection as TrainingSection
 from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
-from shared.methods.base import MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
+from shared.methods.config import MethodConfig
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
 from shared.types import LOCAL_MODEL
 
@@ -203,10 +205,6 @@ class AdmissionSection(Section):
     max_prototype_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
     without a limit, one huge prototype makes a run diverge. No limit if not set."""
-    max_style_norm: float | None = Field(None, gt=0)
-    """Largest L2 norm of the styles of an update, with training.mix_style.statistics = "federation"; an update with a larger
-    one is refused. Without a limit, one client's huge styles take every client's training away from its images, and past
-    max_update_norm. No limit if not set."""
     max_prototypes_per_class: int | None = Field(None, ge=1, le=MAX_ROWS_PER_CLASS)
     """Largest number of prototypes of one class in an update; an update with more is refused. The aggregator's clustering
     compares every two prototypes of a class: its time grows with the square of this number times the number of clients. If

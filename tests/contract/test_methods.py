@@ -15,7 +15,7 @@ from fedplcc.method_contract.contract import CHECKS
 from fedplcc.method_contract.settings import Setting
 from shared.config.run import parse_run_config
 from shared.methods import METHODS
-from shared.methods.base import Method
+from shared.methods.method import Method
 from tests.support.records.method_settings import SETTINGS, of_methods, of_settings, public_of
 
 

@@ -23,7 +23,7 @@ from aggregator.computation.update_checks import check_model
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.methods import METHODS
-from shared.methods.base import MethodConfig
+from shared.methods.config import MethodConfig
 from shared.tensors import (
     blob_ref,
     from_bytes,

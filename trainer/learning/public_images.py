@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from shared.config.public import PublicSection
 from shared.config.run import DataSection, RunConfig
 from shared.errors import InvalidModel
-from shared.methods.public import PublicPart, PublicStep
-from shared.methods.server_arrays import ArrayGroup
+from shared.methods.arrays import ArrayGroup
+from shared.methods.parts.public import PublicLearning, PublicStep
 from trainer.cancellation import ShouldStop, check, never
 from trainer.data.public import load_public
 from trainer.learning.device_images import DeviceImages
@@ -133,8 +133,8 @@ def public_outputs(
     return {name: torch.cat(arrays).numpy() for name, arrays in found.items()}
 
 
-def _part(config: RunConfig) -> PublicPart:
-    part = config.algorithm.public
+def _part(config: RunConfig) -> PublicLearning:
+    part = config.algorithm.part(PublicLearning)
     assert part is not None
     return part
 

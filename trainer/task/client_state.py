@@ -26,7 +26,7 @@ from threading import RLock
 from typing import Any, Protocol, TypeVar, cast
 
 from shared.errors import DiskFull, FedplccError, StoreUnavailable
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
 from shared.process import disk
 from shared.process.log import get_logger
 from shared.process.resources import remedy_for

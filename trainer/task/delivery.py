@@ -23,7 +23,7 @@ from shared.errors import (
     UpdateConflict,
     UpdateLost,
 )
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
 from shared.process.log import get_logger
 from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, ForgottenRun, Membership, Update
 from trainer.cancellation import check

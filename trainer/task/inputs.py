@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from time import perf_counter
 
 import numpy as np
@@ -15,8 +15,7 @@ from shared.config.run import RunConfig, parse_run_config
 from shared.config.stream import FIRST, PASS, STAGE, Place
 from shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
 from shared.methods import refusal
-from shared.methods.base import ModelArrays
-from shared.methods.server_arrays import ArrayGroup, group_fault
+from shared.methods.arrays import ArrayGroup, ModelArrays, group_fault
 from shared.process.log import get_logger
 from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import (
@@ -265,13 +264,12 @@ def received_prototypes(job: Job) -> PrototypeSet:
     return prototypes_from_bytes(_fetch(job, blob))
 
 
-def received_arrays(job: Job, dim: int, groups: Collection[str] | None = None) -> dict[str, ArrayGroup]:
+def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
     """Return the server arrays that the task comes with, by group; none before the first aggregation.
 
     Args:
         job: The task.
         dim: The model's feature size D.
-        groups: Those to fetch; all if None.
 
     Raises:
         MalformedRequest: A group is not as the method declares it.
@@ -280,8 +278,6 @@ def received_arrays(job: Job, dim: int, groups: Collection[str] | None = None) -
     declared, num_classes = declared_arrays(job.config, dim), len(job.config.data.classes)
     found: dict[str, ArrayGroup] = {}
     for name in sent_groups(job.config):
-        if groups is not None and name not in groups:
-            continue
         blob = job.task.payload.tensor_group(name)
         if blob is None:
             continue

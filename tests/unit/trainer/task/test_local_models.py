@@ -17,7 +17,11 @@ import torch
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidModel, MalformedRequest, RoundClosed
 from shared.methods import METHODS
-from shared.methods.base import ClientState, ClientStep, Method, Term
+from shared.methods.arrays import ClientState
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState
+from shared.methods.parts.references import ReferenceModels
+from shared.methods.step import ClientStep, Term
 from shared.process import failpoints
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
@@ -508,8 +512,7 @@ class TestModelsThatStay:
         method = replace(
             METHODS["fedavg"],
             client_loss=client_loss,
-            reference_models=reference_models,
-            next_client_state=next_client_state,
+            parts=(KeptState(after=next_client_state), ReferenceModels(models=reference_models)),
         )
         config = a_config()
         own, received = a_model(config), state_arrays(a_model(a_config(run={"seed": 7})))

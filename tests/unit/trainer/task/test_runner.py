@@ -34,7 +34,7 @@ from shared.errors import (
     Unavailable,
     UpdateLost,
 )
-from shared.methods import base
+from shared.methods.parts import prototypes as prototype_part
 from shared.process import failpoints
 from shared.process.metrics import new_registry
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, read_header, to_bytes
@@ -64,12 +64,12 @@ from trainer.consent import NO_CONSENT, Consent
 from trainer.learning.divergence import TrainingDiverged
 from trainer.learning.evaluation import collect_features
 from trainer.readings.metrics import TrainerMetrics
-from trainer.task import local_update
+from trainer.task import work
 from trainer.task.client_state import ClientStates
 from trainer.task.hints import HINTS
 from trainer.task.initial_model import UnfitInitialModel
 from trainer.task.latest_model import LatestModel
-from trainer.task.local_update import TooManyPrototypes
+from trainer.task.parts.prototypes import TooManyPrototypes
 from trainer.task.runner import TaskRunner
 from trainer.task.site import ClientSite
 
@@ -588,7 +588,7 @@ def test_clipped_steps_are_told_with_the_update_and_counted(
 def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_says_what_to_do(
     data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "MAX_ROWS_PER_CLASS", 1)
+    monkeypatch.setattr(prototype_part, "MAX_ROWS_PER_CLASS", 1)
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run(method={"partition": "first"}))
     with pytest.raises(
@@ -610,7 +610,7 @@ def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(
         features_ND, labels_N = collect_features(*arguments, **options)
         return np.where(features_ND == features_ND.max(), np.inf, features_ND), labels_N
 
-    monkeypatch.setattr(local_update, "collect_features", collect)
+    monkeypatch.setattr(work, "collect_features", collect)
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run())
     with pytest.raises(

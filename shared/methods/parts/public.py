@@ -9,14 +9,13 @@ Shape legend: B batch, D feature size, M classes, n public images of whole batch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shared.methods.server_arrays import GroupSchema
-
-if TYPE_CHECKING:
-    from shared.methods.base import LossTerms, Ops
+from shared.methods.arrays import ArrayGroup, GroupSchema
+from shared.methods.parts.part import Part, ServerResult, ServerRound
+from shared.methods.step import LossTerms, Ops
 
 PUBLIC = "public"
 """Group of arrays about public images: what clients upload, and the targets that the server keeps and sends."""
@@ -36,8 +35,8 @@ class PublicStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublicPart:
-    """Part of a method that is about public images.
+class PublicLearning(Part):
+    """Learning from public images.
 
     Attributes:
         is_used: `config -> bool`: whether a run with this configuration needs public images.
@@ -46,6 +45,8 @@ class PublicPart:
         schema: `(config, M, n) -> schema` of the group; every array has n rows.
         outputs: `(step, config) -> arrays by name`: the rows that a client uploads, of its trained model in evaluation mode.
         loss: `(step, config) -> terms`: minimised on each batch once before a client's own training.
+        step: `(step, config) -> result`: makes the targets of the clients' groups.
+        fault: `(uploads, class_counts, config) -> sentence`: what else is wrong with a client's group, or None.
     """
 
     is_used: Callable[[Any], bool]
@@ -54,3 +55,14 @@ class PublicPart:
     schema: Callable[[Any, int, int], GroupSchema]
     outputs: Callable[[PublicStep, Any], Mapping[str, Any]]
     loss: Callable[[PublicStep, Any], LossTerms]
+    step: Callable[[ServerRound, Any], ServerResult]
+    fault: Callable[[Mapping[str, ArrayGroup], Sequence[int], Any], str | None] | None = None
+
+    def keeps_arrays(self, config: Any) -> bool:
+        return self.is_used(config)
+
+    def upload_fault(self, uploads: Mapping[str, ArrayGroup], class_counts: Sequence[int], config: Any) -> str | None:
+        return None if self.fault is None else self.fault(uploads, class_counts, config)
+
+    def server_step(self, step: ServerRound, config: Any) -> ServerResult:
+        return self.step(step, config)

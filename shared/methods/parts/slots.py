@@ -1,27 +1,24 @@
-"""Slots: arrays that the server keeps from round to round, one element for each trainable element of the model.
+"""Server slots: arrays that the server keeps from round to round, one element for each trainable element of the model.
 
-A method names them in `Method.server_slots` and folds them block by block together with the model in `Method.slot_fold`.
-What round t - 1 committed is what round t reads; a slot that is not there yet is its first value everywhere.
+They are folded block by block together with the model. What round t - 1 committed is what round t reads; a slot that is not
+there yet is its first value everywhere. Clients have no half in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from shared.methods.public import PUBLIC
-from shared.methods.styles import STYLES
-
-if TYPE_CHECKING:
-    from shared.methods.base import Block, MethodConfig
-
+from shared.methods.arrays import Block
+from shared.methods.parts.part import Part, never
+from shared.methods.parts.public import PUBLIC
 
 SLOT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
-"""Form of a slot's name."""
-RESERVED = frozenset({"model", "prototypes", "start", PUBLIC, STYLES})
-"""Names of a round's other results, and of the groups of arrays that are not a method's own."""
+"""Form of the name of a slot or a group of server arrays."""
+RESERVED = frozenset({"model", "prototypes", "start", PUBLIC})
+"""Names of a round's other results, and of the group of arrays about public images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +31,6 @@ class ServerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskView:
-    """Facts about the run and one client of it that the numbers beside its task may depend on."""
-
-    round: int
-    num_examples: int
-    """Training samples of the client, as it said when it was admitted to the run; so are those of the others."""
-    mean_examples: float
-    """Mean number of samples of the clients that may take part in this round."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedBlock:
     """Blocks that a slot fold makes of one piece of the model, each float32 and as long as that piece."""
 
@@ -53,7 +39,7 @@ class FoldedBlock:
     slots: Mapping[str, Block]
     """By name, the same names as came in."""
     start: Block | None = None
-    """Of the model that the next round starts from, where `Method.has_start` says that this is not the result."""
+    """Of the model that the next round starts from, where `ServerSlots.has_start` says that this is not the result."""
 
 
 class SlotFold(Protocol):
@@ -81,6 +67,17 @@ class SlotFold(Protocol):
         """
 
 
-def no_slots(config: MethodConfig) -> Mapping[str, float]:
-    """Return no slot, whatever the configuration."""
-    return {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSlots(Part):
+    """Slots of a method's server.
+
+    Attributes:
+        first_values: `config -> {name: first value}`. Where there are none, the method's `fold` alone makes the model, and
+            nothing is kept.
+        fold: Fold of the trainable parameters together with their slots; all else of the model goes through `Method.fold`.
+        has_start: `config -> bool`: whether the next round starts from another model than the result.
+    """
+
+    first_values: Callable[[Any], Mapping[str, float]]
+    fold: SlotFold
+    has_start: Callable[[Any], bool] = never
