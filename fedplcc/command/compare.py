@@ -119,9 +119,7 @@ def compare(
     cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
     require_points(comparison, config)
     if dry_run:
-        return foresee_cells(
-            comparison, config, folder, cells, only=chosen_rows, jobs=jobs, device=device, as_json=as_json
-        )
+        return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
     if report_only and not folder.is_dir():
         raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
     make_folder(folder)
