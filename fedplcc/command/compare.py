@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,13 +16,9 @@ from fedplcc.command.exit_codes import GO_ON, HELP, ExitCode, explains_errors, s
 from fedplcc.command.tracking import Log, check_trackers
 from fedplcc.interruption import Interrupted, interruptible
 from fedplcc.terminal.names import named_few
-from shared.errors import FedplccError, InvalidConfig
+from shared.errors import InvalidConfig
 
 # What loads numpy or gRPC is imported where it is needed, so that --help answers at once.
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fedplcc.comparison.reading import CellResult
 
 EXAMPLES = examples(
     "fedplcc compare --config compare.toml --out results --jobs 2",
@@ -72,14 +66,6 @@ def compare(
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Train nothing; write the report of what is there.")
     ] = False,
-    pictures: Annotated[
-        bool,
-        typer.Option(
-            "--pictures",
-            help="Draw each row's first seed as well, of those that --only and --seeds choose: a map of features and "
-            "prototypes, and the sizes of clusters.",
-        ),
-    ] = False,
     log: Log = None,
     dry_run: DryRun = False,
     as_json: Annotated[
@@ -108,8 +94,6 @@ def compare(
     from shared.config.run import canonical_json
 
     config = _chosen_file(config)
-    if pictures:
-        _check_that_pictures_can_be_drawn()
     if log:
         check_trackers(log)
     comparison = read_comparison(config)
@@ -119,9 +103,7 @@ def compare(
     cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
     require_points(comparison, config)
     if dry_run:
-        return foresee_cells(
-            comparison, config, folder, cells, only=chosen_rows, jobs=jobs, device=device, as_json=as_json
-        )
+        return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
     if report_only and not folder.is_dir():
         raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
     make_folder(folder)
@@ -134,9 +116,6 @@ def compare(
     cells = plan(found.comparison, config, folder, only=chosen_rows, seeds=chosen_seeds, also_known=known)
     was_interrupted = found.was_interrupted or (not report_only and train(cells, folder, log=log or ()))
     findings, names = write_report(found, config, cells, folder)
-    # The report is written before anything is drawn, so that an interruption does not cost it.
-    if pictures and not was_interrupted and _draw(findings.results, console, device=device):
-        findings, names = write_report(found, config, cells, folder)
     console.print(
         f"{len(findings.results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
     )
@@ -173,48 +152,6 @@ def _chosen_file(file: Path | None) -> Path:
         named = f"there is no file {chosen};" if file else f"there is no {chosen} here; name a file with --config, or"
         raise InvalidConfig(f"{named} write one with: fedplcc compare init {shlex.quote(str(chosen))}")
     return chosen
-
-
-def _draw(results: Sequence[CellResult], console: Console, *, device: str) -> int:
-    """Draw the first chosen seed of each chosen row on each data set, unless it is drawn; returns the number of cells."""
-    from fedplcc.comparison.reading import PICTURES
-    from fedplcc.runs.artifacts import MODEL
-    from shared.config.settings import limit_threads
-
-    firsts: dict[tuple[str, str], CellResult] = {}
-    for result in results:
-        if result.cell.is_chosen and not result.cell.hides_test:
-            firsts.setdefault((result.cell.dataset, result.cell.row), result)
-    undrawn = [result.cell for result in firsts.values() if not _is_drawn(result)]
-    to_draw = [cell for cell in undrawn if (cell.folder / MODEL).exists()]
-    for cell in undrawn:
-        if cell not in to_draw:
-            say(f"{cell.name} has no pictures: its {MODEL} was not kept in {cell.folder}; draw where it was trained")
-    if to_draw:
-        limit_threads(to_draw[0].federation.config.training.threads)  # before torch loads below
-        from fedplcc.pictures.cell import pictures_for_cell
-    for cell in to_draw:
-        console.print(f"{cell.name}: drawing")
-        try:
-            pictures_for_cell(cell.folder, cell.folder / PICTURES, device=device)
-        except FedplccError as error:
-            say(f"{cell.name} has no pictures: {error.detail}; fedplcc model map {cell.folder} takes these options")
-    return len(to_draw)
-
-
-def _is_drawn(result: CellResult) -> bool:
-    """Whether all pictures of a cell are in its folder."""
-    from fedplcc.pictures import CLUSTERS, MAP
-
-    wanted = {MAP, CLUSTERS} if result.cell.federation.config.algorithm.has_prototypes else {MAP}
-    return wanted <= {picture.path.name for picture in result.pictures}
-
-
-def _check_that_pictures_can_be_drawn() -> None:
-    """Refuse missing packages before a night of training, not after it."""
-    for package in ("matplotlib", "sklearn"):
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def _numbers(text: str | None) -> list[int]:

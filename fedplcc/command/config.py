@@ -126,7 +126,7 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
     elif comparison is not None and checked.cells:
         console = console_for(json=False)
         dry_run = f"fedplcc compare --config {file} --dry-run"
-        console.print(f"# {file} is a comparison: {len(checked.cells)} cells; {dry_run} says what they take")
+        console.print(f"# {file} is a comparison: {len(checked.cells)} cells; {dry_run} says what it would train")
         for name, section in comparison.datasets.items():
             seeds = ", ".join(map(str, comparison.seeds_of(name)))
             console.print(f"# data set {name}: {section.config}, {len(comparison.rows_of(name))} rows, seeds {seeds}")

@@ -1,4 +1,4 @@
-"""`--dry-run` of `simulate` and `compare`: what would run, what is there already, and how long it takes. Writes nothing."""
+"""`--dry-run` of `simulate` and `compare`: what would run, and what is there already. Trains and writes nothing."""
 
 from __future__ import annotations
 
@@ -15,47 +15,27 @@ if TYPE_CHECKING:
 
     from fedplcc.comparison.file import Comparison
     from fedplcc.comparison.plan import Cell
-    from fedplcc.simulation.parallelism import EngineName
     from shared.config.run import FederationFile
 
 DryRun = Annotated[
     bool,
-    typer.Option(
-        "--dry-run",
-        help="Train and write nothing: say what would run, what is there already, and the minutes that it takes, measured "
-        "by a short sample of the training unless they are known.",
-    ),
+    typer.Option("--dry-run", help="Train and write nothing: say what would run, and what is there already."),
 ]
 NOTHING = "nothing was written"
 
 
 def foresee_cells(
-    comparison: Comparison,
-    file: Path,
-    folder: Path,
-    cells: Sequence[Cell],
-    *,
-    only: Sequence[str],
-    jobs: int,
-    device: str,
-    as_json: bool,
+    comparison: Comparison, file: Path, folder: Path, cells: Sequence[Cell], *, only: Sequence[str], as_json: bool
 ) -> int:
     """Print what `compare` would train; returns the exit code, which tells of data that cannot be opened."""
-    from shared.config.settings import limit_threads
-
-    _stay_quiet()
-    if cells:
-        limit_threads(cells[0].federation.config.training.threads)  # torch looks when it loads, which is below
-    from fedplcc.comparison.forecast import forecast, trials_left
     from fedplcc.comparison.training import data_problems, data_sentences
+    from fedplcc.comparison.untrained import trials_left, untrained
     from fedplcc.comparison.writing import read_failures
-    from fedplcc.terminal.progress import console_for, shown_steps
+    from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json
 
     failures = read_failures(folder) if folder.is_dir() else {}
-    with shown_steps(console_for(json=True), len({(cell.dataset, cell.row) for cell in cells})) as step:
-        trials = trials_left(comparison, folder, only)
-        found = forecast(cells, failures, jobs=jobs, device=device, trials=trials, on_step=step)
+    found = untrained(cells, failures, trials=trials_left(comparison, folder, only))
     wanted = [cell for row in found.rows for cell in row.trainable]
     problems = data_problems(wanted)
     for sentence in data_sentences(wanted, problems):
@@ -72,27 +52,16 @@ def foresee_cells(
     return code
 
 
-def foresee_run(
-    federation: FederationFile,
-    out: Path | None,
-    *,
-    device: str,
-    jobs: int | None,
-    engine: EngineName,
-    extends: bool,
-    as_json: bool,
-) -> int:
+def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, as_json: bool) -> int:
     """Print what `simulate` would train; returns the exit code.
 
     Raises:
         InvalidConfig: The run could not begin: of its clients, its first model or its folder.
-        InvalidData: A client's data cannot be used.
+        InvalidData: A client's data cannot be opened.
     """
-    _stay_quiet()
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
-    from fedplcc.runs.run_folder import foreseen_folder, seconds_taken
-    from fedplcc.simulation.sample import timed_sample
+    from fedplcc.runs.run_folder import foreseen_folder
     from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json
 
@@ -100,16 +69,9 @@ def foresee_run(
     require_validation(federation)
     require_file(federation)
     folder, state = foreseen_folder(out, federation, extends=extends)
+    _require_data(federation)
     config = federation.config
-    console, steps = console_for(json=as_json), console_for(json=True)
-    seconds, source = (seconds_taken(folder), "as it took") if state == "finished" else (None, "")
-    if state != "finished" and engine == "local":
-        steps.print("training a sample, nothing of which is kept")
-        sample = timed_sample(federation, device=device, jobs=jobs)
-        if sample is not None:
-            seconds = sample.seconds
-            source = "by a sample here" if sample.num_rounds else "roughly, by a part of a round here"
-    minutes = "unknown" if seconds is None else f"about {seconds / 60:.1f} ({source})"
+    console = console_for(json=as_json)
     run = config.run
     console.print(
         f"{run.name}: {run.method}, {run.rounds} round{'' if run.rounds == 1 else 's'}, {len(clients)} "
@@ -120,7 +82,6 @@ def foresee_run(
         few += f", {client.fraction:g} of its training samples" if client.fraction else ""
         console.print(f"  {name}: {client.data}{few}")
     console.print(f"folder: {folder}, {_STATES[state]}")
-    console.print(f"minutes: {minutes}")
     console.print(NOTHING)
     if as_json:
         answer = {
@@ -129,11 +90,27 @@ def foresee_run(
             "clients": {name: client.data for name, client in clients.items()},
             "directory": str(folder),
             "state": state,
-            "minutes": None if seconds is None else round(seconds / 60, 2),
-            "source": source,
         }
         print(canonical_json(answer))
     return ExitCode.OK
+
+
+def _require_data(federation: FederationFile) -> None:
+    """Open each client's data; headers and labels are read, no image.
+
+    Raises:
+        InvalidData: They cannot be opened.
+    """
+    from fedplcc.runs.configuration import local_clients
+    from shared.errors import InvalidData
+    from trainer.data.specs import open_source, opened_once
+
+    with opened_once():
+        for name, client in local_clients(federation).items():
+            try:
+                open_source(client.data, federation.config.data.test_every)
+            except InvalidData as error:
+                raise InvalidData(f"client {name}: {error.detail}") from None
 
 
 _STATES = {
@@ -142,10 +119,3 @@ _STATES = {
     "finished": "which holds this run already, so nothing would be trained",
     "shorter": "which holds this run with fewer rounds, and it would go on to more",
 }
-
-
-def _stay_quiet() -> None:
-    from aggregator.coordinator import event_log
-    from shared.process.log import set_up
-
-    set_up("error", silent=[event_log.NAME])

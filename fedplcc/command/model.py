@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedplcc.command import model_pictures
+from fedplcc.command import model_map
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.command.model_options import AsJson, Device, Model
@@ -331,5 +331,4 @@ def import_model(
     return ExitCode.OK
 
 
-app.command("map", epilog=model_pictures.MAP_EXAMPLES)(model_pictures.draw_map)
-app.command("clusters", epilog=model_pictures.CLUSTERS_EXAMPLES)(model_pictures.draw_clusters)
+app.command("map", epilog=model_map.EXAMPLES)(model_map.draw_map)

@@ -244,18 +244,14 @@ def watch(
     gateway: GatewayUrl = DEFAULT_GATEWAY,
     insecure: Insecure = False,
     gateway_ca: GatewayCa = None,
-    as_lines: Annotated[bool, typer.Option("--lines", help="A line per round on a terminal too.")] = False,
     as_json: Json = False,
 ) -> int:
     """Follow a run to its end, through restarts of gateway and aggregator. Ctrl-C ends watching, not the run.
 
-    On a terminal a full screen shows rounds, accuracies, clients and notes; elsewhere there is a line per round, and
-    now and then a line with the clients that a round waits for. With --json there is a line per event of the run's history,
-    and the run itself at the end.
+    There is a line per round, and on a terminal a bar below them; elsewhere now and then a line with the clients that a
+    round waits for. With --json there is a line per event of the run's history, and the run itself at the end.
     """
-    return ask_gateway(
-        Way(gateway, insecure, gateway_ca), lambda there: _watch(there, run, as_lines=as_lines, as_json=as_json)
-    )
+    return ask_gateway(Way(gateway, insecure, gateway_ca), lambda there: _watch(there, run, as_json=as_json))
 
 
 @app.command(epilog=examples("fedplcc run pause scans-97f12353", "fedplcc run pause scans-97f12353 --now"))
@@ -617,17 +613,16 @@ async def _found(gateway: Gateway, run_id: str | None) -> Run:
     return await gateway.get_run(found[0].run_id)
 
 
-async def _watch(gateway: Gateway, run_id: str | None, *, as_lines: bool, as_json: bool) -> int:
+async def _watch(gateway: Gateway, run_id: str | None, *, as_json: bool) -> int:
     from asyncio import CancelledError
 
     from fedplcc.runs.artifacts import ending_of
-    from fedplcc.terminal.progress import console_for, shows_bars
+    from fedplcc.terminal.progress import console_for
 
     run = await _found(gateway, run_id)
     console = console_for(json=as_json)
-    is_screen = not (as_lines or as_json or run.status.is_final) and shows_bars(console)
     try:
-        run = await (_watch_screen(gateway, run) if is_screen else _watch_lines(gateway, run, as_json=as_json))
+        run = await _watch_lines(gateway, run, as_json=as_json)
     except CancelledError:
         raise Interrupted(_how_to_go_on(run.run_id, gateway.url)) from None
     if run.status == "completed":
@@ -638,8 +633,8 @@ async def _watch(gateway: Gateway, run_id: str | None, *, as_lines: bool, as_jso
 
 
 async def _watch_lines(gateway: Gateway, run: Run, *, as_json: bool) -> Run:
+    from fedplcc.terminal.line_watch import LineWatch
     from fedplcc.terminal.progress import RunProgress, console_for
-    from fedplcc.terminal.watch.lines import LineWatch
     from shared.documents import Run
 
     if not as_json:
@@ -654,25 +649,6 @@ async def _watch_lines(gateway: Gateway, run: Run, *, as_json: bool) -> Run:
             if isinstance(item, Run):
                 run = item
     return run
-
-
-async def _watch_screen(gateway: Gateway, run: Run) -> Run:
-    import os
-
-    from fedplcc.terminal.progress import console_for
-    from fedplcc.terminal.round_table import last_lines
-    from fedplcc.terminal.watch.console import screen_console
-    from fedplcc.terminal.watch.live import LiveWatch
-
-    watch = LiveWatch(gateway, run, screen_console(os.environ))
-    try:
-        return await watch.until_end()
-    finally:
-        # The screen is gone; its last rounds stay above the next prompt.
-        console = console_for(json=False)
-        seen = watch.watched
-        for line in last_lines(seen.rounds, list(seen.seconds), console.width, seen.config):
-            console.print(line)
 
 
 def _how_to_go_on(run_id: str, url: str) -> str:

@@ -108,9 +108,7 @@ def simulate(
     if extends and out is None:
         raise InvalidConfig("--continue needs --out, the folder of the run that is to go on")
     if dry_run:
-        return foresee_run(
-            federation, out, device=device, jobs=num_jobs, engine=engine_name, extends=extends, as_json=as_json
-        )
+        return foresee_run(federation, out, extends=extends, as_json=as_json)
 
     # Loaded late, for their libraries look at the number of threads too.
     from fedplcc.tracking.destinations import make_trackers

@@ -111,7 +111,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         """Take one event of the run's history; they come in order."""
         note = self.run.take(event)
         if note is not None:
-            self.note(note.text)
+            self.note(note)
         elif event.type == "round_committed":
             self._print_round(event)
         elif event.type.startswith("round_") or event.type in ("update_committed", "evaluation_reported"):

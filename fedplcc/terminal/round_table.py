@@ -11,8 +11,6 @@ from fedplcc.terminal.numbers import number, percent
 from fedplcc.terminal.stage_lines import place_names
 
 GAP = "  "
-LAST_LINES = 3
-"""Rounds of a run that are printed when its screen is gone."""
 DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 """Columns in the order in which a narrow terminal loses them; the domains follow, from the right."""
 OWN_MODELS = "accuracies are of the clients' own models: this run shares none, or none whole"
@@ -89,30 +87,6 @@ class RoundTable:
         Where clients have models of their own, also the mean and the worst of those models' accuracies.
         """
         return GAP.join(column.value(metrics, seconds).rjust(column.width) for column in self._columns)
-
-
-def last_lines(
-    rounds: Sequence[Mapping[str, Any]],
-    seconds: Sequence[float] = (),
-    width: int | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> list[str]:
-    """The last few of these rounds under a heading; nothing of no rounds.
-
-    Args:
-        rounds: Lines of metrics.jsonl.
-        seconds: Durations of the last of them; the last duration belongs to the last round.
-        width: Characters of a line; None for no limit.
-        config: The run's configuration, if it is known.
-    """
-    if not rounds:
-        return []
-    shown = rounds[-LAST_LINES:]
-    took = [*([None] * len(shown)), *seconds][-len(shown) :]
-    # Of a round that was not evaluated no domain is known.
-    model = next((line for line in reversed(rounds) if line["accuracy"] is not None), rounds[-1])
-    table = RoundTable.of(model, width, has_time=bool(seconds), config=config)
-    return [table.heading(), *(table.line(*each) for each in zip(shown, took, strict=True))]
 
 
 def _columns(domains: Sequence[str], *, has_local: bool, has_time: bool, place: Sequence[str]) -> Iterator[_Column]:

@@ -226,7 +226,7 @@ def test_watching_a_round_that_waits_says_now_and_then_for_whom(
         is_told.wait(20)
         served.federation.run_to_end(run_id)
 
-    monkeypatch.setattr("fedplcc.terminal.watch.lines.MINUTE_S", 0.05)
+    monkeypatch.setattr("fedplcc.terminal.line_watch.MINUTE_S", 0.05)
     monkeypatch.setattr("fedplcc.terminal.progress.RunProgress", Told)
     going_on = threading.Thread(target=go_on)
     going_on.start()

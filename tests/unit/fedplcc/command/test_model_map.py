@@ -1,4 +1,4 @@
-"""`fedplcc model map` and `model clusters` on runs that have ended, and the mistakes that one can make with them."""
+"""`fedplcc model map` on runs that have ended, and the mistakes that one can make with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ import pytest
 
 from aggregator.store.database.sql_store import SqlStore
 from fedplcc.models.trained_model import read_trained_model
-from fedplcc.pictures.cell import pictures_for_cell
 from fedplcc.pictures.image_sample import read_sample
-from fedplcc.pictures.models import first_model, local_reports, points_of, pooled_samples
+from fedplcc.pictures.models import first_model, local_reports, points_of
 from fedplcc.pictures.points import Kind
 from fedplcc.pictures.shown_clients import shown_clients
 from tests.support.federation import tiny_federation
@@ -51,9 +49,6 @@ def test_a_panel_holds_the_prototypes_of_its_model(run: Path) -> None:
     for prototypes in sets:
         counts = np.bincount(prototypes.class_ids, weights=prototypes.weights)
         assert counts.tolist() == [8, 8, 8], "each sample of a client is behind one prototype"
-    samples = pooled_samples(trained)
-    assert samples is not None
-    assert samples.tolist() == [16, 16, 16]
     shown = points_of(trained, sample, clients)
     assert shown.features_ND[shown.of(Kind.GLOBAL)].tobytes() == trained.prototypes.vectors.tobytes()
     assert shown.count(Kind.LOCAL) == sum(map(len, sets))
@@ -111,62 +106,9 @@ def test_a_map_may_show_one_model_and_other_data(run: Path, ended_runs: Path, tm
     assert facts["panels"][0]["silhouette"]["by_domain"] is None
 
 
-def test_sizes_of_clusters_add_up_to_the_samples(ended_run: Path) -> None:
-    code, out, _ = called("clusters", ended_run)
-    assert code == 0
-    assert "local prototypes: " in out
-    with (ended_run / "clusters-sizes.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for side in ("local", "global"):
-        assert sum(float(row["size"]) for row in rows if row["side"] == side) == 48
-    assert all(float(row["size"]) == pytest.approx(round(float(row["size"]))) for row in rows)
-    facts = json.loads((ended_run / "clusters-facts.json").read_text())
-    assert facts["title"] == "tiny: fedplcc, seed 0, round 2"
-    assert {"clusters.png", "run.json"} <= {path.name for path in ended_run.iterdir()}
-
-
-@pytest.mark.parametrize("change", ["excluded", "no metrics"])
-def test_global_sizes_are_shares_where_the_samples_behind_them_are_not_known(ended_run: Path, change: str) -> None:
-    metrics = ended_run / "metrics.jsonl"
-    if change == "excluded":
-        metrics.write_text(metrics.read_text().replace('"num_excluded":0', '"num_excluded":1'))
-    else:
-        metrics.unlink()
-    assert pooled_samples(read_trained_model(ended_run, device="cpu")) is None
-
-
-@pytest.mark.parametrize(
-    ("hyper", "is_known"),
-    [({"proto_window": 2}, False), ({"proto_staleness": 2}, True)],  # all clients are in the round
-    ids=["window", "staleness"],
-)
-def test_samples_are_not_known_where_prototypes_of_earlier_rounds_are_in_the_pool(
-    run: Path, hyper: dict[str, int], is_known: bool
-) -> None:
-    trained = read_trained_model(run, device="cpu")
-    config = trained.config.model_copy(update={"method": trained.config.method.model_copy(update=hyper)})
-    assert (pooled_samples(replace(trained, config=config)) is not None) is is_known
-
-
-def test_a_reports_cell_gets_all_its_pictures(run: Path, ended_runs: Path, tmp_path: Path) -> None:
-    files = pictures_for_cell(run, tmp_path / "cell")
-    assert [file.name for file in files] == [
-        "map.png",
-        "map-points.csv",
-        "map-facts.json",
-        "clusters.png",
-        "clusters-sizes.csv",
-        "clusters-facts.json",
-    ]
-    assert all(file.parent == tmp_path / "cell" and file.stat().st_size for file in files)
-    without = pictures_for_cell(ended_runs / "fedavg", tmp_path / "fedavg")
-    assert [file.name for file in without] == ["map.png", "map-points.csv", "map-facts.json"]
-
-
 # Mistakes
 
 
-@pytest.mark.parametrize("command", ["map", "clusters"])
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -179,31 +121,22 @@ def test_a_reports_cell_gets_all_its_pictures(run: Path, ended_runs: Path, tmp_p
         (("--config", "none.toml"), "none.toml"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_sentence(
-    ended_run: Path, command: str, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_what_cannot_be_drawn_is_one_sentence(ended_run: Path, arguments: tuple[str, ...], sentence: str) -> None:
     before = sorted(ended_run.iterdir())
-    code, error = refused(command, ended_run, *arguments)
+    code, error = refused("map", ended_run, *arguments)
     assert code == 2
     assert sentence in error
     assert sorted(ended_run.iterdir()) == before
 
 
-@pytest.mark.parametrize("command", ["map", "clusters"])
-def test_a_run_whose_data_nobody_names_is_one_sentence(ended_run: Path, command: str) -> None:
+def test_a_run_whose_data_nobody_names_is_one_sentence(ended_run: Path) -> None:
     (ended_run / "federation.json").unlink()
-    code, error = refused(command, ended_run)
+    code, error = refused("map", ended_run)
     assert code == 2
     assert error == (
         f"fedplcc: {ended_run} does not say where the data of the run's clients lie; name them with --data NAME=DATA, once "
         "for each client, or name the run's configuration file with --config\n"
     )
-
-
-def test_a_method_without_prototypes_has_no_clusters(ended_runs: Path) -> None:
-    code, error = refused("clusters", ended_runs / "fedavg")
-    assert code == 2
-    assert "is of fedavg, a method without prototypes, so it has no clusters" in error
 
 
 def changed(run: Path, folder: Path, section: str, **values: Any) -> Path:
@@ -237,14 +170,14 @@ def test_a_map_of_a_run_that_shares_no_model_says_that_nothing_has_changed(run: 
     assert error.startswith("fedplcc: both panels show the same model")
 
 
-@pytest.mark.parametrize(("package", "command"), [("matplotlib", "clusters"), ("sklearn", "map")])
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn"])
 def test_a_package_that_is_missing_is_told_before_the_work(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, command: str
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package or "fedplcc.pictures" in name]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    code, error = refused(command, run, "--out", tmp_path / "out.png")
+    code, error = refused("map", run, "--out", tmp_path / "out.png")
     assert code == 2
     assert error == f"fedplcc: this command needs {package}, which is not installed: pip install 'fedplcc[demo]'\n"
     assert list(tmp_path.iterdir()) == []

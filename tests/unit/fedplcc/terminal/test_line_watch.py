@@ -1,4 +1,4 @@
-"""Lines of a run that is watched where there is no screen: when they come, and that they become rare."""
+"""Lines of a run that is watched where there is no bar: when they come, and that they become rare."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedplcc.terminal.line_watch import MAX_MINUTES, MINUTE_S, LineWatch
 from fedplcc.terminal.progress import RunProgress
-from fedplcc.terminal.watch.lines import MAX_MINUTES, MINUTE_S, LineWatch
 from shared.documents import Client, Event, Round, Run
 from shared.errors import Unavailable
 from shared.types import RoundPhase, RunStatus

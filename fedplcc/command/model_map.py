@@ -1,4 +1,4 @@
-"""`fedplcc model map` and `model clusters`: pictures of a run's features and prototypes."""
+"""`fedplcc model map`: a picture of a run's features and prototypes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.model_options import AsJson, Device, Model
-from fedplcc.pictures import CLUSTERS, MAP
+from fedplcc.pictures import MAP
 
 # A command imports modules with torch itself, so that --help answers at once.
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedplcc.pictures.cluster_sizes import ClusterSizes
     from fedplcc.pictures.feature_map import FeatureMap
 
-MAP_EXAMPLES = examples(
+EXAMPLES = examples(
     "fedplcc model map fedplcc-runs/digits",
     "fedplcc model map ours --before theirs --out compared.svg",
     "fedplcc model map fetched --data a=folder:a --data b=folder:b",
-)
-CLUSTERS_EXAMPLES = examples(
-    "fedplcc model clusters fedplcc-runs/digits",
-    "fedplcc model clusters results --out sizes.pdf --json",
 )
 
 Data = Annotated[
@@ -52,14 +47,6 @@ Config = Annotated[
 ]
 
 
-def _out(usual: str) -> Any:
-    return typer.Option(
-        help=f"The picture, .png, .svg or .pdf; {usual} in the model's folder if not given.",
-        dir_okay=False,
-        show_default=False,
-    )
-
-
 @explains_errors
 def draw_map(
     model: Model,
@@ -71,7 +58,14 @@ def draw_map(
         ),
     ] = "first",
     data: Data = None,
-    out: Annotated[Path | None, _out(MAP)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"The picture, .png, .svg or .pdf; {MAP} in the model's folder if not given.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     per_class: Annotated[
         int, typer.Option(help="Test images of each class and domain; at most 2000 in all.", min=1)
     ] = 40,
@@ -114,36 +108,6 @@ def draw_map(
     return _report(found, files, console, as_json=as_json)
 
 
-@explains_errors
-def draw_clusters(
-    model: Model,
-    data: Data = None,
-    out: Annotated[Path | None, _out(CLUSTERS)] = None,
-    config: Config = None,
-    device: Device = "auto",
-    as_json: AsJson = False,
-) -> int:
-    """Draw the number of samples behind each local and each global prototype.
-
-    Histograms of both, and how the samples of each client and of each class divide among clusters. Beside the picture are
-    written the sizes (-sizes.csv) and facts (-facts.json). Local prototypes are those of the clients' training images under
-    the run's model.
-    """
-    from fedplcc.models.trained_model import read_trained_model
-    from fedplcc.pictures.making import make_clusters, write_clusters
-    from fedplcc.pictures.shown_clients import shown_clients
-    from fedplcc.terminal.progress import console_for
-
-    trained = read_trained_model(model, config_file=config, device=device)
-    clients = shown_clients(trained.file, trained.config, config_file=config, named=data or ())
-    place = _place(out, trained.file.with_name(CLUSTERS))
-    console = console_for(json=as_json)
-    with _shown_steps(console) as on_step:
-        found = make_clusters(trained, clients, on_step=on_step)
-        files = write_clusters(found, place)
-    return _report(found, files, console, as_json=as_json)
-
-
 def _place(out: Path | None, usual: Path) -> Path:
     """The picture's file; checks before the work that it can be written and drawn."""
     from fedplcc.pictures.style import check_suffix
@@ -163,7 +127,7 @@ def _shown_steps(console: Console) -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
-def _report(found: FeatureMap | ClusterSizes, files: list[Path], console: Console, *, as_json: bool) -> int:
+def _report(found: FeatureMap, files: list[Path], console: Console, *, as_json: bool) -> int:
     """Print the picture's facts and files."""
     from shared.config.run import canonical_json
 
