@@ -1,13 +1,17 @@
-"""The tables of deploy/metrics.md, made from what the three processes register.
+"""Write the tables of deploy/metrics.md from what the three processes register, or with --check say if they are current.
 
-`python -m tests.support.records.metrics_tables` writes them anew between their marks; the text around them is written
-by hand.
+python -m docs.site.metrics [--check]
+
+The text around the tables is written by hand.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,10 +20,9 @@ from prometheus_client.metrics_core import Metric
 from aggregator.metrics import AggregatorMetrics
 from gateway.http.metrics import GatewayMetrics
 from shared.process.metrics import new_registry
-from tests.support import ROOT
 from trainer.readings.metrics import TrainerMetrics
 
-DOCUMENT = ROOT / "deploy" / "metrics.md"
+DOCUMENT = Path(__file__).parents[2] / "deploy" / "metrics.md"
 MAX_VALUES = 24
 """A label with more values than this is named without them."""
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -68,5 +71,17 @@ def _label(family: Metric, label: str) -> str:
     return f"`{label}`: {' '.join(values)}"
 
 
+def main() -> None:
+    """Write, or check."""
+    parser = argparse.ArgumentParser(prog="python -m docs.site.metrics", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the tables are not current")
+    text = DOCUMENT.read_text(encoding="utf-8")
+    current = rewritten(text)
+    if not parser.parse_args().check:
+        DOCUMENT.write_text(current, encoding="utf-8")
+    elif text != current:
+        sys.exit("deploy/metrics.md is not current; run `python -m docs.site.metrics`")
+
+
 if __name__ == "__main__":
-    DOCUMENT.write_text(rewritten(DOCUMENT.read_text()))
+    main()
