@@ -33,7 +33,6 @@ LEFT_OUT = {
     "shared/gen": "generated from protos/, whose comments are read",
     "docs/configuration.md": "generated from docstrings, which are read",
     "docs/site/citations.py": "shows the forms",
-    "experiments/results": "what was computed",
     "tests/golden": "what was recorded",
     "CHANGELOG.md": "history: what was there then",
     "DECISIONS.md": "history: what was there then",
