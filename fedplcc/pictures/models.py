@@ -18,6 +18,7 @@ from fedplcc.pictures.points import Points, points
 from fedplcc.pictures.shown_clients import ShownClient, reading
 from shared.config.run import RunConfig
 from shared.errors import InvalidConfig, InvalidData, InvalidModel
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.consent import Consent
