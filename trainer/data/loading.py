@@ -5,7 +5,6 @@ Shape legend: N images, S image size.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from shared.config.run import DataSection
 from shared.errors import InvalidData
 from shared.types import IntArray
+from trainer.data.names import composed, nearest
 from trainer.data.source import Samples, Source, fit_image
 from trainer.data.specs import open_balanced_test, open_source, unlabelled_images
 from trainer.data.subset import class_order, subset_size
@@ -233,25 +233,42 @@ def describe(
     return {name: subset_size(count, samples_per_class) for name, count in zip(source.class_names, counts, strict=True)}
 
 
+def remarks(spec: str, *, test_every: int = DEFAULT_TEST_EVERY) -> tuple[str, ...]:
+    """Return sentences for the owner of a data set: what was left out, and how its folders were understood.
+
+    Raises:
+        InvalidData: The data set cannot be opened.
+    """
+    return open_source(spec, test_every).remarks
+
+
 def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
     """Return the contract's class id of each of the source's classes."""
-    known = {name: i for i, name in enumerate(contract.classes)}
-    unknown = [name for name in source.class_names if name not in known]
+    known = {composed(name): i for i, name in enumerate(contract.classes)}
+    own = [composed(name) for name in source.class_names]
+    unknown = [name for name in own if name not in known]
     if unknown:
-        nearest = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise InvalidData(
             f"data {spec!r} has the {source.class_noun} {unknown[0]!r}{more}, but the run's classes are "
-            f"{', '.join(contract.classes)}{hint}"
+            f"{', '.join(contract.classes)}{nearest(unknown[0], contract.classes)}"
         )
-    return np.array([known[name] for name in source.class_names], dtype=np.int64)
+    return np.array([known[name] for name in own], dtype=np.int64)
 
 
 def _aside(source: Source, contract: DataSection, per_class: int | None, seed: int) -> IntArray:
-    """Return the numbers of the training images that are set aside for validation."""
+    """Return the numbers of the training images that are for validation: by the data set itself, else by a rule."""
+    train = source.train
+    if train.aside is not None:
+        return train.aside
     return held_out(
-        source.train.labels_N, source.class_names, every=contract.validation_every, per_class=per_class, seed=seed
+        train.labels_N,
+        source.class_names,
+        every=contract.validation_every,
+        per_class=per_class,
+        seed=seed,
+        keys=train.keys,
+        groups=train.groups,
     )
 
 
@@ -305,7 +322,7 @@ def _selections(
         return [(candidates, len(candidates))]
     selections = []
     for label, class_name in enumerate(source.class_names):
-        of_class = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed)
+        of_class = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed, samples.keys)
         candidates = of_class[~np.isin(of_class, without)]
         wanted = subset_size(len(of_class), samples_per_class, fraction)
         selections.append((candidates, min(wanted, len(candidates))))

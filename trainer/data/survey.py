@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ class Survey:
         unreadable: Names of those of them that could not be read.
         is_whole: Whether every image was read.
         note: Remark that belongs into every report of results on this data; empty if there is none.
+        reasons: Number of the images that could not be read, by the reason.
+        remarks: Sentences for the owner: what was left out, and how folders were understood.
     """
 
     spec: str
@@ -47,6 +50,8 @@ class Survey:
     unreadable: tuple[str, ...]
     is_whole: bool
     note: str
+    reasons: Mapping[str, int]
+    remarks: tuple[str, ...]
 
     def lines(self) -> list[str]:
         """Return the survey for people."""
@@ -55,7 +60,7 @@ class Survey:
         rows.append(("all", str(sum(self.train)), str(sum(self.test))))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [f"{name:<{widths[0]}}  {n:>{widths[1]}}  {m:>{widths[2]}}" for name, n, m in rows]
-        note = [f"note: {self.note}"] if self.note else []
+        note = [f"note: {text}" for text in (self.note, *self.remarks) if text]
         contract = f"for the run's [data]: classes = {json.dumps(self.classes, ensure_ascii=False)}"
         return [self.spec, *table, *self._about_images(), *note, contract]
 
@@ -70,6 +75,7 @@ class Survey:
         lines = [f"images: {sizes}, height x width ({looked})"]
         if self.unreadable:
             lines += [f"cannot be read: {len(self.unreadable)}", *(f"  {name}" for name in self.unreadable)]
+            lines += [f"  {count} of them: {reason}" for reason, count in sorted(self.reasons.items())]
         return lines
 
     def as_json(self) -> dict[str, Any]:
@@ -87,6 +93,8 @@ class Survey:
             "num_looked_at": self.num_looked_at,
             "unreadable": list(self.unreadable),
             "note": self.note,
+            "reasons": dict(self.reasons),
+            "remarks": list(self.remarks),
         }
 
 
@@ -113,7 +121,7 @@ def survey(
     wanted = [np.arange(len(side)) if read_all else spread(len(side)) for side in sides]
     if not read_all and len(wanted[0]):
         wanted[1] = wanted[1][:0]
-    sizes, unreadable = _sizes(sides, wanted, on_read)
+    sizes, unreadable, reasons = _sizes(sides, wanted, on_read)
     ordered = sorted(sizes, key=lambda size: (size[0] * size[1], size))
     train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
     return Survey(
@@ -127,22 +135,27 @@ def survey(
         unreadable=tuple(unreadable),
         is_whole=read_all,
         note=source.note,
+        reasons=reasons,
+        remarks=source.remarks,
     )
 
 
-def _sizes(sides: Iterable[Samples], wanted: list[Any], on_read: OnRead | None) -> tuple[set[Size], list[str]]:
-    """Return the sizes that occur, and the names of the images that could not be read."""
+def _sizes(
+    sides: Iterable[Samples], wanted: list[Any], on_read: OnRead | None
+) -> tuple[set[Size], list[str], Counter[str]]:
+    """Return the sizes that occur, the names of the images that could not be read, and the reasons."""
     sizes: set[Size] = set()
-    unreadable = []
+    unreadable, reasons = [], Counter[str]()
     num_read, total = 0, sum(map(len, wanted))
     for side, numbers in zip(sides, wanted, strict=True):
         for i in numbers.tolist():
             pixels = side.read(i)
             if pixels is None:
                 unreadable.append(side.name(i))
+                reasons[side.why(i)] += 1
             else:
                 sizes.add((pixels.shape[0], pixels.shape[1]))
             num_read += 1
             if on_read is not None:
                 on_read(num_read, total)
-    return sizes, unreadable
+    return sizes, unreadable, reasons
