@@ -16,6 +16,7 @@ from shared.config.run import DataSection
 from shared.errors import InvalidData
 from shared.types import IntArray
 from trainer.data.names import composed, nearest
+from trainer.data.record import Mark, digest_of
 from trainer.data.source import Samples, Source, fit_image
 from trainer.data.specs import open_balanced_test, open_source, unlabelled_images
 from trainer.data.subset import class_order, subset_size
@@ -33,13 +34,20 @@ class ImageSet:
     Attributes:
         images_NSS3: uint8 `[N, S, S, 3]`.
         labels_N: int64 `[N]`, each an index into the contract's classes.
+        marks: Name and digest of each image, see record.py; none where images do not come from a data set.
     """
 
     images_NSS3: npt.NDArray[np.uint8]
     labels_N: IntArray
+    marks: tuple[Mark, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels_N)
+
+    def of(self, is_wanted_N: npt.NDArray[np.bool_]) -> ImageSet:
+        """Return the images that are wanted, in their order."""
+        marks = tuple(mark for mark, is_wanted in zip(self.marks, is_wanted_N.tolist(), strict=False) if is_wanted)
+        return ImageSet(self.images_NSS3[is_wanted_N], self.labels_N[is_wanted_N], marks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -214,6 +222,7 @@ def load_split(
     images = ImageSet(
         np.concatenate([images.images_NSS3 for images, _ in read]),
         np.concatenate([images.labels_N for images, _ in read]),
+        tuple(mark for images, _ in read for mark in images.marks),
     )
     return images, tuple(name for _, unreadable in read for name in unreadable)
 
@@ -287,6 +296,7 @@ def _read(
     """Return the images to use, in the source's order, and the names of those that could not be read."""
     images_NSS3 = _allocated(sum(wanted for _, wanted in selections), image_size)
     numbers: list[int] = []
+    digests: dict[int, str] = {}
     unreadable: list[str] = []
     for candidates, wanted in selections:
         enough = len(numbers) + wanted
@@ -298,13 +308,15 @@ def _read(
                 unreadable.append(samples.name(i))
                 continue
             images_NSS3[len(numbers)] = fit_image(pixels, image_size)
+            digests[i] = digest_of(pixels)
             numbers.append(i)
     images_NSS3 = images_NSS3[: len(numbers)]
     order_N = np.array(numbers, dtype=np.int64)
     if np.any(order_N[1:] < order_N[:-1]):
         images_NSS3 = images_NSS3[order_N.argsort()]  # copies the images; a whole set is in order already
         order_N.sort()
-    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]]), unreadable
+    marks = tuple((samples.name(i), digests[i]) for i in order_N.tolist())
+    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]], marks), unreadable
 
 
 def _selections(

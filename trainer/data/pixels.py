@@ -148,7 +148,7 @@ def picture(image: Image.Image, window: Window = None) -> Pixels:
 def _over_white(image: Image.Image) -> Pixels:
     shown = image.convert("LA") if image.mode == "La" else image
     shown = shown.convert("RGBA")
-    if shown.getextrema()[3] == (255, 255):
+    if shown.getchannel("A").getextrema() == (255, 255):
         return np.asarray(shown.convert("RGB"))
     return np.asarray(Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown).convert("RGB"))
 

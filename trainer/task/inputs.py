@@ -33,6 +33,7 @@ from shared.types import (
 )
 from trainer.cancellation import check
 from trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
+from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.public_images import PublicImages
 from trainer.models import load_arrays, state_arrays
@@ -326,8 +327,18 @@ def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
         test=DeviceImages.put(data.test, config.data, site.device),
         validation=DeviceImages.put(data.validation, config.data, site.device),
         own_classes=tuple(label for label, count in enumerate(data.class_counts) if count),
+        record=_record(data.train, data.validation, data.test),
     )
     return data, loaded
+
+
+def _record(train: ImageSet, validation: ImageSet, test: ImageSet) -> DataRecord:
+    return DataRecord.of(
+        {
+            side: (images.marks, images.labels_N.tolist())
+            for side, images in ((TRAIN, train), (VALIDATION, validation), (TEST, test))
+        }
+    )
 
 
 def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConfig) -> Loaded:
@@ -345,6 +356,7 @@ def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConf
         test=put(found.test),
         validation=put(found.validation),
         own_classes=found.own_classes,
+        record=_record(found.train, found.validation, found.test),
         stage=StageFacts(
             stream=config.stream,
             place=place,
