@@ -16,7 +16,7 @@ from shared.config.run import DataSection
 from shared.errors import InvalidData
 from shared.types import IntArray
 from trainer.data.names import composed, nearest
-from trainer.data.record import Mark, digest_of
+from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark, digest_of
 from trainer.data.source import Samples, Source, fit_image
 from trainer.data.specs import open_balanced_test, open_source, unlabelled_images
 from trainer.data.subset import class_order, subset_size
@@ -62,6 +62,7 @@ class ClientData:
         unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not
             need were not tried.
         note: Remark that belongs into every report of results on this data; empty if there is none.
+        arrived: Images that a run which goes on did not begin with, and that were left out.
     """
 
     classes: tuple[str, ...]
@@ -70,6 +71,7 @@ class ClientData:
     validation: ImageSet
     unreadable: tuple[str, ...] = ()
     note: str = ""
+    arrived: tuple[str, ...] = ()
 
     @property
     def class_counts(self) -> tuple[int, ...]:
@@ -86,6 +88,7 @@ def load_dataset(
     validation_per_class: int | None = None,
     seed: int = 0,
     may_be_empty: bool = False,
+    began: DataRecord | None = None,
 ) -> ClientData:
     """Read a client's data set and fit it to the run's data contract.
 
@@ -99,18 +102,24 @@ def load_dataset(
         validation_per_class: Training images of a class to set aside for validation; the contract's rule if None.
         seed: Decides the images of a subset. Clients that share a data set need different seeds.
         may_be_empty: Whether there may be no training image, as in a stage that a client has nothing of.
+        began: The images of a run that goes on: of each side those of these names are read, whatever has arrived.
 
     Raises:
         InvalidData: The data set cannot be opened, breaks the contract, or gives no training image.
     """
     source = open_source(spec, contract.test_every)
     class_ids = _class_ids(source, contract, spec)
-    aside = _aside(source, contract, validation_per_class, seed)
     size = contract.image_size
-    chosen = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
+    if began is None:
+        aside = _aside(source, contract, validation_per_class, seed)
+        chosen = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
+        tested = _selections(source, source.test, None, seed)
+    else:
+        (aside, _) = _named(source.train, began, VALIDATION)
+        chosen, tested = [_named(source.train, began, TRAIN)], [_named(source.test, began, TEST)]
     train, bad_train = _read(source.train, class_ids, size, chosen)
     validation, bad_validation = _read(source.train, class_ids, size, [(aside, len(aside))])
-    test, bad_test = _read(source.test, class_ids, size, _selections(source, source.test, None, seed))
+    test, bad_test = _read(source.test, class_ids, size, tested)
     unreadable = (*bad_train, *bad_validation, *bad_test)
     if not len(train) and not may_be_empty:
         raise _nothing_to_train_on(spec, unreadable)
@@ -121,7 +130,15 @@ def load_dataset(
         validation=validation,
         unreadable=unreadable,
         note=source.note,
+        arrived=_arrived(source, began) if began is not None and samples_per_class is None and fraction is None else (),
     )
+
+
+def _arrived(source: Source, began: DataRecord) -> tuple[str, ...]:
+    """Return the names of readable images that a record has on no side."""
+    known = {name for side in began.sides.values() for name in side}
+    unknown = ((part, i) for part in (source.train, source.test) for i in range(len(part)) if part.name(i) not in known)
+    return tuple(part.name(i) for part, i in unknown if part.read(i) is not None)
 
 
 def load_training_images(
@@ -288,6 +305,13 @@ def _nothing_to_train_on(spec: str, unreadable: Sequence[str]) -> InvalidData:
 
 Selection = tuple[IntArray, int]
 """Candidate images, to be tried in order, and the number of images to take of them."""
+
+
+def _named(samples: Samples, began: DataRecord, side: str) -> Selection:
+    """Return the images of one side of a record, whole."""
+    known = began.sides.get(side, {})
+    numbers = np.array([i for i in range(len(samples)) if samples.name(i) in known], np.int64)
+    return numbers, len(numbers)
 
 
 def _read(

@@ -1,8 +1,8 @@
 """The data that a run began with, compared whenever a client's data are read for it again.
 
 A trainer that starts again, a simulation that goes on and a stage that begins read the client's folders anew. What a client
-trains on and is tested on at a place of a run is kept with the client's state: other data at the same place are refused, and
-so is a stage that would test on images that were trained on before.
+trains on and is tested on at a place of a run is kept with the client's state. Images that have arrived since are left out,
+where the run has no stages; other data are refused, and so is a stage that would test on images that were trained on before.
 """
 
 from __future__ import annotations
@@ -31,6 +31,17 @@ class RunData:
         """
         self._client_id, self._states = client_id, states
         self._seen: tuple[str, str, DataRecord] | None = None
+
+    def began(self, run_id: str, place: Place | None) -> DataRecord | None:
+        """Return the images that a run without stages began with; None where this process knows that it has them.
+
+        Raises:
+            StoreUnavailable: The record cannot be read.
+        """
+        if place is not None or (self._seen is not None and self._seen[:2] == (run_id, WHOLE)):
+            return None
+        known = self._states.data_record(run_id)
+        return None if known is None else known.latest
 
     def check(self, run_id: str, place: Place | None, record: DataRecord) -> None:
         """Compare a client's data with those that the run had at this place; keep them where it was not here before.

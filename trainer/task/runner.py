@@ -135,7 +135,8 @@ class TaskRunner:
         with site_failures(built):
             prepare_torch(config.training.threads, self._site.device)
             place = place_of(task, config)
-            loaded = self._inputs.data(config, on_problem, place)
+            began = self._run_data.began(task.run.run_id, place)
+            loaded = self._inputs.data(config, on_problem, place, began)
             self._run_data.check(task.run.run_id, place, loaded.record)
             client = self._site.client(loaded.counts_by_name)
             self._announce(client, aggregator)

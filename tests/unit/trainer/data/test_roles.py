@@ -15,6 +15,7 @@ from shared.config.run import DataSection
 from shared.errors import InvalidData
 from trainer.data import load_dataset
 from trainer.data.loading import ClientData
+from trainer.data.record import DataRecord
 from trainer.data.roles import TEST, VALIDATION, has_role, key_of
 from trainer.data.specs import open_source
 from trainer.data.validation import held_out
@@ -161,3 +162,23 @@ def test_own_validation_images_are_never_trained_on(tmp_path: Path) -> None:
             put(tmp_path / side / "a" / f"{i}.png")
     data = load(tmp_path, validation_every=2)
     assert (len(data.train), len(data.validation), len(data.test)) == (6, 3, 4)
+
+
+def test_a_run_that_goes_on_reads_the_images_it_began_with_and_names_those_that_arrived(tmp_path: Path) -> None:
+    for number in range(30):
+        put(tmp_path / "ab"[number % 2] / f"{number}.png")
+    contract = DataSection(classes=("a", "b"), image_size=8, validation_every=4)
+    for subset in ({}, {"samples_per_class": 5}, {"fraction": 0.5}):
+        before = load_dataset(f"folder:{tmp_path}", contract=contract, **subset)
+        named = {"train": before.train, "validation": before.validation, "test": before.test}
+        record = DataRecord.of({side: (images.marks, images.labels_N.tolist()) for side, images in named.items()})
+        arrived = [tmp_path / "a" / "new.png", tmp_path / "b" / "0000.png"]
+        for path in arrived:
+            put(path)
+        after = load_dataset(f"folder:{tmp_path}", contract=contract, began=record, **subset)
+        for side, images in named.items():
+            assert getattr(after, side).marks == images.marks
+            assert np.array_equal(getattr(after, side).images_NSS3, images.images_NSS3)
+        assert sorted(after.arrived) == ([] if subset else ["a/new.png", "b/0000.png"])
+        for path in arrived:
+            path.unlink()

@@ -857,14 +857,15 @@ def left_in(folder: Path) -> list[str]:
     return sorted({path.name for path in folder.iterdir()} - records - {"manifest.json"})
 
 
-def test_a_finished_update_of_other_data_is_not_sent(data: str, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_the_images_it_began_with_whatever_its_owner_sets_now(data: str, tmp_path: Path) -> None:
     aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
     task = a_train_task(aggregator, data, a_run("fedavg"))
     with pytest.raises(Killed):
         a_runner(data, tmp_path).perform(task, aggregator)
-    with pytest.raises(InvalidData, match=r"other data than run run-1 began with: \d+ gone"):
-        a_runner(data, tmp_path, samples_per_class=3).perform(task, aggregator)
-    assert aggregator.updates == []
+    a_runner(data, tmp_path, samples_per_class=3).perform(task, aggregator)
+    whole = MemoryAggregator()
+    a_runner(data, tmp_path / "other").perform(a_train_task(whole, data, a_run("fedavg")), whole)
+    assert aggregator.updates[0][1].num_examples == whole.updates[0][1].num_examples
 
 
 def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(
