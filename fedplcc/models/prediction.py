@@ -21,8 +21,8 @@ from fedplcc.models.trained_model import TrainedModel
 from fedplcc.terminal.printable import printable
 from shared.errors import InvalidModel
 from trainer.data import ImageSet
-from trainer.data.sets.folder import read_image
-from trainer.data.source import Pixels, fit_image
+from trainer.data.pixels import Pixels, Unreadable, read_pixels
+from trainer.data.source import fit_image
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.ops import TorchOps
 from trainer.models import FeatureModel
@@ -135,9 +135,10 @@ def predictions(
 
 def _read(files: Iterable[Path], image_size: int, on_problem: OnProblem) -> Iterator[tuple[Path, Pixels]]:
     for file in files:
-        pixels = read_image(file)
-        if pixels is None:
-            on_problem(f"{file} cannot be read as an image")
+        try:
+            pixels = read_pixels(file)
+        except Unreadable as why:
+            on_problem(f"{file} cannot be read as an image: {why}")
         else:
             yield file, fit_image(pixels, image_size)
 

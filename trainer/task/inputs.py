@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -32,6 +32,7 @@ from shared.types import (
 )
 from trainer.cancellation import check
 from trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
+from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.public_images import PublicImages
 from trainer.models import load_arrays, state_arrays
@@ -92,13 +93,20 @@ class TaskInputs:
         self._configs = {run.config_hash: config}
         return config
 
-    def data(self, config: RunConfig, on_problem: OnProblem | None, place: Place | None = None) -> Loaded:
+    def data(
+        self,
+        config: RunConfig,
+        on_problem: OnProblem | None,
+        place: Place | None = None,
+        began: DataRecord | None = None,
+    ) -> Loaded:
         """Return the client's data under the run's data contract; the latest are kept.
 
         Args:
             config: The run.
             on_problem: Told of files that cannot be read.
             place: The stage, in a run that has stages.
+            began: The images that a run began with which goes on in a process of its own, where it has no stages.
 
         Raises:
             InvalidData: The data set cannot be read or does not fit the contract.
@@ -106,13 +114,14 @@ class TaskInputs:
         known = self._loaded
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
             of = None if known.stage is None else (known.stage.stream, known.stage.place)
-            if of == (None if place is None else (config.stream, place)):
+            is_of_run = began is None or known.record.sha256 == began.sha256
+            if is_of_run and of == (None if place is None else (config.stream, place)):
                 return known
         self._loaded = None  # frees the images before others are read
         begin = perf_counter()
         if place is None:
             data: ClientData | StreamData
-            data, loaded = _loaded(self._site, config)
+            data, loaded = _loaded(self._site, config, began)
         else:
             data = self._of_stages(config, range(1, place.seen(config.stream.stages) + 1))
             loaded = _loaded_at(place, data, self._site, config)
@@ -130,6 +139,8 @@ class TaskInputs:
             duration_s=round(perf_counter() - begin, 3),
         )
         self._report_unreadable(data, on_problem)
+        if isinstance(data, ClientData) and data.arrived:
+            self._report_arrived(data.arrived, on_problem)
         self._loaded = loaded
         return loaded
 
@@ -250,6 +261,17 @@ class TaskInputs:
                     )
                 )
 
+    def _report_arrived(self, names: Sequence[str], on_problem: OnProblem | None) -> None:
+        log.warning("data_changed", client_id=self._site.client_id, num_arrived=len(names), first=names[0])
+        if on_problem is not None:
+            on_problem(
+                ClientProblem(
+                    reason="DATA_CHANGED",
+                    detail=f"the data have changed: {len(names)} images arrived after the run began, which goes on without them",
+                    hint="a new run trains on them, or stages that read anew do (stream.reload); the log names the first",
+                )
+            )
+
 
 def received_prototypes(job: Job) -> PrototypeSet:
     """Return the global prototypes that the task comes with.
@@ -304,7 +326,7 @@ def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Modu
         return model.to(job.site.device)
 
 
-def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
+def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None) -> tuple[ClientData, Loaded]:
     """Read the data set, and put its images where they are trained on."""
     data = load_dataset(
         site.data,
@@ -313,6 +335,7 @@ def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
         fraction=site.fraction,
         validation_per_class=site.validation_per_class,
         seed=derive_seed("subset", config.run.seed, site.client_id),
+        began=began,
     )
     loaded = Loaded(
         contract=config.data,
@@ -322,8 +345,18 @@ def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
         test=DeviceImages.put(data.test, config.data, site.device),
         validation=DeviceImages.put(data.validation, config.data, site.device),
         own_classes=tuple(label for label, count in enumerate(data.class_counts) if count),
+        record=_record(data.train, data.validation, data.test),
     )
     return data, loaded
+
+
+def _record(train: ImageSet, validation: ImageSet, test: ImageSet) -> DataRecord:
+    return DataRecord.of(
+        {
+            side: (images.marks, images.labels_N.tolist())
+            for side, images in ((TRAIN, train), (VALIDATION, validation), (TEST, test))
+        }
+    )
 
 
 def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConfig) -> Loaded:
@@ -341,6 +374,7 @@ def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConf
         test=put(found.test),
         validation=put(found.validation),
         own_classes=found.own_classes,
+        record=_record(found.train, found.validation, found.test),
         stage=StageFacts(
             stream=config.stream,
             place=place,

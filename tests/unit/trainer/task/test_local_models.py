@@ -48,6 +48,7 @@ from trainer.learning.evaluation import collect_features, evaluate
 from trainer.learning.training import RoundInputs, local_train
 from trainer.models import load_arrays, state_arrays
 from trainer.task.client_state import ClientStates
+from trainer.task.manifest import manifest_in
 from trainer.task.runner import TaskRunner
 from trainer.task.site import ClientSite
 
@@ -439,7 +440,8 @@ def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(
     aggregator, run = MemoryAggregator(), a_run(method, **hyper)
     runner, problems = a_runner(data, tmp_path), list[Any]()
     runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
-    (blob,) = (path for path in tmp_path.iterdir() if path.name != "manifest.json")
+    kept = manifest_in(tmp_path).promoted.values()
+    (blob,) = (tmp_path / entry.state.sha256 for entry in kept if entry.state is not None)
     content = bytearray(blob.read_bytes())
     content[-1] ^= 1
     blob.write_bytes(content)
