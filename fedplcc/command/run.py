@@ -192,7 +192,7 @@ def status(
 ) -> int:
     """Show a run: its round, awaited, dropped and quarantined clients, refused updates, and the last accuracy."""
     from fedplcc.terminal.progress import console_for
-    from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
+    from fedplcc.terminal.round_table import RoundTable
     from fedplcc.terminal.run_lines import (
         awaited_lines,
         dropped_lines,
@@ -230,9 +230,8 @@ def status(
         console.print(line)
     if metrics is not None:
         table = RoundTable.of(metrics, has_time=seconds is not None, config=found.config)
-        if metrics["accuracy_of"] is not None:
-            console.print(OWN_MODELS)
-        console.print(table.heading())
+        for text in (*table.notes, table.heading()):
+            console.print(text)
         console.print(table.line(metrics, seconds))
     return ExitCode.OK
 
