@@ -35,7 +35,6 @@ LEFT_OUT = {
     "docs/site/citations.py": "shows the forms",
     "tests/golden": "what was recorded",
     "CHANGELOG.md": "history: what was there then",
-    "DECISIONS.md": "history: what was there then",
 }
 """Files and folders that are not read, each with the reason."""
 NOT_YET = {"report.md", "fedpull.py", "fedavgm.py", "fedcentre.py"}
