@@ -68,8 +68,9 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/python -m docs.site.citations
 	@$(BUILD_SITE) && echo "docs: clean"
 	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
-	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean"; \
-	  else echo "buf lint: skipped, npx is not installed"; fi
+	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean" \
+	  && npx --yes @bufbuild/buf@$(BUF_VERSION) breaking --against $$(ls *.binpb | sort -V | tail -1) && echo "buf breaking: clean"; \
+	  else echo "buf lint and breaking: skipped, npx is not installed"; fi
 	@if command -v npx >/dev/null; then npx --yes --package typescript@$(TYPESCRIPT_VERSION) tsc --project gateway/console/jsconfig.json \
 	  && echo "the console's types: clean"; else echo "the console's types: skipped, npx is not installed"; fi
 

@@ -42,6 +42,7 @@ from shared.errors import FedplccError
 from shared.methods import METHODS
 from shared.methods.parts.prototypes import PrototypeExchange
 from shared.process import failpoints
+from shared.steering import PauseRun, ResumeRun, StopRun, Verb
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
     LOCAL_CLUSTER,
@@ -450,9 +451,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         coordinator = self.federation.coordinator
 
         def call() -> object:
-            if action == "pause":
-                return coordinator.pause(run_id, now=now, request_id=key)
-            return getattr(coordinator, action)(run_id, request_id=key)
+            verbs: dict[str, Verb] = {"pause": PauseRun(now=now), "resume": ResumeRun(), "stop": StopRun()}
+            return coordinator.steer(run_id, verbs[action], request_id=key)
 
         self._ask(
             lambda oracle: oracle.steer(action, run_id, now=now, key=key),

@@ -46,8 +46,8 @@ def test_a_state_of_the_last_version_is_served(tmp_path: Path, state: Path) -> N
     assert {(run["name"], run["status"]) for run in runs} == {
         (release.DONE, "completed"),
         (release.WAITING, "running"),
-        (release.PENDING, "pending"),
-    }
+        (release.PENDING, "stopped"),
+    }, "who waits for clients since the year of the test's clock has waited too long"
 
 
 def test_a_state_of_a_newer_version_is_refused_with_exit_code_4(state: Path) -> None:

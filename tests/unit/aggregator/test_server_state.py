@@ -19,6 +19,7 @@ from shared.errors import BlobNotFound
 from shared.methods import add_methods, remove_method
 from shared.methods.parts.slots import ServerSlots, ServerView
 from shared.reasons import BlobDamaged
+from shared.steering import ExtendRun, QuarantineClient, ResumeRun
 from shared.tensors import from_bytes, sha256_hex, to_bytes
 from shared.types import MODEL, BlobRef, Round, Run, RunStatus, Task, TaskKind, state_blobs
 from tests.support.federation.in_process import LocalFederation
@@ -243,7 +244,7 @@ def test_more_rounds_go_on_from_the_state_of_the_last_one(folder: Path, method: 
         run = federation.whole_run(rounds=2, method=method)
         federation.coordinator.garbage_collection.collect()
         federation.restart()
-        federation.coordinator.extend(run.run_id, rounds=4)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=4))
         assert results(federation, federation.run_to_end(run.run_id)) == right
 
 
@@ -287,7 +288,7 @@ def test_a_damaged_slot_parks_its_run_by_name_and_its_repair_lets_it_go_on(
         assert (found.status, found.round_number) == (RunStatus.PAUSED, 2)
         assert found.reason == BlobDamaged(round_number=2, role=name, sha256=blob.sha256, client_id="")
         path.write_bytes(data)
-        federation.coordinator.resume(run.run_id)
+        federation.coordinator.steer(run.run_id, ResumeRun())
         assert results(federation, federation.run_to_end(run.run_id)) == right
 
 
@@ -331,7 +332,7 @@ def test_a_round_is_computed_again_with_the_clients_that_were_eligible_then(fold
         federation.coordinator.join(late.record, late.token)
         while federation.coordinator.get_run(run.run_id).round_number < 4:
             federation.step()
-        federation.coordinator.quarantine(run.run_id, "bob", reason="a test")
+        federation.coordinator.steer(run.run_id, QuarantineClient("bob", reason="a test"))
         run = federation.run_to_end(run.run_id)
         assert run.roster == ("ann", "bob", "zoe")
         assert [len(each.cohort) for each in rounds_of(federation, run)] == [1, 2, 2, 3, 3]

@@ -234,149 +234,91 @@ class ListEvaluationsResponse(_message.Message):
     next_page_token: str
     def __init__(self, evaluations: _Optional[_Iterable[_Union[ClientEvaluation, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
-class PauseRunRequest(_message.Message):
-    __slots__ = ("run_id", "now", "request_id")
+class SteerRunRequest(_message.Message):
+    __slots__ = ("run_id", "request_id", "pause", "resume", "stop", "extend", "quarantine", "release", "admit", "retire", "advance")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    ADMIT_FIELD_NUMBER: _ClassVar[int]
+    RETIRE_FIELD_NUMBER: _ClassVar[int]
+    ADVANCE_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    request_id: str
+    pause: PauseRun
+    resume: ResumeRun
+    stop: StopRun
+    extend: ExtendRun
+    quarantine: QuarantineClient
+    release: ReleaseClient
+    admit: AdmitClient
+    retire: RetireClient
+    advance: AdvanceStage
+    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ..., pause: _Optional[_Union[PauseRun, _Mapping]] = ..., resume: _Optional[_Union[ResumeRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., extend: _Optional[_Union[ExtendRun, _Mapping]] = ..., quarantine: _Optional[_Union[QuarantineClient, _Mapping]] = ..., release: _Optional[_Union[ReleaseClient, _Mapping]] = ..., admit: _Optional[_Union[AdmitClient, _Mapping]] = ..., retire: _Optional[_Union[RetireClient, _Mapping]] = ..., advance: _Optional[_Union[AdvanceStage, _Mapping]] = ...) -> None: ...
+
+class SteerRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class PauseRun(_message.Message):
+    __slots__ = ("now",)
     NOW_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     now: bool
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., now: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, now: bool = ...) -> None: ...
 
-class PauseRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+class ResumeRun(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
-class ResumeRunRequest(_message.Message):
-    __slots__ = ("run_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
-
-class ResumeRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class StopRunRequest(_message.Message):
-    __slots__ = ("run_id", "reason", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class StopRun(_message.Message):
+    __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     reason: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
-class StopRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class ExtendRunRequest(_message.Message):
-    __slots__ = ("run_id", "rounds", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class ExtendRun(_message.Message):
+    __slots__ = ("rounds",)
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     rounds: int
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., rounds: _Optional[int] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, rounds: _Optional[int] = ...) -> None: ...
 
-class ExtendRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class QuarantineClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "reason", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class QuarantineClient(_message.Message):
+    __slots__ = ("client_id", "reason")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
     reason: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class QuarantineClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class ReleaseClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class ReleaseClient(_message.Message):
+    __slots__ = ("client_id",)
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
-class ReleaseClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class AdmitClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class AdmitClient(_message.Message):
+    __slots__ = ("client_id",)
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
-class AdmitClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class RetireClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "forgets", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class RetireClient(_message.Message):
+    __slots__ = ("client_id", "forgets")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     FORGETS_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
     forgets: bool
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., forgets: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., forgets: bool = ...) -> None: ...
 
-class RetireClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class AdvanceStageRequest(_message.Message):
-    __slots__ = ("run_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
-
-class AdvanceStageResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+class AdvanceStage(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class RunTags(_message.Message):
     __slots__ = ("tags",)

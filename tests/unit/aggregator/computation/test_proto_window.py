@@ -21,6 +21,7 @@ from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
 from shared.methods.prototypes import global_clusters
 from shared.reasons import BlobDamaged
+from shared.steering import RetireClient
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import LOCAL_CLUSTER, Payload, PrototypeSet, Retired, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
@@ -151,7 +152,7 @@ def test_what_a_run_was_told_to_forget_is_in_no_later_pool(federation: LocalFede
         federation.step()
     pool = earlier_updates(federation.coordinator.get_run(run_id), federation.store)
     assert {update.client_id for update in pool} == set(NAMES)
-    federation.coordinator.retire_client(run_id, "bob", forgets=True)
+    federation.coordinator.steer(run_id, RetireClient("bob", forgets=True))
     pool = earlier_updates(federation.coordinator.get_run(run_id), federation.store)
     assert {update.client_id for update in pool} == {"ann", "zoe"}
     federation.join()
