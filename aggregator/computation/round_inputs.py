@@ -51,10 +51,10 @@ class RoundInputs:
     table: TensorTable
     blobs: BlobStore
     block_elements: int
-    earlier: Sequence[Update]
-    observer: AggregationObserver | None
-    int_lists: Mapping[str, Sequence[int]]
-    domains: Mapping[str, str]
+    earlier: Sequence[Update] = ()
+    observer: AggregationObserver | None = None
+    int_lists: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    domains: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def config(self) -> RunConfig:
@@ -124,6 +124,10 @@ class RoundMade:
     server_state: Mapping[str, BlobRef] = field(default_factory=dict)
     prototypes: PrototypeSet = field(default_factory=PrototypeSet.empty)
     prototype_norms: Mapping[str, float] = field(default_factory=dict)
+
+    def names(self, blob: BlobRef) -> bool:
+        """Whether a blob's content is in the result, in the next start or in the server's state."""
+        return blob.sha256 in {each.sha256 for each in (self.model, self.start, *self.server_state.values()) if each}
 
 
 def withheld_places(config: RunConfig, int_lists: Mapping[str, Sequence[int]]) -> Sequence[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from aggregator.computation.aggregation import Aggregated, aggregate
 from aggregator.computation.fold import BLOCK_ELEMENTS
 from aggregator.computation.parts.prototypes import earlier_updates
+from aggregator.computation.round_inputs import RoundInputs
 from aggregator.computation.weighed_domains import weighed_domains
 from aggregator.coordinator.layouts import Layouts
 from aggregator.rounds.configuration import config_of
@@ -78,15 +79,16 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
         assert run.model is not None
         files = _Scratch(Path(scratch), state)
         layouts = Layouts(store, files)
-        computed = aggregate(
-            run,
-            layouts.table(run),
-            files,
-            BLOCK_ELEMENTS,
-            earlier,
+        of = RoundInputs(
+            run=run,
+            table=layouts.table(run),
+            blobs=files,
+            block_elements=BLOCK_ELEMENTS,
+            earlier=earlier,
             int_lists=layouts.int_lists(run),
             domains=weighed_domains(run, store),
         )
+        computed = aggregate(of)
         return Replayed(
             run_id=run_id,
             number=number,

@@ -33,6 +33,7 @@ from shared.types import BATCH_NORM, GLOBAL_MODEL, HEAD, LOCAL_MODEL, PARAMETERS
 ReadBlock = Callable[[], Block]
 Fold = Callable[[ReadBlock, Iterable[Block], Sequence[float], Any], Block]
 PartKind = TypeVar("PartKind", bound=Part)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Method:
 
     def scalars(self, view: TaskView, config: MethodConfig) -> Mapping[str, float]:
         """Return the numbers that go to a client with its task."""
-        return {name: number for part in self.parts for name, number in part.scalars(view, config).items()}
+        return _joined(part.scalars(view, config) for part in self.parts)
 
     def sends(self, config: MethodConfig) -> tuple[str, ...]:
         """Return the groups of server arrays that go to clients with the task of training."""
@@ -81,13 +82,11 @@ class Method:
 
     def uploads(self, config: MethodConfig, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
         """Return the schema of each group that an update has beside its model, but for that of public images."""
-        return {
-            name: each for part in self.parts for name, each in part.uploads(config, num_classes, feature_dim).items()
-        }
+        return _joined(part.uploads(config, num_classes, feature_dim) for part in self.parts)
 
     def before_training(self, before: BeforeTraining, config: MethodConfig) -> Mapping[str, ArrayGroup]:
         """Return what an update has beside its model, of the client's samples under the received model."""
-        return {name: group for part in self.parts for name, group in part.before_training(before, config).items()}
+        return _joined(part.before_training(before, config) for part in self.parts)
 
     def start_of(self, received: ModelArrays, state: ClientState | None, config: MethodConfig) -> ModelArrays | None:
         """Return the model that a client trains from, or None for the received one."""
@@ -100,19 +99,17 @@ class Method:
         self, received: ModelArrays, state: ClientState | None, config: MethodConfig
     ) -> Mapping[str, ModelArrays]:
         """Return the frozen models that the loss compares with, by name."""
-        return {
-            name: each for part in self.parts for name, each in part.reference_models(received, state, config).items()
-        }
+        return _joined(part.reference_models(received, state, config) for part in self.parts)
 
     def loss_arrays(
         self, state: ClientState | None, received: Mapping[str, ArrayGroup], config: MethodConfig
     ) -> ArrayGroup:
         """Return what the loss wants in every mini-batch as constants, by name."""
-        return {name: each for part in self.parts for name, each in part.loss_arrays(state, received, config).items()}
+        return _joined(part.loss_arrays(state, received, config) for part in self.parts)
 
     def kept_after(self, end: ClientEnd, config: MethodConfig) -> ClientState:
         """Return all that a client keeps after its training."""
-        return {name: array for part in self.parts for name, array in part.next_state(end, config).items()}
+        return _joined(part.next_state(end, config) for part in self.parts)
 
     def upload_fault(
         self, uploads: Mapping[str, ArrayGroup], class_counts: Sequence[int], config: MethodConfig
@@ -122,11 +119,7 @@ class Method:
 
     def server_arrays(self, config: MethodConfig, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
         """Return the schema of each group of server arrays, but for that of public images."""
-        return {
-            name: each
-            for part in self.parts
-            for name, each in part.server_arrays(config, num_classes, feature_dim).items()
-        }
+        return _joined(part.server_arrays(config, num_classes, feature_dim) for part in self.parts)
 
     def keeps_arrays(self, config: MethodConfig) -> bool:
         """Whether the server makes arrays after the fold."""
@@ -253,3 +246,8 @@ class Method:
         if own_classes and exchange.own_scores is not None:
             return True
         return exchange.scores is not None and LOCAL_MODEL in self.evaluated_models(config)
+
+
+def _joined(mappings: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    """Return the entries of all mappings; of one name the last."""
+    return {name: value for mapping in mappings for name, value in mapping.items()}
