@@ -63,7 +63,7 @@ def refusal_lines(run: Run) -> list[str]:
     """A line for each quarantined client, and for each other client with refused updates."""
     out = [
         f"client {client.client_id} is quarantined: {client.reason}; let it in again with: "
-        f"fedplcc run release {run.run_id} {client.client_id}"
+        f"fedplcc run client release {run.run_id} {client.client_id}"
         for client in run.quarantined
     ]
     quarantined = {client.client_id for client in run.quarantined}

@@ -400,7 +400,7 @@ class ClientSection(Section):
     domain: Name | None = None
     """Label of the domain; the client's name if not set."""
     data: str
-    """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data describe` tries one. A list has
+    """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data` tries one. A list has
     one for each stage of [stream]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""

@@ -228,10 +228,13 @@ def test_the_runbook_s_table_has_every_alert_under_its_severity() -> None:
 
 def test_the_commands_that_a_person_is_told_to_type_exist() -> None:
     texts = [RUNBOOK.read_text(), *(rule["annotations"]["description"] for rule in rules())]
-    told = set(re.findall(r"\bfedplcc ((?:run )?[a-z]+)\b(?= |`|$)", "\n".join(texts), re.MULTILINE))
+    told = set(re.findall(r"\bfedplcc ((?:run |state )?[a-z]+)\b(?= |`|$)", "\n".join(texts), re.MULTILINE))
     known: Any = typer.main.get_command(app)
-    names = {*known.commands, *(f"run {name}" for name in known.commands["run"].commands)}
-    assert {"health", "doctor", "run status", "run quarantine"} <= told <= names
+    names = {
+        *known.commands,
+        *(f"{group} {name}" for group in ("run", "state") for name in known.commands[group].commands),
+    }
+    assert {"doctor", "run status", "run client", "state audit"} <= told <= names
 
 
 @pytest.mark.parametrize(

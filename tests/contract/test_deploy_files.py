@@ -186,7 +186,7 @@ def test_what_compose_starts_is_understood_and_fits_its_image(
     published = {int(port.rpartition(":")[2]) for port in service.get("ports", ())}
     assert published <= port_numbers(settings) & exposed(service["image"])
     address = service["healthcheck"]["test"][-1]
-    assert service["healthcheck"]["test"][1:-1] == ["fedplcc", "health"]
+    assert service["healthcheck"]["test"][1:-1] == ["fedplcc", "doctor", "--serves"]
     at = f"http://127.0.0.1:{settings.port}" if package == "gateway" else f"127.0.0.1:{settings.health_port}"
     assert address == at
     if package == "gateway":

@@ -1,6 +1,6 @@
 """The contract of every method, whatever it computes. Every row of the table is tried, and every setting of method_settings.
 
-The checks are those of `fedplcc plugin check`.
+The checks are those of `fedplcc doctor --method`.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def first_look(
     if len(unreadable) == len(numbers):
         raise InvalidData(
             f"data {spec!r}: none of the {len(numbers)} training images that were looked at can be read, "
-            f"{unreadable[0]!r} among them: {why}; `fedplcc data describe --check` reads all of them"
+            f"{unreadable[0]!r} among them: {why}; `fedplcc data describe SPEC --check` reads all of them"
         )
     counts = np.bincount(source.train.labels_N, minlength=len(source.class_names)).tolist()
     return FirstLook(

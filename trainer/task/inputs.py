@@ -256,7 +256,7 @@ class TaskInputs:
                     ClientProblem(
                         reason="UNREADABLE_FILES",
                         detail=f"{count} of the data set's files could not be read and are left out",
-                        hint="the log of this trainer names the first one, and `fedplcc data describe --check` all; "
+                        hint="the log of this trainer names the first one, and `fedplcc data describe SPEC --check` all; "
                         "mend or remove them",
                     )
                 )

@@ -11,7 +11,7 @@ from torchvision import datasets
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from fedplcc.command.data import Fetchable
+from fedplcc.command.files.data import Fetchable
 from tests.support.records import public_sets
 from trainer.data.sets.torchvision_sets import SETS
 
@@ -19,7 +19,7 @@ runner = CliRunner()
 
 
 def called(*arguments: object) -> tuple[int, str, str]:
-    result = runner.invoke(app, ["data", *map(str, arguments)])
+    result = runner.invoke(app, ["data", "describe", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
 
@@ -38,7 +38,7 @@ def scans(tmp_path: Path) -> Path:
 
 def test_a_data_set_is_described_by_classes_counts_and_sizes(scans: Path) -> None:
     (scans / "ill" / "1.png").unlink()
-    code, text, errors = called("describe", f"folder:{scans}", "--test-every", "2")
+    code, text, errors = called(f"folder:{scans}", "--test-every", "2")
     assert (code, errors) == (0, "")
     assert text.splitlines() == [
         f"folder:{scans}",
@@ -52,7 +52,7 @@ def test_a_data_set_is_described_by_classes_counts_and_sizes(scans: Path) -> Non
 
 
 def test_a_check_reads_every_image_and_names_those_that_cannot_be_read(scans: Path) -> None:
-    code, text, errors = called("describe", f"folder:{scans}", "--check")
+    code, text, errors = called(f"folder:{scans}", "--check")
     assert code == 1
     assert (
         "images: 20 x 30 to 20 x 33 pixels, height x width (all of them read)\ncannot be read: 1\n  ill/1.png\n" in text
@@ -61,7 +61,7 @@ def test_a_check_reads_every_image_and_names_those_that_cannot_be_read(scans: Pa
 
 
 def test_the_description_is_one_object_for_programs(scans: Path) -> None:
-    code, text, errors = called("describe", f"folder:{scans}", "--check", "--json")
+    code, text, errors = called(f"folder:{scans}", "--check", "--json")
     assert code == 1
     assert json.loads(text) == {
         "classes": [{"name": "healthy", "test": 0, "train": 4}, {"name": "ill", "test": 0, "train": 2}],
@@ -81,12 +81,12 @@ def test_the_description_is_one_object_for_programs(scans: Path) -> None:
     ("spec", "sentence"),
     [
         ("fodler:/x", "unknown data 'fodler:/x'; did you mean 'folder:/x'?"),
-        ("mnist:/nowhere", "fetch it with: fedplcc data fetch mnist /nowhere"),
+        ("mnist:/nowhere", "fetch it with: fedplcc data describe mnist:/nowhere --fetch"),
         ("part:3/2:domain:digits:mnist", "there is no part 3; 2 parts are numbered 0 to 1"),
     ],
 )
 def test_what_is_wrong_with_a_specification_is_one_sentence_and_exit_code_2(spec: str, sentence: str) -> None:
-    code, text, errors = called("describe", spec)
+    code, text, errors = called(spec)
     assert (code, text) == (2, "")
     assert errors.startswith("fedplcc: ")
     assert sentence in errors
@@ -96,22 +96,23 @@ def test_what_is_wrong_with_a_specification_is_one_sentence_and_exit_code_2(spec
 def test_a_set_is_fetched_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     public_sets.write_mnist(tmp_path / "MNIST" / "raw", monkeypatch)
     monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:1/"])
-    code, text, _ = called("fetch", "mnist", tmp_path)
-    assert (code, text) == (0, f"mnist:{tmp_path} is there: 20 training and 10 test images\n")
-    code, text, _ = called("fetch", "mnist", tmp_path, "--json")
-    assert json.loads(text) == {"data": f"mnist:{tmp_path}", "train": 20, "test": 10}
+    code, text, _ = called(f"mnist:{tmp_path}", "--fetch")
+    assert (code, text.splitlines()[0]) == (0, f"mnist:{tmp_path}")
+    code, text, _ = called(f"mnist:{tmp_path}", "--fetch", "--json")
+    found = json.loads(text)
+    assert (found["data"], found["train"], found["test"]) == (f"mnist:{tmp_path}", 20, 10)
 
 
 def test_a_fetch_says_how_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.MNIST, "mirrors", ["http://127.0.0.1:1/"])
-    code, text, errors = called("fetch", "mnist", tmp_path)
+    code, text, errors = called(f"mnist:{tmp_path}", "--fetch")
     assert (code, text) == (3, "")
     assert errors.splitlines()[-1].startswith("fedplcc: cannot fetch MNIST: Error downloading train-images")
     (tmp_path / "file").write_text("")
-    code, _, errors = called("fetch", "mnist", tmp_path / "file" / "below")
+    code, _, errors = called(f"mnist:{tmp_path / 'file' / 'below'}", "--fetch")
     assert code == 4
     assert errors.startswith("fedplcc: cannot write MNIST to")
-    assert called("fetch", "imagenet", tmp_path)[0] == 2
+    assert called(f"imagenet:{tmp_path}", "--fetch")[0] == 2
 
 
 def test_everything_that_torchvision_has_can_be_fetched() -> None:
