@@ -78,9 +78,8 @@ def test_a_cameras_orientation_is_followed(orientation: int, kind: str, tmp_path
     path = tmp_path / f"photo.{kind}"
     exif = Image.Exif()
     exif[274] = orientation
-    Image.fromarray(np.repeat(np.repeat(COLOURS, 4, 0), 4, 1)).save(
-        path, exif=exif, **({} if kind != "webp" else {"lossless": True})
-    )
+    lossless: dict[str, Any] = {"lossless": True} if kind == "webp" else {}
+    Image.fromarray(np.repeat(np.repeat(COLOURS, 4, 0), 4, 1)).save(path, exif=exif, **lossless)
     with Image.open(path) as image:
         shown = ImageOps.exif_transpose(image).convert("RGB")
     pixels = read_pixels(path)
