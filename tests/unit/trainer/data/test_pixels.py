@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 from shared.config.run import DataSection
 from shared.errors import InvalidData
-from trainer.data import load_dataset
+from trainer.data import first_look, load_dataset
 from trainer.data.pixels import Unreadable, Unstated, auto_window, numbers_of, read_pixels, scale, why_unreadable
 from trainer.data.sets.folder import read_image
 from trainer.data.survey import survey
@@ -260,6 +260,15 @@ def test_a_site_has_one_window_and_without_one_its_images_are_left_out_with_the_
     }
     assert reason[1] == 19
     assert "set data.window" in reason[0]
+
+
+def test_a_site_whose_range_is_unsaid_joins_and_is_told_the_window(tmp_path: Path) -> None:
+    scans(tmp_path)
+    looked = first_look(f"folder:{tmp_path}")
+    assert looked.unreadable == ()
+    (remark,) = looked.remarks
+    assert 'data.window; "auto" is 0 to 4095 here' in remark
+    assert remark in survey(f"folder:{tmp_path}").remarks
 
 
 def test_a_window_goes_upwards() -> None:
