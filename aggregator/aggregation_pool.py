@@ -29,7 +29,7 @@ class AggregationPool:
 
     def start(self) -> None:
         """Start with the rounds that an earlier process left."""
-        self._coordinator.subscribe(lambda _tasks_of: self._wake.set())
+        self._coordinator.subscribe(lambda _tasks_of, _runs: self._wake.set())
         self._wake.set()
         self._thread.start()
 

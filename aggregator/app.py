@@ -100,7 +100,7 @@ class GarbageCollector:
         self._collection = collection
         self._wake, self._is_ending = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="collection", daemon=True)
-        coordinator.subscribe(lambda _tasks_of: self._wake.set())
+        coordinator.subscribe(lambda _tasks_of, _runs: self._wake.set())
 
     def start(self) -> None:
         """Start the thread with the garbage that an earlier process left."""

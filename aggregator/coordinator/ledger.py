@@ -70,8 +70,9 @@ RESTARTS = 100
 T = TypeVar("T")
 _Change: TypeAlias = tuple[Callable[[Changes], Any], Context]
 
-Listener = Callable[[Collection[str]], None]
-"""Called after every change, from any thread, with the clients whose task may have changed. It must return at once."""
+Listener = Callable[[Collection[str], Collection[str]], None]
+"""Called after every change, from any thread, with the clients whose task may have changed and the runs whose history has
+grown ("" for an event of no run). It must return at once."""
 
 
 class Ledger:
@@ -255,7 +256,7 @@ class Ledger:
     def wake(self, tasks_of: Collection[str]) -> None:
         """Call the listeners: the tasks of these clients may have changed, though no run has."""
         for listener in self._listeners:
-            without_raising(listener, tasks_of)
+            without_raising(listener, tasks_of, ())
 
     def subscribe(self, listener: Listener) -> None:
         """Call a function after every change."""
@@ -483,8 +484,9 @@ class Ledger:
         without_raising(self._observe, [states for changes in made for states in changes.steps])
         if any(changes.events for changes in made):
             tasks_of = frozenset[str]().union(*(changes.tasks_of for changes in made))
+            runs = frozenset(event.run_id for changes in made for event in changes.events)
             for listener in self._listeners:
-                without_raising(listener, tasks_of)
+                without_raising(listener, tasks_of, runs)
 
     def _settled_or_parked(
         self,

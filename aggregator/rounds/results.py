@@ -11,6 +11,7 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -264,7 +265,7 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
         "config_hash": run.config_hash,
         "initial_model": next(iter(beginnings), None),
         "clients": dict(sorted(clients.items())),
-        "aggregator": aggregator_environment(),
+        "aggregator": dict(aggregator_environment()),
         **_ending(run),
     }
 
@@ -292,7 +293,8 @@ def roster_entry(client: Client) -> dict[str, Any]:
     }
 
 
-def aggregator_environment() -> dict[str, Any]:
+@cache
+def aggregator_environment() -> Mapping[str, Any]:
     """Versions and machine of this aggregator."""
     packages = {name: metadata.version(name) for name in PACKAGES}
     return {

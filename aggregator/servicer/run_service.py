@@ -278,7 +278,7 @@ class RunServicer(run_grpc.RunServiceServicer):
         cursor, run_id = request.after_sequence, request.run_id
         limit = MAX_PAGE if request.follow else page_size(request.page_size, default=MAX_PAGE, most=MAX_PAGE)
         while True:
-            changed, read_at = self._wakeups.events(), time.monotonic()
+            changed, read_at = self._wakeups.events(run_id), time.monotonic()
             has_ended = bool(run_id) and await call(self._coordinator.has_ended, run_id)
             events = await call(
                 self._coordinator.list_events,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from weakref import WeakValueDictionary
 
 
 class TaskStream:
@@ -34,18 +35,19 @@ class Wakeups:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._streams: dict[str, TaskStream] = {}
-        self._events = asyncio.Event()
+        self._grown = WeakValueDictionary[str, asyncio.Event]()
+        """What those wait for who read the history of a run, or of all under ""; each keeps its own alive."""
         self.is_closing = False
 
-    def notify(self, tasks_of: Collection[str]) -> None:
-        """Wake the streams that wait for events, and those of the clients whose task may have changed."""
+    def notify(self, tasks_of: Collection[str], runs: Collection[str]) -> None:
+        """Wake the streams of the clients whose task may have changed, and those that wait for events of these runs."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake, tasks_of)
+            self._loop.call_soon_threadsafe(self._wake, tasks_of, runs)
 
     def close(self) -> None:
         """Wake every stream for the last time, so that it ends with a reason."""
         self.is_closing = True
-        self._wake(list(self._streams))
+        self._wake(list(self._streams), list(self._grown))
 
     def open_stream(self, client_id: str) -> TaskStream:
         """Return a new stream of a client's tasks, which supersedes its older one."""
@@ -61,13 +63,15 @@ class Wakeups:
         if self._streams.get(client_id) is stream:
             del self._streams[client_id]
 
-    def events(self) -> asyncio.Event:
-        """Return an event that is set when the history may have grown after this call."""
-        return self._events
+    def events(self, run_id: str) -> asyncio.Event:
+        """Return an event that is set when the history of a run, of any for "", may have grown after this call."""
+        return self._grown.setdefault(run_id, asyncio.Event())
 
-    def _wake(self, tasks_of: Collection[str]) -> None:
-        self._events.set()
-        self._events = asyncio.Event()
+    def _wake(self, tasks_of: Collection[str], runs: Collection[str]) -> None:
+        for run_id in {*runs, *([""] if runs else [])}:
+            grown = self._grown.pop(run_id, None)
+            if grown is not None:
+                grown.set()
         for client_id in tasks_of:
             stream = self._streams.get(client_id)
             if stream is not None:

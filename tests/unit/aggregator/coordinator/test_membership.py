@@ -441,7 +441,7 @@ def test_those_who_subscribe_hear_of_every_change_and_whose_task_changed(
     federation: LocalFederation, ann: NumpyClient
 ) -> None:
     heard: list[Collection[str]] = []
-    federation.coordinator.subscribe(heard.append)
+    federation.coordinator.subscribe(lambda tasks_of, _runs: heard.append(tasks_of))
     run = federation.create()
     assert heard == [{"ann", "bob"}], "the run started"
     federation.heartbeat(ann, problem=PROBLEM)
@@ -465,7 +465,7 @@ def test_a_client_that_is_done_in_one_run_is_told_at_once_that_another_wants_it(
     second = federation.create(run={"name": "second"})
     assert federation.task(ann).key == training.key, "one task at a time"
     heard: list[Collection[str]] = []
-    federation.coordinator.subscribe(heard.append)
+    federation.coordinator.subscribe(lambda tasks_of, _runs: heard.append(tasks_of))
     federation.perform(ann, training)
     assert heard == [{"ann"}], "bob's update is waited for, but the other run needs its first model"
     assert federation.task(ann).key == (second.run_id, 0, TaskKind.INIT, 0)
@@ -483,7 +483,7 @@ def test_a_disk_that_cannot_be_read_for_the_metrics_keeps_nobody_waiting(
     federation.perform(ann, federation.task(ann))
     report = federation.task(bob)
     heard: list[Collection[str]] = []
-    federation.coordinator.subscribe(heard.append)
+    federation.coordinator.subscribe(lambda tasks_of, _runs: heard.append(tasks_of))
 
     def unreadable(*_arguments: object, **_named: object) -> None:
         raise OSError("the disk cannot be read")

@@ -57,7 +57,7 @@ def test_a_task_that_a_client_takes_as_soon_as_it_hears_of_a_round_ends_the_sele
     ann = next(iter(federation.clients.values()))
     heard: list[tuple[int, bool]] = []
 
-    def take(_tasks_of: object) -> None:
+    def take(_tasks_of: object, _runs: object) -> None:
         number = federation.task(ann).round
         times = federation.metrics.rounds.times(run.run_id)
         heard.append((number, times is not None and times.number == number and times.taken_at is not None))

@@ -502,7 +502,7 @@ def test_a_first_model_that_does_not_come_is_asked_of_the_next_client(federation
     assert scene.task("bob").kind is TaskKind.WAIT
     scene.wait(DEADLINE_S - TICK_S, alive=("zoe",))
     told: list[Collection[str]] = []
-    federation.coordinator.subscribe(told.append)
+    federation.coordinator.subscribe(lambda tasks_of, _runs: told.append(tasks_of))
     scene.wait(2 * TICK_S, alive=("zoe",))
     assert any("zoe" in names for names in told), "zoe's stream is woken: it has a task now"
     assert (list(scene.round.cohort), set(scene.round.dropped)) == (["ann", "zoe"], {"ann"}), "bob is away as well"
