@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -60,7 +61,7 @@ VERSION: Literal["0.2"] = "0.2"
 
 
 def _checked_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(classes)) < len(classes):
+    if len({unicodedata.normalize("NFC", name) for name in classes}) < len(classes):
         raise ValueError("a class is named twice")
     wrong = [name for name in classes if not name.isprintable() or not 1 <= len(name) <= MAX_CLASS_CHARACTERS]
     if wrong:
@@ -184,10 +185,22 @@ class DataSection(Section):
     std: tuple[Positive, Positive, Positive] = Field((0.5, 0.5, 0.5), strict=False)
     """Standard deviation per channel, by which the difference is divided."""
     test_every: int = Field(5, ge=2, le=1000)
-    """In a folder without train/ and test/, every n-th file by sorted name is for testing."""
+    """In a folder without train/ and test/, one of so many images is for testing, each by its name alone."""
     validation_every: int | None = Field(None, ge=2, le=1000)
-    """Every n-th training image of a class is set aside for validation: it is never trained on, and reported as the set
-    `validation`. None if not set; a client's own validation_per_class goes before it."""
+    """One of so many training images is set aside for validation, in a folder each by its name alone, else every n-th of a
+    class: it is never trained on, and reported as the set `validation`. None if not set; a client's own
+    validation_per_class, and a folder val/ of its data, go before it."""
+    window: Annotated[tuple[float, float], Field(strict=False)] | Literal["auto"] | None = None
+    """Values that become black and white, for pictures of more than 8 bits whose file does not state its range (12 bits in
+    16, fractions), and in the file's unit for DICOM: [-160, 240], say. "auto" is the smallest of 8, 10, 12, 14, 16 and 32
+    bits that holds all of a site's; such pictures are left out, with the reason, if not set."""
+
+    @field_validator("window")
+    @classmethod
+    def _upwards(cls, window: Any) -> Any:
+        if isinstance(window, tuple) and not window[0] < window[1]:
+            raise ValueError("the first of the two values is the lower one")
+        return window
 
     @field_validator("classes")
     @classmethod

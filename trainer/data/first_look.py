@@ -13,6 +13,8 @@ from trainer.data.loading import DEFAULT_TEST_EVERY
 from trainer.data.specs import open_source
 from trainer.data.subset import subset_size
 
+RANGE = 'pictures whose files state no range: a run reads them with data.window; "auto" is {:g} to {:g} here'
+"""Remark on the window of a site."""
 NUM_LOOKED_AT = 8
 """Number of images that are opened where not all of them are."""
 
@@ -60,6 +62,12 @@ def first_look(
         raise InvalidData(f"data {spec!r} has no training image; a client needs at least one")
     numbers = spread(len(source.train)).tolist()
     bad = [i for i in numbers if source.train.read(i) is None]
+    remarks = source.remarks
+    found = source.train.auto() if bad and source.train.auto is not None else None
+    if found is not None:  # a run's data.window is not known yet: what that would show is no fault of the site
+        seen = source.train.seen_through(found)
+        bad = [i for i in bad if seen.read(i) is None]
+        remarks = (*remarks, RANGE.format(*found))
     why = source.train.why(bad[0]) if bad else ""
     unreadable = [source.train.name(i) for i in bad]
     if len(unreadable) == len(numbers):
@@ -76,7 +84,7 @@ def first_look(
         num_looked_at=len(numbers),
         unreadable=tuple(unreadable),
         why=why,
-        remarks=source.remarks,
+        remarks=remarks,
     )
 
 

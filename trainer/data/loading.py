@@ -6,7 +6,7 @@ Shape legend: N images, S image size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -107,7 +107,7 @@ def load_dataset(
     Raises:
         InvalidData: The data set cannot be opened, breaks the contract, or gives no training image.
     """
-    source = open_source(spec, contract.test_every)
+    source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
     size = contract.image_size
     if began is None:
@@ -171,9 +171,10 @@ def load_training_images(
     """
     samples = unlabelled_images(spec)
     if samples is not None:
+        samples = samples.seen_through(contract.window)
         num_classes, chosen = 1, [(np.arange(len(samples)), len(samples))]
     else:
-        source = open_source(spec, contract.test_every)
+        source = _opened(spec, contract)
         samples, num_classes = source.train, len(source.class_names)
         aside = _aside(source, contract, validation_per_class, seed)
         chosen = _selections(source, samples, samples_per_class, seed, aside, fraction=fraction)
@@ -197,7 +198,9 @@ def load_balanced_test(spec: str, *, contract: DataSection) -> ImageSet:
     if source is None:
         return ImageSet(_allocated(0, contract.image_size), NOTHING)
     whole = [(np.arange(len(source.test)), len(source.test))]
-    return _read(source.test, _class_ids(source, contract, spec), contract.image_size, whole)[0]
+    return _read(
+        source.test.seen_through(contract.window), _class_ids(source, contract, spec), contract.image_size, whole
+    )[0]
 
 
 def load_split(
@@ -225,7 +228,7 @@ def load_split(
     Raises:
         InvalidData: The data set cannot be opened or breaks the contract.
     """
-    source = open_source(spec, contract.test_every)
+    source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
     read = [
@@ -266,6 +269,12 @@ def remarks(spec: str, *, test_every: int = DEFAULT_TEST_EVERY) -> tuple[str, ..
         InvalidData: The data set cannot be opened.
     """
     return open_source(spec, test_every).remarks
+
+
+def _opened(spec: str, contract: DataSection) -> Source:
+    source = open_source(spec, contract.test_every)
+    window = contract.window
+    return replace(source, train=source.train.seen_through(window), test=source.test.seen_through(window))
 
 
 def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:

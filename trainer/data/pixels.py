@@ -222,7 +222,7 @@ def _of_type(values: npt.NDArray[Any], bits: Any, *, signed: bool, is_tiff: bool
         return values.astype(np.int16)
     if values.dtype == np.int32 and bits == 32 and not signed and is_tiff:
         return values.view(np.uint32)
-    if values.dtype == np.int32 and values.min(initial=0) >= 0 and values.max(initial=0) <= 65535:
+    if values.dtype == np.int32 and not is_tiff and values.min(initial=0) >= 0 and values.max(initial=0) <= 65535:
         return values.astype(np.uint16)
     return values
 

@@ -1,7 +1,7 @@
 """Role of an image by its name alone: which images are for testing and which for validation. Pure.
 
-What arrives, leaves or is no image changes nobody else's role, because no place in a list decides. The rule is that of
-docs/algorithms.md, 12: of names that differ in their last number alone, each k consecutive numbers have one image of the
+What arrives, leaves or is no image changes nobody else's role, because no place in a list decides. The rule is 25.1 of
+docs/algorithms.md: of names that differ in their last number alone, each k consecutive numbers have one image of the
 role, at a place that a digest of the rest of the name chooses; of names without a number, a digest chooses one of k.
 """
 

@@ -28,6 +28,7 @@ class Samples:
         keys: The name by which each image has its role, see roles.py; None where its place in the data set is its identity.
         groups: The patient, lesion or camera of each image; None where none are named.
         aside: Numbers of the images that the data set itself sets aside for validation; None where it says nothing.
+        auto: Returns the window of the whole site for "auto"; None where pixels are 8 bits.
     """
 
     labels_N: IntArray
@@ -38,6 +39,7 @@ class Samples:
     keys: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
     aside: IntArray | None = None
+    auto: AutoWindow | None = None
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -60,6 +62,7 @@ class Samples:
             _taken(self.keys, numbers),
             _taken(self.groups, numbers),
             None if self.aside is None else np.flatnonzero(np.isin(numbers, self.aside)).astype(np.int64),
+            self.auto,
         )
 
     def seen_through(self, window: Window) -> Samples:
@@ -70,6 +73,8 @@ class Samples:
         return replace(self, read=read, why=why)
 
 
+AutoWindow = Callable[[], "tuple[float, float] | None"]
+"""Returns the window of a site for `data.window = "auto"`; None where every picture states its range."""
 Reader = tuple[Callable[[int], Pixels | None], Callable[[int], str]]
 
 

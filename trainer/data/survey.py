@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.first_look import spread
+from trainer.data.first_look import RANGE, spread
 from trainer.data.loading import DEFAULT_TEST_EVERY
 from trainer.data.record import digest_of
 from trainer.data.source import Samples
@@ -169,12 +169,19 @@ def survey(
         is_whole=read_all,
         note=source.note,
         reasons=seen.reasons,
-        remarks=source.remarks,
+        remarks=(*source.remarks, *_range(sides, seen.reasons)),
         brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,
         num_dark=sum(mean < DARK for mean in seen.means),
         num_bright=sum(mean > 255 - DARK for mean in seen.means),
         copies=_copies(sides, seen.looks),
     )
+
+
+def _range(sides: Sequence[Samples], reasons: Mapping[str, int]) -> tuple[str, ...]:
+    """Return a remark on the window of pictures that could not be read without one."""
+    auto = next((side.auto for side in sides if side.auto is not None), None)
+    found = None if auto is None or not reasons else auto()
+    return () if found is None else (RANGE.format(*found),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,13 @@ class PublicImages:
         Raises:
             InvalidData: See `load_public`.
         """
-        found = load_public(spec, section.num_images, image_size=contract.image_size, test_every=contract.test_every)
+        found = load_public(
+            spec,
+            section.num_images,
+            image_size=contract.image_size,
+            test_every=contract.test_every,
+            window=contract.window,
+        )
         digest = hashlib.sha256(np.array(found.images_NSS3.shape, "<i8").tobytes())
         digest.update(found.images_NSS3.tobytes())
         images = DeviceImages.put(found, contract, device)

@@ -267,7 +267,7 @@ class TaskInputs:
             on_problem(
                 ClientProblem(
                     reason="DATA_CHANGED",
-                    detail=f"the data changed: {len(names)} images arrived after the run began, which goes on without them",
+                    detail=f"the data have changed: {len(names)} images arrived after the run began and are left out",
                     hint="a new run trains on them, or stages that read anew do (stream.reload); the log names the first",
                 )
             )

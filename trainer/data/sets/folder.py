@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -31,12 +31,10 @@ from trainer.data.roles import TEST, has_role, key_of
 from trainer.data.sets.labels_file import Entry, read_labels
 from trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
 from trainer.data.sets.walking import Walk, is_system
-from trainer.data.source import Reader, Samples, Source
+from trainer.data.source import AutoWindow, Reader, Samples, Source
 
 SPLITS = ("train", "test")
 
-AutoWindow = Callable[[], "tuple[float, float] | None"]
-"""Returns the window of a site for `data.window = "auto"`; None where every picture states its range."""
 
 ClassFiles = dict[str, list[str]]
 """The files of each class, as paths below the data set's folder, sorted by their path within the class folder."""
@@ -327,10 +325,11 @@ def file_samples(
     auto: AutoWindow | None = None,
 ) -> Samples:
     """Return image files below `root` as samples; see `Samples` for the others."""
+    of_site = auto or _auto_of(root, paths)
 
     def windowed(window: Window) -> Reader:
         if window == "auto":
-            window = (auto or _auto_of(root, paths))()
+            window = of_site()
         return lambda i: _or_none(root / paths[i], window, frame), lambda i: why_unreadable(
             root / paths[i], window, frame
         )
@@ -345,6 +344,7 @@ def file_samples(
         None if keys is None else tuple(keys),
         None if groups is None else tuple(groups),
         aside,
+        of_site,
     )
 
 
