@@ -357,7 +357,7 @@ class Round:
     start: BlobRef | None = None
     """The model that the next round starts from, where that is not `model`."""
     server_state: Mapping[str, BlobRef] = field(default_factory=dict)
-    """What the server keeps for the next round, by role; see shared/methods/slots.py."""
+    """What the server keeps for the next round, by role; see shared/methods/parts."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:

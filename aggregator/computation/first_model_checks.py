@@ -23,7 +23,8 @@ from shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
 from shared.config.declared_arrays import declared_arrays, declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate
-from shared.methods.server_arrays import MAX_ARRAY_BYTES, most_bytes
+from shared.methods.arrays import MAX_ARRAY_BYTES, most_bytes
+from shared.methods.parts.arrays import ServerArrays
 from shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header, sha256_hex
 from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, PUBLIC_DATA, TENSOR_LISTS, BlobRef, PrototypeSet, Update
 
@@ -114,7 +115,8 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
             personal,
             f"model {config.model.name!r}: {how_much} {personal}, which clients of this run keep for themselves",
         )
-    if method.needs_linear_head:
+    arrays = method.part(ServerArrays)
+    if arrays is not None and arrays.needs_linear_head:
         _check_linear_head(
             [table.entries[place] for place in lists[HEAD]], config, update.payload.int_lists[FEATURE_DIM][0]
         )
@@ -146,7 +148,7 @@ def _check_sizes(config: RunConfig, dim: int) -> None:
                 f"{MAX_ARRAY_BYTES}",
                 check="bound",
             )
-    wrong = None if method.size_fault is None else method.size_fault(config.method, num_classes, dim)
+    wrong = method.size_fault(config.method, num_classes, dim)
     if wrong is not None:
         raise MalformedUpdate(wrong, check="bound")
 

@@ -8,7 +8,7 @@ Every run keeps:
 - those of its best round by validation, and of every `run.keep_every`-th round;
 - the prototypes, global and local, of its last `Keep.prototypes` committed rounds, for prototype maps;
 - the updates of its last `Keep.updates` committed rounds with the model that each round started from, and the earlier
-  prototypes that their pools reuse, so that `fedplcc replay` can compute those rounds again.
+  prototypes that their pools reuse, so that `fedplcc state replay` can compute those rounds again.
 
 Rows of rounds, updates and events stay forever: they are small, and they are the history of the run. The removal of the
 other blobs is in collection.py.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aggregator.computation.aggregation import num_past_rounds
+from aggregator.computation.parts.prototypes import num_past_rounds
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.validation import BEST_ROUND, Best, best_of

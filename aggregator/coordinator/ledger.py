@@ -46,7 +46,7 @@ from shared.errors import InvalidTransition, RunDeleted, RunNotFound, StoreUnava
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
-from shared.reasons import RowDamaged, sentence_of
+from shared.reasons import RowDamaged, StoppedEarly, sentence_of
 from shared.types import (
     Client,
     Evaluation,
@@ -513,14 +513,16 @@ class Ledger:
             commit=lambda evaluated: self._committed(evaluated, now),
             stream=config.stream,
             plan=config.membership,
-            stops_early=lambda run: early_stop(
-                self._best_after(run), judged_round(run.current_round), config.run.patience
-            ),
+            stops_early=lambda run: self._early_stop(run, config.run.patience),
         )
         after = settled(run, around, now=now)
         has_more = after.roster is not run.roster or after.status is not run.status
         has_more = has_more or (after.num_admissions > 0 and after.round_number > run.round_number)
-        return after if config.algorithm.scalars is None or not has_more else self._with_examples(after)
+        return after if not (config.algorithm.has("scalars") and has_more) else self._with_examples(after)
+
+    def _early_stop(self, run: Run, patience: int | None) -> StoppedEarly | None:
+        best = self._best_after(run)
+        return early_stop(best, judged_round(run.current_round, best), patience)
 
     def _with_examples(self, run: Run) -> Run:
         clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]
@@ -546,6 +548,7 @@ class Ledger:
             attacks=config.evaluation.attacks,
             is_validated=config.data.validation_every is not None,
             is_alone=len(run.roster) == 1,
+            score=config.evaluation.score,
             stage=self._stage_rows.context(run, config),
         )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))

@@ -28,7 +28,7 @@ from shared.config.sections import Section, section_of
 from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from shared.config.toml_text import toml_value
 from shared.methods import METHODS
-from shared.methods.base import MethodConfig
+from shared.methods.config import MethodConfig
 from shared.methods.prototypes import ClusterConfig, PrototypeConfig
 
 PAGE = Path(__file__).parents[1] / "configuration.md"

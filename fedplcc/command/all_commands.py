@@ -9,35 +9,21 @@ from typing import Annotated
 
 import typer
 
-from fedplcc.command import (
-    audit,
-    backup,
-    ca,
-    client,
-    compare,
-    config,
-    data,
-    demo,
-    doctor,
-    exit_codes,
-    health,
-    invite,
-    join,
-    key,
-    login,
-    model,
-    plugin,
-    replay,
-    restore,
-    run,
-    run_upkeep,
-    runs,
-    services,
-    simulate,
-)
+from fedplcc.command import doctor, exit_codes, services, shared_options
 from fedplcc.command.examples import examples
+from fedplcc.command.files import config, config_init, data
 from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE, AllCommands
+from fedplcc.command.members import ca, client, invite, join, key, login
+from fedplcc.command.model import drawing, using
+from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
+from fedplcc.command.state import audit, backup, replay, restore
+from fedplcc.command.training import compare, demo, simulate
 from shared.version import VERSION
+
+
+def _group(help_text: str) -> typer.Typer:
+    return typer.Typer(help=help_text, epilog=exit_codes.HELP, no_args_is_help=True)
+
 
 app = typer.Typer(
     cls=AllCommands,
@@ -51,11 +37,14 @@ app = typer.Typer(
 # One line per command or group of commands; listing.py names the headings under which the help lists them.
 app.command("demo", rich_help_panel=TRY, epilog=demo.EXAMPLES)(demo.demo)
 app.command("simulate", rich_help_panel=TRY, epilog=simulate.EXAMPLES)(simulate.simulate)
-app.add_typer(compare.app, name="compare", rich_help_panel=TRY)
-app.command("health", rich_help_panel=PREPARE, epilog=health.EXAMPLES)(health.health)
-app.add_typer(data.app, name="data", rich_help_panel=PREPARE)
-app.add_typer(config.app, name="config", rich_help_panel=PREPARE)
-app.add_typer(plugin.app, name="plugin", rich_help_panel=PREPARE)
+app.command("compare", rich_help_panel=TRY, epilog=compare.EXAMPLES)(compare.compare)
+data_group = _group("Look at data sets, and download public ones.")
+data_group.command("describe", epilog=data.EXAMPLES)(data.describe)
+app.add_typer(data_group, name="data", rich_help_panel=PREPARE)
+config_group = _group("Write and check configuration files.")
+config_group.command("init", epilog=config_init.EXAMPLES)(config_init.init)
+config_group.command("check", epilog=config.EXAMPLES)(config.check)
+app.add_typer(config_group, name="config", rich_help_panel=PREPARE)
 app.command("doctor", rich_help_panel=PREPARE, epilog=doctor.EXAMPLES)(doctor.doctor)
 for service in services.SERVICES:
     app.command(service.__name__, rich_help_panel=SERVE)(service)
@@ -64,18 +53,30 @@ app.command("invite", rich_help_panel=ADMIT, epilog=invite.EXAMPLES)(invite.invi
 app.command("join", rich_help_panel=ADMIT, epilog=join.EXAMPLES)(join.join)
 app.add_typer(client.app, name="client", rich_help_panel=ADMIT)
 app.add_typer(ca.app, name="ca", rich_help_panel=ADMIT)
-app.command("login", rich_help_panel=STEER, epilog=login.LOGIN_EXAMPLES)(login.login)
-app.command("logout", rich_help_panel=STEER, epilog=login.LOGOUT_EXAMPLES)(login.logout)
-app.command("console", rich_help_panel=STEER, epilog=login.CONSOLE_EXAMPLES)(login.console)
 app.add_typer(key.app, name="key", rich_help_panel=ADMIT)
-run.app.add_typer(run_upkeep.app)
-app.add_typer(run.app, name="run", rich_help_panel=STEER)
-app.command("runs", rich_help_panel=USE, epilog=runs.EXAMPLES)(runs.runs)
-app.add_typer(model.app, name="model", rich_help_panel=USE)
-app.command("audit", rich_help_panel=KEEP, epilog=audit.EXAMPLES)(audit.audit)
-app.command("backup", rich_help_panel=KEEP, epilog=backup.EXAMPLES)(backup.backup)
-app.command("restore", rich_help_panel=KEEP, epilog=restore.EXAMPLES)(restore.restore)
-app.command("replay", rich_help_panel=KEEP, epilog=replay.EXAMPLES)(replay.replay)
+app.command("login", rich_help_panel=STEER, epilog=login.LOGIN_EXAMPLES)(login.login)
+app.command("console", rich_help_panel=STEER, epilog=login.CONSOLE_EXAMPLES)(login.console)
+run_group = _group("Start and control runs through a gateway.")
+run_group.command("start", epilog=starting.EXAMPLES)(starting.start)
+run_group.command("list", epilog=lists.EXAMPLES)(lists.list_runs)
+run_group.command("status", epilog=status.EXAMPLES)(status.status)
+run_group.command("watch", epilog=watching.EXAMPLES)(watching.watch)
+run_group.command("pause", epilog=steering.PAUSE_EXAMPLES)(steering.pause)
+run_group.command("resume", epilog=steering.RESUME_EXAMPLES)(steering.resume)
+run_group.command("stop", epilog=steering.STOP_EXAMPLES)(steering.stop)
+run_group.command("client", epilog=clients.EXAMPLES)(clients.client)
+run_group.command("fetch", epilog=fetching.EXAMPLES)(fetching.fetch)
+run_group.command("edit", epilog=editing.EDIT_EXAMPLES)(editing.edit)
+run_group.command("rm", epilog=editing.REMOVE_EXAMPLES)(editing.remove)
+app.add_typer(run_group, name="run", rich_help_panel=STEER)
+using.app.command("map", epilog=drawing.EXAMPLES)(drawing.draw_map)
+app.add_typer(using.app, name="model", rich_help_panel=USE)
+state_group = _group("Keep an aggregator's state safe, and look into its record.")
+state_group.command("audit", epilog=audit.EXAMPLES)(audit.audit)
+state_group.command("backup", epilog=backup.EXAMPLES)(backup.backup)
+state_group.command("restore", epilog=restore.EXAMPLES)(restore.restore)
+state_group.command("replay", epilog=replay.EXAMPLES)(replay.replay)
+app.add_typer(state_group, name="state", rich_help_panel=KEEP)
 
 
 def _print_version(wanted: bool) -> None:
@@ -86,11 +87,19 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
+    gateway: shared_options.GatewayUrl = None,
+    gateway_ca: shared_options.GatewayCa = None,
+    insecure: shared_options.Insecure = False,
+    as_json: shared_options.Json = False,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Options of `fedplcc` itself."""
+    """Options of `fedplcc` itself, which may stand after a command's name too."""
+    typed: tuple[str, ...] = context.obj or ()
+    way = shared_options.Way(gateway, insecure, gateway_ca, is_named=shared_options.GATEWAY in typed)
+    shared_options.keep(shared_options.SharedOptions(way, as_json, typed))
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.shared_options import Way
 
 EXAMPLES = examples(
     "fedplcc doctor /var/lib/fedplcc/aggregator",
     "fedplcc doctor --aggregator 10.0.0.5:50051 --insecure",
-    "fedplcc doctor --json",
+    "fedplcc doctor --serves 127.0.0.1:50051 --serves http://127.0.0.1:8080",
 )
 DEFAULT_PORTS = {50051: "--port", 8080: "--port", 9464: "--metrics-port"}
 MARKS = {"ok": "ok", "warning": "WARN", "problem": "FAIL"}
@@ -23,6 +24,7 @@ STYLES = {"ok": "", "warning": "yellow", "problem": "bold red"}
 
 @explains_errors
 def doctor(
+    *,
     state_dir: Annotated[
         Path | None,
         typer.Argument(
@@ -46,18 +48,9 @@ def doctor(
     aggregator: Annotated[
         str | None, typer.Option(help="Also try to reach this aggregator.", metavar="HOST:PORT", show_default=False)
     ] = None,
-    gateway: Annotated[
-        str | None,
-        typer.Option(
-            help="Also try to reach this gateway.", metavar="URL", envvar="FEDPLCC_GATEWAY", show_default=False
-        ),
-    ] = None,
     host: Annotated[
         str, typer.Option(help="Address at which services will listen; its ports are tried.")
     ] = "127.0.0.1",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", envvar="FEDPLCC_INSECURE", help="Accept plain text to other machines.")
-    ] = False,
     database_url: Annotated[
         str | None,
         typer.Option(
@@ -67,14 +60,51 @@ def doctor(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+    serves: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Only ask whether a service serves: HOST:PORT of an aggregator or of a trainer's health port, "
+            "http://HOST:PORT of a gateway. Of several, one that serves is enough; the exit code is 1 if none does, 3 if "
+            "nobody answers.",
+            show_default=False,
+        ),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --serves: identity.pem of a member, for gRPC over TLS; plain text if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Only try the contract of methods on this one of another package, which is imported: package.module with "
+            "the record METHOD, or an entry point of the group fedplcc.methods.",
+            show_default=False,
+        ),
+    ] = None,
+    way: Way,
+    as_json: bool,
 ) -> int:
     """Examine this machine: Python, packages, GPU, processor, disk, database, ports, clock, and the way to other hosts.
 
     Each line is a finding and, unless it is fine, what to do. The exit code is 1 if there is a problem.
 
-    With STATE_DIR it examines an aggregator's or a trainer's state, also while the service runs, and changes nothing.
+    With STATE_DIR it examines an aggregator's or a trainer's state, also while the service runs, and changes nothing. With
+    --gateway it tries to reach that one too.
     """
+    if serves:
+        from fedplcc.remote.health import first_serving
+
+        print(f"{first_serving(serves, insecure=way.insecure, identity=identity)} serves")
+        return ExitCode.OK
+    if method is not None:
+        from fedplcc.command.method_check import check_method
+
+        return check_method(method, as_json=as_json)
     import json
 
     from fedplcc.doctor import CHECKS, examine
@@ -91,8 +121,8 @@ def doctor(
         host=host,
         ports=DEFAULT_PORTS,
         aggregator=aggregator,
-        gateway=gateway,
-        insecure=insecure,
+        gateway=way.given,
+        insecure=way.insecure,
         database_url=database_url,
     )
     console = console_for(json=False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import ParamSpec, Self
+from typing import Any, Self
 
 import typer
 
+from fedplcc.command import shared_options
 from fedplcc.command.examples import LINE_END
 from fedplcc.extras import EXTRAS
 from fedplcc.interruption import Interrupted, was_interrupted
@@ -45,11 +47,10 @@ class ExitCode(IntEnum):
 HELP = LINE_END.join(("Exit codes:", *(f"{code.value}: {code.meaning}" for code in ExitCode)))
 """The codes at the end of a help text."""
 
-GO_ON = -1
-"""Result of a group's own command where the command line names a command of the group, which comes next."""
 OURS = ("aggregator", "fedplcc", "gateway", "shared", "trainer")
 """Packages that are always installed: a missing module of theirs is a bug."""
-Arguments = ParamSpec("Arguments")
+SHARED = ("way", "as_json")
+"""Parameters of commands that are filled in from the shared options."""
 
 
 def exit_code_of(error: FedplccError) -> ExitCode:
@@ -63,16 +64,19 @@ def exit_code_of(error: FedplccError) -> ExitCode:
     return ExitCode.FAILED
 
 
-def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Arguments, None]:
+def explains_errors(command: Callable[..., int | None]) -> Callable[..., None]:
     """Decorate a command: its result is the exit code, its error becomes one sentence on stderr.
 
-    Only bugs keep their traceback: exceptions that no contract names.
+    Its parameters `way` and `as_json` come from the shared options and are no options of its own. Only bugs keep their
+    traceback: exceptions that no contract names.
     """
+    signature = inspect.signature(command, eval_str=True)
+    shared = [name for name in SHARED if name in signature.parameters]
 
     @functools.wraps(command)
-    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+    def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
-            code = command(*args, **kwargs) or ExitCode.OK
+            code = command(*args, **kwargs, **shared_options.values_for(shared)) or ExitCode.OK
         except FedplccError as error:
             say(error.detail)
             code = exit_code_of(error)
@@ -87,10 +91,11 @@ def explains_errors(command: Callable[Arguments, int | None]) -> Callable[Argume
                 raise
             say(f"this command needs {error.name}, which is not installed: pip install '{_extra_of(error.name)}'")
             code = ExitCode.USAGE
-        if code == GO_ON:
-            return
         raise typer.Exit(int(code))
 
+    own = [parameter for name, parameter in signature.parameters.items() if name not in shared]
+    wrapped.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    wrapped.__doc__ = "\n\n".join(filter(None, (inspect.getdoc(command), shared_options.taken_note(shared))))
     return wrapped
 
 

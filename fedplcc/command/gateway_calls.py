@@ -1,16 +1,16 @@
-"""Options of the commands that call a gateway, and the steps that they share."""
+"""Steps that the commands share that call a gateway."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from fedplcc.command.exit_codes import ExitCode, say
+from fedplcc.command.shared_options import Way
 from fedplcc.interruption import run_interruptibly
 
 if TYPE_CHECKING:
@@ -19,39 +19,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-GatewayUrl = Annotated[
-    str,
-    typer.Option(
-        "--gateway", envvar="FEDPLCC_GATEWAY", help="Where the gateway is: https://HOST:PORT, or http:// on loopback."
-    ),
-]
-DEFAULT_GATEWAY = "http://127.0.0.1:8080"
-Insecure = Annotated[
-    bool,
-    typer.Option(
-        "--insecure",
-        envvar="FEDPLCC_INSECURE",
-        help="Accept plain text to a gateway on another machine; trust the network.",
-    ),
-]
-GatewayCa = Annotated[
-    Path | None,
-    typer.Option(
-        "--gateway-ca",
-        envvar="FEDPLCC_GATEWAY_CA",
-        help="Certificates that an https gateway is checked against, in PEM, or a member's identity.pem; those that "
-        "'fedplcc login' kept if not given, else the system's.",
-        dir_okay=False,
-        show_default=False,
-    ),
-]
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
-]
-ClientId = Annotated[
-    str,
-    typer.Argument(metavar="CLIENT", help="The client's id, as 'fedplcc run status' shows it.", show_default=False),
-]
 RequestId = Annotated[
     str | None,
     typer.Option(
@@ -59,18 +26,7 @@ RequestId = Annotated[
         help="Names this request: the same one again changes nothing, whatever came since. A random one if not given.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; everything else goes to stderr.")]
-
-
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first; needed where nobody sits at a terminal.")]
-
-
-class Way(NamedTuple):
-    """How a gateway is reached."""
-
-    url: str
-    insecure: bool
-    ca: Path | None
 
 
 def key_of(request_id: str | None) -> str:

@@ -7,6 +7,10 @@ from typing import Any, ClassVar
 
 from typer.core import TyperGroup
 
+from fedplcc.command.exit_codes import ExitCode, say
+from fedplcc.command.old_names import answer_to
+from fedplcc.command.shared_options import kept, names_in, split
+
 TRY = "Try it on this machine"
 PREPARE = "Prepare and check"
 SERVE = "Run a federation"
@@ -23,6 +27,23 @@ class AllCommands(TyperGroup):
 
     built_when_called: ClassVar[dict[str, Callable[[], Any]]] = {}
     """By name: a function that builds the command with all its options, in place of the listed one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the shared options first, and answer to an old name; a service's options are all its own."""
+        shared, others = split(args)
+        if others and others[0] in self.built_when_called:
+            ctx.obj = names_in(split(args[: args.index(others[0])])[0])
+            return super().parse_args(ctx, args)
+        if (answer := answer_to(others)) is not None and not ctx.resilient_parsing:
+            say(answer)
+            ctx.exit(int(ExitCode.USAGE))
+        ctx.obj = names_in(shared)
+        return super().parse_args(ctx, [*shared, *others])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the command that is named, and forget the shared options afterwards."""
+        with kept():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the headings; under one heading in the order of registration."""

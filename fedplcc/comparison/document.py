@@ -5,7 +5,6 @@ The page needs no other file and suits light and dark screens, telephones and sc
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -96,24 +95,7 @@ class Drawing:
     is_wide: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A picture in a cell's folder.
-
-    Attributes:
-        path: Its path from the report's folder.
-        caption: Its content.
-        alternative: Its text for people who do not see it.
-        content: The file's bytes.
-    """
-
-    path: str
-    caption: str
-    alternative: str
-    content: bytes
-
-
-Part = Heading | Paragraph | Bullets | Code | Table | Drawing | Picture
+Part = Heading | Paragraph | Bullets | Code | Table | Drawing
 Report = Sequence[Part]
 
 
@@ -139,8 +121,6 @@ def _in_markdown(part: Part) -> str:
             return _table_in_markdown(part)
         case Drawing():
             return f"![{_plain(part.alternative)}]({part.name})\n\n*{_plain(part.caption)}*"
-        case Picture():
-            return f"![{_plain(part.alternative)}]({part.path})\n\n*{_plain(part.caption)}*"
 
 
 def _table_in_markdown(table: Table) -> str:
@@ -198,7 +178,6 @@ td strong { font-weight: 700 }
 figure { margin: 1rem 0 } figure svg { width: 100%; height: auto; max-width: 44rem }
 .wide { grid-column: 1 / -1; min-width: 0 } .wide div { overflow-x: auto } .wide svg { width: auto; max-width: none }
 .wide div:focus-visible { outline: 2px solid var(--link); outline-offset: 2px }
-figure img { max-width: 100%; height: auto; background: #fff; border-radius: .375rem }
 figcaption { color: var(--soft); font-size: .9rem; max-width: 48rem }
 @media (max-width: 40rem) { th:first-child { max-width: 38vw; white-space: normal } th, td { padding: .3rem .45rem } }
 @media print { .scroll { overflow: visible } nav { display: none } }
@@ -270,13 +249,6 @@ def _in_html(part: Part, place: int, anchors: dict[int, str]) -> str:
             kind, scrolls = (' class="wide"', ' tabindex="0"') if part.is_wide else ("", "")
             return (
                 f'<figure{kind}><div role="img"{scrolls} aria-label="{escape(part.alternative)}">{drawn}</div>'
-                f"<figcaption>{_linked(part.caption)}</figcaption></figure>"
-            )
-        case Picture():
-            kind = "image/svg+xml" if part.path.endswith(".svg") else "image/png"
-            data = base64.b64encode(part.content).decode("ascii")
-            return (
-                f'<figure><img alt="{escape(part.alternative)}" src="data:{kind};base64,{data}">'
                 f"<figcaption>{_linked(part.caption)}</figcaption></figure>"
             )
 

@@ -1,4 +1,4 @@
-"""Drawings of a report: accuracy over the rounds as SVG, and pictures in cells' folders. Equal values give equal bytes."""
+"""Drawings of a report: accuracy over the rounds as SVG. Equal values give equal bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedplcc.comparison.document import Drawing, Heading, Paragraph, Part, Picture
+from fedplcc.comparison.document import Drawing, Paragraph, Part
 from fedplcc.comparison.outcomes import MEAN, WORST, Spread, curve
 from fedplcc.comparison.reading import Findings
 from fedplcc.runs.plots import STROKES
@@ -145,28 +145,3 @@ def drawing_patterns(datasets: Iterable[str], group: str = "*") -> list[str]:
         for kind, columns in kinds.items()
         for column in columns
     ]
-
-
-def cell_pictures(findings: Findings, dataset: str) -> Iterator[Part]:
-    """Yield the pictures in the cells' folders."""
-    comparison = findings.comparison
-    cells = [cell for row in comparison.rows_of(dataset) for cell in findings.cells(dataset, row) if cell.pictures]
-    if cells:
-        yield Heading(3, findings.heading(dataset, "Pictures"))
-    for cell in cells:
-        for picture in cell.pictures:
-            which = f"{comparison.label_of_row(cell.cell.row)}, seed {cell.cell.seed}"
-            path = f"{cell.cell.name}/{picture.path.parent.name}/{picture.path.name}"
-            try:
-                content = picture.path.read_bytes()
-            except OSError as error:
-                yield Paragraph(
-                    f"{which}: {path} cannot be read ({error.strerror}); see that it can be read, or remove it."
-                )
-                continue
-            yield Picture(
-                path=path,
-                caption=f"{which}: {picture.caption}",
-                alternative=f"{which}: {picture.alternative}",
-                content=content,
-            )

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from aggregator.rounds.validation import better, early_stop, judged_line
+from aggregator.rounds.validation import best_of_lines, early_stop, judged_line
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.round_values import (
@@ -29,8 +29,6 @@ from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.difference import differing_keys
 from fedplcc.runs.run_folder import FEDERATION, RunFolder, is_untrained
 
-PICTURES = "pictures"
-"""Folder of a cell's pictures: the report shows its PNG and SVG files, NAME.png with the caption of NAME-facts.json."""
 TRAIN_AGAIN = "restore the file, or remove the folder to train the cell again"
 """Advice on a damaged file that a report needs."""
 DO_WITHOUT = "restore or remove the file; the report does without it"
@@ -39,21 +37,6 @@ DO_WITHOUT = "restore or remove the file; the report does without it"
 ARCHIVE_SUFFIX = ".zip"
 Files = Path | zipfile.Path
 """A file or a folder, on the disk or in an archive."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellPicture:
-    """A picture in a cell's folder.
-
-    Attributes:
-        path: Its file.
-        caption: Its content.
-        alternative: Its text for people who do not see it.
-    """
-
-    path: Path
-    caption: str
-    alternative: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +48,6 @@ class CellResult:
     manifest: Mapping[str, Any]
     hashes: Mapping[str, str]
     """SHA-256 of the last `model` and `prototypes`."""
-    pictures: Sequence[CellPicture] = ()
 
     @property
     def domains(self) -> list[str]:
@@ -236,11 +218,9 @@ def _is_whole(files: Files) -> bool:
 def _stopped_early(manifest: Mapping[str, Any], lines: Sequence[str]) -> bool:
     """Whether run.patience ended the run with the last of these lines of metrics.jsonl."""
     patience = manifest.get("config", {}).get("run", {}).get("patience")
-    judged = [judged_line(_parsed(line, "it is no JSON object")) for line in lines]
-    best = None
-    for each in filter(None, judged):
-        best = better(best, each)
-    return bool(judged) and early_stop(best, judged[-1], patience) is not None
+    read = [_parsed(line, "it is no JSON object") for line in lines]
+    best = best_of_lines(read)
+    return bool(read) and early_stop(best, judged_line(read[-1], best), patience) is not None
 
 
 def strays(out: Path, cells: Iterable[Cell]) -> list[str]:
@@ -339,23 +319,8 @@ def _read(cell: Cell, folder: Files) -> CellResult:
         ]
         hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
     if cell.hides_test:
-        return CellResult(cell=cell, rounds=[*map(without_test, rounds)], manifest=manifest, hashes=hashes)
-    drawn = [
-        path
-        for path in sorted((cell.folder / PICTURES).glob("*"))
-        if path.suffix in (".png", ".svg") and path.is_file()
-    ]
-    return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes, pictures=[*map(_picture, drawn)])
-
-
-def _picture(path: Path) -> CellPicture:
-    """Return a picture with its caption; without NAME-facts.json that is its name."""
-    words = path.stem.replace("-", " ").replace("_", " ")
-    try:
-        facts = json.loads(path.with_name(f"{path.stem}-facts.json").read_bytes())
-        return CellPicture(path, str(facts["caption"]), str(facts["alt_text"]))
-    except (OSError, ValueError, LookupError, TypeError):
-        return CellPicture(path, words, words)
+        rounds = [*map(without_test, rounds)]
+    return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes)
 
 
 def _lines(path: Files, *, is_optional: bool = False) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The report of a comparison, part by part. Pure but for drawing and for reading pictures in cells' folders.
+"""The report of a comparison, part by part. Pure but for drawing.
 
 Everything above the last heading, `tables.MEASURED`, is computed: equal cells give equal bytes. Measured seconds and bytes
 stand below it.
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fedplcc.comparison.accuracy_maps import map_by_class, map_by_domain
 from fedplcc.comparison.candidates import candidate_tables
 from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
-from fedplcc.comparison.drawings import cell_pictures, curve_drawings
+from fedplcc.comparison.drawings import curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
@@ -110,7 +110,6 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         yield from map_by_domain(findings, dataset, group, having, domains)
         yield from curve_drawings(findings, dataset, group, having)
         yield from map_by_class(findings, dataset, group, having, domains)
-    yield from cell_pictures(findings, dataset)
 
 
 def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_untouched: bool = True) -> Iterator[Part]:

@@ -198,7 +198,8 @@ def audit(store: Store) -> Iterator[Finding]:
         yield problem("audit", f"{named}: somebody changed the database; {RESTORE}")
     else:
         yield ok(
-            "audit", f"{found.num_entries:,} entries, each with its hash; 'fedplcc audit --witness' checks the end"
+            "audit",
+            f"{found.num_entries:,} entries, each with its hash; 'fedplcc state audit --witness' checks the end",
         )
 
 
@@ -277,7 +278,7 @@ def leftovers(state: Path, store: Store) -> Iterator[Finding]:
             yield ok("leftovers", f"{len(files):,} files of {in_bytes(sum(files))} in {folder}: {text}")
     yield from _holders(state / "incoming")
     if (state / MANIFEST).is_file():
-        yield ok("leftovers", f"it is what 'fedplcc backup' made: {MANIFEST} belongs to it")
+        yield ok("leftovers", f"it is what 'fedplcc state backup' made: {MANIFEST} belongs to it")
     foreign = sorted(
         path.name for path in state.iterdir() if path.name not in KNOWN and not path.name.startswith(SQLITE)
     )

@@ -7,15 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedplcc.models.trained_model import TrainedModel
-from fedplcc.pictures.cluster_drawing import draw_clusters
-from fedplcc.pictures.cluster_sizes import ClusterSizes, global_sizes, local_sizes
 from fedplcc.pictures.feature_map import FeatureMap, Panel, Projection, mapped
 from fedplcc.pictures.image_sample import read_sample
 from fedplcc.pictures.map_drawing import draw_map
-from fedplcc.pictures.models import local_reports, points_of, pooled_samples
+from fedplcc.pictures.models import points_of
 from fedplcc.pictures.shown_clients import ShownClient
 from fedplcc.runs.atomic_file import atomic_file, write_text
-from shared.errors import InvalidConfig
 
 OnStep = Callable[[str], None]
 """Takes the name of a step that may take a while, when it begins."""
@@ -74,65 +71,17 @@ def write_map(feature_map: FeatureMap, out: Path) -> list[Path]:
         ImportError: matplotlib is not installed.
     """
     picture = draw_map(feature_map, out.suffix)
-    return _write(out, picture, "points", feature_map.table(), feature_map.as_json())
-
-
-def make_clusters(
-    trained: TrainedModel, clients: Sequence[ShownClient], *, on_step: OnStep = lambda what: None
-) -> ClusterSizes:
-    """Return the sizes of a run's clusters.
-
-    Args:
-        trained: The run's model.
-        clients: Clients whose training images give the local prototypes.
-        on_step: Callback for progress.
-
-    Raises:
-        InvalidConfig: The run's method has no prototypes.
-        InvalidData, InvalidModel: As `local_reports`.
-    """
-    config = trained.config
-    if not config.algorithm.has_prototypes:
-        raise InvalidConfig(
-            f"{trained.title} is of {config.run.method}, a method without prototypes, so it has no clusters"
-        )
-    on_step("clustering the clients' training images")
-    return ClusterSizes(
-        title=f"{config.run.name}: {config.run.method}, seed {config.run.seed}"
-        + ("" if trained.round is None else f", round {trained.round}"),
-        facts={**trained.facts, "method": config.run.method},
-        classes=config.data.classes,
-        local=local_sizes(
-            [client.name for client in clients],
-            local_reports(trained, clients),
-            are_counts=config.algorithm.weights_are_counts,
-        ),
-        global_=global_sizes(config.data.classes, trained.prototypes, pooled_samples(trained)),
-    )
-
-
-def write_clusters(sizes: ClusterSizes, out: Path) -> list[Path]:
-    """Write the sizes as a picture and as CSV, and the facts as JSON; returns the files.
-
-    Raises:
-        StoreUnavailable: They cannot be written.
-        ImportError: matplotlib is not installed.
-    """
-    return _write(out, draw_clusters(sizes, out.suffix), "sizes", sizes.table(), sizes.as_json())
+    files = [out, companion(out, "points", ".csv"), companion(out, "facts", ".json")]
+    with atomic_file(files[0]) as file:
+        file.write(picture)
+    write_text(files[1], feature_map.table())
+    write_text(files[2], json.dumps(feature_map.as_json(), indent=2, allow_nan=False) + "\n")
+    return files
 
 
 def companion(out: Path, content: str, suffix: str) -> Path:
     """Return the path of a file that goes with a picture: map.png has map-points.csv."""
     return out.with_name(f"{out.stem}-{content}{suffix}")
-
-
-def _write(out: Path, picture: bytes, table_name: str, table: str, facts: object) -> list[Path]:
-    files = [out, companion(out, table_name, ".csv"), companion(out, "facts", ".json")]
-    with atomic_file(files[0]) as file:
-        file.write(picture)
-    write_text(files[1], table)
-    write_text(files[2], json.dumps(facts, indent=2, allow_nan=False) + "\n")
-    return files
 
 
 def _titles(models: Sequence[TrainedModel]) -> list[str]:

@@ -5,7 +5,6 @@ Shape legend: N images, D feature size, M classes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,9 @@ from fedplcc.models.trained_model import TrainedModel, read_trained_model
 from fedplcc.pictures.image_sample import ImageSample
 from fedplcc.pictures.points import Points, points
 from fedplcc.pictures.shown_clients import ShownClient, reading
-from fedplcc.runs.artifacts import MANIFEST, METRICS
 from shared.config.run import RunConfig
 from shared.errors import InvalidConfig, InvalidData, InvalidModel
-from shared.methods.base import MethodConfig
-from shared.methods.prototypes import PrototypeConfig
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.consent import Consent
@@ -94,45 +91,16 @@ def local_reports(trained: TrainedModel, clients: Sequence[ShownClient]) -> list
         InvalidData: A client's data cannot be read or have no training image.
         InvalidModel: A feature is not finite.
     """
-    config, report = trained.config, trained.config.algorithm.client_report
-    if report is None:
+    config, exchange = trained.config, trained.config.algorithm.part(PrototypeExchange)
+    if exchange is None:
         return [PrototypeSet.empty() for _ in clients]
     num_classes, sets = len(config.data.classes), []
     with opened_once():
         for client in clients:
             images = _training_images(client, config)
             features_ND, labels_N = features(trained, images)
-            sets.append(report(features_ND, labels_N, num_classes, config.method).prototypes)
+            sets.append(exchange.report(features_ND, labels_N, num_classes, config.method).prototypes)
     return sets
-
-
-def pooled_samples(trained: TrainedModel) -> IntArray | None:
-    """Return the number of samples of each class, `[M]`, behind a run's global prototypes; None if unknown.
-
-    By run.json beside the model, it is the number of samples of the clients in the model's round, provided that no sample
-    was excluded and no prototypes of an earlier round were in the pool.
-    """
-    try:
-        manifest = json.loads(trained.file.with_name(MANIFEST).read_bytes())
-        lines = [json.loads(line) for line in trained.file.with_name(METRICS).read_text(encoding="utf-8").splitlines()]
-        (line,) = (line for line in lines if line["round"] == trained.round)
-        contributors = set(line["cohort"]) - set(line.get("dropped", ()))
-        clients = manifest["clients"]
-        if line["num_excluded"] or _has_earlier_rounds(trained.config.method, contributors == set(clients)):
-            return None
-        classes = trained.config.data.classes
-        return np.array(
-            [sum(clients[name]["class_counts"].get(label, 0) for name in contributors) for label in classes]
-        )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # the picture then shows shares
-
-
-def _has_earlier_rounds(method: MethodConfig, is_whole: bool) -> bool:
-    """Whether a round's pool may have prototypes of earlier rounds; `is_whole` if all clients gave an update in it."""
-    if not isinstance(method, PrototypeConfig):
-        return False
-    return method.proto_window > 1 or (method.proto_staleness > 0 and not is_whole)
 
 
 def features(trained: TrainedModel, images: ImageSet) -> tuple[FloatArray, IntArray]:
@@ -159,9 +127,9 @@ def points_of(trained: TrainedModel, sample: ImageSample, clients: Sequence[Show
     """
     features_ND, class_ids_N = features(trained, sample.images)
     sets, pool = local_reports(trained, clients), trained.prototypes
-    summarise = trained.config.algorithm.server_prototypes
-    if trained.round == 0 and summarise is not None:
-        pool = summarise(sets, len(trained.config.data.classes), trained.config.method)
+    exchange = trained.config.algorithm.part(PrototypeExchange)
+    if trained.round == 0 and exchange is not None:
+        pool = exchange.merge(sets, len(trained.config.data.classes), trained.config.method)
     domain_ids = [sample.domains.index(client.domain) for client in clients]
     local = list(zip(domain_ids, sets, strict=True))
     return points(features_ND, class_ids_N, sample.domain_ids_N, local=local, global_=pool)

@@ -101,7 +101,7 @@ def _grpc_refusal(address: str, service: str, code: object, timeout_s: float) ->
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Unavailable(f"{address} did not answer within {timeout_s:g} s; look at the process, or give --timeout-s")
     if code is grpc.StatusCode.NOT_FOUND:
-        return FailedPrecondition(f"{address} has no service {service!r}; leave --service out to ask for the process")
+        return FailedPrecondition(f"{address} has no service {service!r}")
     return FailedPrecondition(f"what answers at {address} does not speak grpc.health.v1; is it a service of fedplcc?")
 
 

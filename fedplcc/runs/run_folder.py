@@ -23,7 +23,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Literal
 
-from fedplcc.runs.artifacts import MANIFEST, TIMINGS
+from fedplcc.runs.artifacts import MANIFEST
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.difference import differing_keys
@@ -196,15 +196,6 @@ def recorded_clients(folder: Path) -> dict[str, ClientSection]:
         raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise InvalidConfig(f"{path} does not name a run's clients") from error
-
-
-def seconds_taken(folder: Path) -> float | None:
-    """Return the seconds of a finished run's rounds; None if they were not kept."""
-    try:
-        lines = [json.loads(line) for line in (folder / TIMINGS).read_text(encoding="utf-8").splitlines()]
-        return float(sum(line["seconds"]["total"] for line in lines)) if lines else None
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
 
 
 def _candidates(out: Path | None, name: str) -> Iterator[Path]:

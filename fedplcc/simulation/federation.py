@@ -312,7 +312,7 @@ def simulate_in_folder(
         record = simulation.record()
         files: list[tuple[ArtifactKind, int, str]] = [("model", -1, MODEL), ("prototypes", -1, PROTOTYPES)]
         if record.best is not None:
-            number = int(record.best["round"])
+            number = record.best.round
             files += [("model", number, BEST_MODEL), ("prototypes", number, BEST_PROTOTYPES)]
         for kind, number, name in files:
             blob, path = simulation.artifact(kind, number)

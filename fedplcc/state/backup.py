@@ -173,7 +173,7 @@ def read_manifest(folder: Path) -> Backup:
         document: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise InvalidConfig(
-            f"{folder} is no complete backup: there is no {MANIFEST} in it; 'fedplcc backup' writes it last"
+            f"{folder} is no complete backup: there is no {MANIFEST} in it; 'fedplcc state backup' writes it last"
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidConfig(f"{folder / MANIFEST} cannot be read ({error}): use another backup") from None
@@ -182,7 +182,9 @@ def read_manifest(folder: Path) -> Backup:
             raise InvalidConfig(f"{folder} was written by version {document['version']}: restore it with that version")
         return Backup(**document)
     except (KeyError, TypeError):
-        raise InvalidConfig(f"{folder / MANIFEST} is not what 'fedplcc backup' writes: use another backup") from None
+        raise InvalidConfig(
+            f"{folder / MANIFEST} is not what 'fedplcc state backup' writes: use another backup"
+        ) from None
 
 
 def _apart(target: Path, source: Path, why: str) -> None:

@@ -20,22 +20,6 @@ SENTENCES = {
     "environments_differ": "the clients compute on different machine types: the same run elsewhere may give other last bits",
 }
 """Events whose sentence is always the same."""
-TROUBLE = frozenset(
-    (
-        "aggregation_failed",
-        "client_dropped",
-        "client_problem",
-        "client_quarantined",
-        "quorum_missing",
-        "report_refused",
-        "run_failed",
-        "run_parked",
-        "update_damaged",
-        "update_far",
-        "update_refused",
-    )
-)
-"""Events that report a fault."""
 
 
 def sentence_of(event: Event) -> str | None:

@@ -8,19 +8,9 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}%"
 
 
-def points(change: float | None) -> str:
-    """A difference of fractions in percentage points, with its sign; empty for None."""
-    return "" if change is None else f"{100 * change:+.1f}"
-
-
 def number(value: float | None) -> str:
     """A loss with three decimals."""
     return "-" if value is None else f"{value:.3f}"
-
-
-def exact(seconds: float) -> str:
-    """A past duration, below 10 s with tenths of a second."""
-    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
 
 
 def duration(seconds: float) -> str:
@@ -30,11 +20,6 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds / 60:.0f} min"
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
-
-
-def about(seconds: float) -> str:
-    """An expected duration."""
-    return "a moment" if seconds < 2 else f"about {duration(seconds)}"
 
 
 def for_so_long(seconds: float) -> str:

@@ -25,7 +25,7 @@ async def list_audit(
 ) -> documents.AuditPage:
     """List who changed what and who was refused, in order.
 
-    `fedplcc audit --verify` checks the chain of the hashes.
+    `fedplcc state audit --verify` checks the chain of the hashes.
     """
     place = number_of("audit", page_token, most=MAX_SEQUENCE) if page_token else 0
     entries = await aggregator.list_audit(after=max(after, place), limit=page_size)

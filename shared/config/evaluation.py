@@ -29,6 +29,11 @@ class EvaluationSection(Section):
     """Clients report which class each class of their test images was given: the confusion matrix of each evaluation set. It
     needs at most 64 classes, and adds at most 32 KiB to a report of each set."""
 
+    score: Literal["auto", "accuracy", "balanced_accuracy"] = "auto"
+    """What decides the best round, the end by run.patience and the worst domain, and stands first wherever the run is shown:
+    accuracy, or balanced_accuracy, the mean of the classes' recalls. With auto it is balanced accuracy in rounds in which a
+    domain has more than three test images of one class for each of another."""
+
     own_classes: bool = False
     """Clients also report how the models do when they choose only among the classes of the client's own training images, in
     sets named test/own and all/own: by the nearest global prototype where the method names one for this, else by the

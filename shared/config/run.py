@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -39,7 +40,9 @@ from shared.config.stream import StreamSection, split_stages_spec, stages_spec
 from shared.config.training import TrainingSection as TrainingSection
 from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
-from shared.methods.base import MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
+from shared.methods.config import MethodConfig
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
 from shared.types import LOCAL_MODEL
 
@@ -58,7 +61,7 @@ VERSION: Literal["0.2"] = "0.2"
 
 
 def _checked_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(classes)) < len(classes):
+    if len({unicodedata.normalize("NFC", name) for name in classes}) < len(classes):
         raise ValueError("a class is named twice")
     wrong = [name for name in classes if not name.isprintable() or not 1 <= len(name) <= MAX_CLASS_CHARACTERS]
     if wrong:
@@ -182,10 +185,22 @@ class DataSection(Section):
     std: tuple[Positive, Positive, Positive] = Field((0.5, 0.5, 0.5), strict=False)
     """Standard deviation per channel, by which the difference is divided."""
     test_every: int = Field(5, ge=2, le=1000)
-    """In a folder without train/ and test/, every n-th file by sorted name is for testing."""
+    """In a folder without train/ and test/, one of so many images is for testing, each by its name alone."""
     validation_every: int | None = Field(None, ge=2, le=1000)
-    """Every n-th training image of a class is set aside for validation: it is never trained on, and reported as the set
-    `validation`. None if not set; a client's own validation_per_class goes before it."""
+    """One of so many training images is set aside for validation, in a folder each by its name alone, else every n-th of a
+    class: it is never trained on, and reported as the set `validation`. None if not set; a client's own
+    validation_per_class, and a folder val/ of its data, go before it."""
+    window: Annotated[tuple[float, float], Field(strict=False)] | Literal["auto"] | None = None
+    """Values that become black and white, for pictures of more than 8 bits whose file does not state its range (12 bits in
+    16, fractions), and in the file's unit for DICOM: [-160, 240], say. "auto" is the smallest of 8, 10, 12, 14, 16 and 32
+    bits that holds all of a site's; such pictures are left out, with the reason, if not set."""
+
+    @field_validator("window")
+    @classmethod
+    def _upwards(cls, window: Any) -> Any:
+        if isinstance(window, tuple) and not window[0] < window[1]:
+            raise ValueError("the first of the two values is the lower one")
+        return window
 
     @field_validator("classes")
     @classmethod
@@ -203,10 +218,6 @@ class AdmissionSection(Section):
     max_prototype_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
     without a limit, one huge prototype makes a run diverge. No limit if not set."""
-    max_style_norm: float | None = Field(None, gt=0)
-    """Largest L2 norm of the styles of an update, with training.mix_style.statistics = "federation"; an update with a larger
-    one is refused. Without a limit, one client's huge styles take every client's training away from its images, and past
-    max_update_norm. No limit if not set."""
     max_prototypes_per_class: int | None = Field(None, ge=1, le=MAX_ROWS_PER_CLASS)
     """Largest number of prototypes of one class in an update; an update with more is refused. The aggregator's clustering
     compares every two prototypes of a class: its time grows with the square of this number times the number of clients. If
@@ -402,7 +413,7 @@ class ClientSection(Section):
     domain: Name | None = None
     """Label of the domain; the client's name if not set."""
     data: str
-    """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data describe` tries one. A list has
+    """Data specification: digits:DOMAIN, folder:PATH, cifar10:PATH and so on; `fedplcc data` tries one. A list has
     one for each stage of [stream]."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""

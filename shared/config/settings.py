@@ -339,7 +339,7 @@ class TrainerSettings(Settings):
     display_name: DisplayName = ""
     """Name for people in any letters, which the console shows beside the id."""
     data: Specifications = Field(min_length=1, max_length=MAX_STAGES)
-    """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data describe` tries one. Repeat the flag,
+    """Data specification: folder:PATH, npz:PATH, mnist:PATH and so on; `fedplcc data` tries one. Repeat the flag,
     once for each stage, for runs whose data change."""
     sync: Literal["stream", "poll"] = "stream"
     """Way to wait for tasks: one stream that stays open, or short calls, for proxies that cut idle streams."""

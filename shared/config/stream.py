@@ -48,7 +48,8 @@ class StreamSection(Section):
     rounds_per_stage: int | None = Field(None, ge=1, le=100_000)
     """Rounds of a stage. Then run.rounds is passes x stages x rounds_per_stage, and may be left out."""
     advance: Literal["rounds", "manual"] = "rounds"
-    """What ends a stage: rounds_per_stage, or a person (fedplcc run advance). Then the last stage lasts until run.rounds."""
+    """What ends a stage: rounds_per_stage, or a person (fedplcc run resume RUN --next-stage). Then the last stage lasts
+    until run.rounds."""
     passes: int = Field(1, ge=1, le=100_000)
     """How often the stages are gone through."""
     train_on: Literal["current", "cumulative"] = "current"

@@ -85,8 +85,8 @@ class TrainingSection(Section):
     that lags behind the weights (trained); or those of its training images under the trained weights (site). The model that
     is sent is the same."""
     mix_style: Mapping[str, JsonValue] | None = None
-    """Mix channel statistics of early features between images (Zhou et al., ICLR 2021): a table of probability, alpha and
-    statistics. Only for resnet10 and resnet18. Nothing is mixed if not set, nor in what leaves a client for prototypes."""
+    """Mix channel statistics of early features between images (Zhou et al., ICLR 2021): a table of probability and
+    alpha. Only for resnet10 and resnet18. Nothing is mixed if not set, nor in what leaves a client for prototypes."""
 
     @property
     def augmentation_code(self) -> tuple[str, ...]:
@@ -102,11 +102,6 @@ class TrainingSection(Section):
     def mixing(self) -> MixStyleSettings | None:
         """The mixing of features; None where they stay as they are."""
         return None if self.mix_style is None else MixStyleSettings.model_validate(self.mix_style)
-
-    @property
-    def federates_styles(self) -> bool:
-        """Whether updates carry channel statistics, which the server pools for the next round."""
-        return self.mixing is not None and self.mixing.statistics == "federation"
 
     @field_validator("mix_style")
     @classmethod

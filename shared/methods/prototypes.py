@@ -11,8 +11,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from shared.methods.base import Array, ClientStep, MethodConfig, Ops, Prototypes, Report, per_class_counts
+from shared.methods.config import MethodConfig
 from shared.methods.finch import MIN_NORM, MergeMean, finch_star, partition_level
+from shared.methods.parts.prototypes import Report, per_class_counts
+from shared.methods.step import Array, ClientStep, Ops, Prototypes
 from shared.types import FloatArray, IntArray, PrototypeSet
 
 

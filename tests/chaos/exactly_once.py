@@ -40,6 +40,7 @@ from aggregator.rounds.selection import select_cohort
 from shared.config.run import parse_run_config
 from shared.errors import FedplccError
 from shared.methods import METHODS
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.process import failpoints
 from shared.steering import PauseRun, ResumeRun, StopRun, Verb
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
@@ -616,9 +617,9 @@ class ExactlyOnce(RuleBasedStateMachine):
             model = mean_model([from_bytes(_data(work, MODEL)) for work in counted], counts)
             assert current.model.sha256 == sha256_hex(to_bytes(model))
             pooled = PrototypeSet.empty()
-            if method.server_prototypes is not None:
+            if (exchange := method.part(PrototypeExchange)) is not None:
                 sets = [prototypes_from_bytes(_data(work, LOCAL_CLUSTER)) for work in counted]
-                pooled = method.server_prototypes(sets, len(config.data.classes), config.method)
+                pooled = exchange.merge(sets, len(config.data.classes), config.method)
             assert current.prototypes is not None
             assert current.prototypes.sha256 == sha256_hex(prototypes_to_bytes(pooled))
             figures["rounds folded once more"] += 1

@@ -1,4 +1,4 @@
-"""`run retire --forget` through SIGKILL: a trainer that was away deletes what it keeps of that run alone, without a task."""
+"""`run client retire --forget` through SIGKILL: a trainer that was away deletes what it keeps of that run alone, unasked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The contract of every method, whatever it computes. Every row of the table is tried, and every setting of method_settings.
 
-The checks are those of `fedplcc plugin check`.
+The checks are those of `fedplcc doctor --method`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedplcc.method_contract.contract import CHECKS
 from fedplcc.method_contract.settings import Setting
 from shared.config.run import parse_run_config
 from shared.methods import METHODS
-from shared.methods.base import Method
+from shared.methods.method import Method
 from tests.support.records.method_settings import SETTINGS, of_methods, of_settings, public_of
 
 

@@ -96,21 +96,21 @@ def test_an_audit_is_shown_verified_and_its_damage_named(stopped: tuple[Path, Pa
     created = next(entry for entry in entries if entry["method"] == "CreateRun")
     assert created["request_id"] == "k1"
 
-    code, text = fedplcc("audit", state)
+    code, text = fedplcc("state", "audit", state)
     assert code == 0
     assert all(entry["method"] in text for entry in entries)
-    code, text = fedplcc("audit", state, "--verify", "--witness", witness)
+    code, text = fedplcc("state", "audit", state, "--verify", "--witness", witness)
     assert (code, "whole by their hashes" in text) == (0, True), text
     assert "entries, each with its hash" in fedplcc("doctor", state)[1]
 
     last = last_of(witness)
     change(state, f"DELETE FROM audit WHERE number >= {last}")
-    assert fedplcc("audit", state, "--verify")[0] == 0
-    code, text = fedplcc("audit", state, "--witness", witness)
+    assert fedplcc("state", "audit", state, "--verify")[0] == 0
+    code, text = fedplcc("state", "audit", state, "--witness", witness)
     assert (code, f"entry {last} of the audit is cut off" in text) == (1, True), text
 
     change(state, "UPDATE audit SET caller = 'nobody' WHERE number = 1")
-    code, text = fedplcc("audit", state, "--verify")
+    code, text = fedplcc("state", "audit", state, "--verify")
     assert (code, "entry 1 of the audit is changed" in text) == (1, True), text
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_is_no_witness_is_refused(tmp_path: Path) -> None:
     odd = tmp_path / "odd"
     for data in (b"hello\n", b"\xff", b"1 " * 50_000):
         odd.write_bytes(data)
-        code, text = fedplcc("audit", tmp_path, "--witness", odd)
+        code, text = fedplcc("state", "audit", tmp_path, "--witness", odd)
         assert (code, "is no copy of a trainer's audit-heads" in text) == (2, True), text
-    code, text = fedplcc("audit", tmp_path, "--witness", tmp_path / "none")
+    code, text = fedplcc("state", "audit", tmp_path, "--witness", tmp_path / "none")
     assert (code, "cannot read" in text) == (2, True), text

@@ -38,7 +38,7 @@ def test_a_client_is_retired_in_an_open_round_and_admitted_again(served: ServedG
     run_id = in_round_1(served)
     bob = served.federation.clients["bob"]
     assert served.federation.task(bob).kind is TaskKind.TRAIN
-    code, text, _ = called(served, "retire", run_id, "bob")
+    code, text, _ = called(served, "client", "retire", run_id, "bob")
     assert (code, f"run {run_id}: fedavg, running" in text) == (0, True)
     found = documents.Run.model_validate_json(served.http.get(f"/v1/runs/{run_id}").content)
     assert found.roster == ["ann", "bob"], "it stays visible"
@@ -47,7 +47,7 @@ def test_a_client_is_retired_in_an_open_round_and_admitted_again(served: ServedG
     assert (waits.kind, waits.detail) == (TaskKind.WAIT, f"run {run_id} has retired this client")
     (dropped,) = served.federation.events(run_id, "client_dropped")
     assert (dropped.client_id, dropped.data["reason"]) == ("bob", "retired")
-    code, _, _ = called(served, "admit", run_id, "bob")
+    code, _, _ = called(served, "client", "admit", run_id, "bob")
     assert code == 0
     assert served.federation.run_to_end(run_id).status is RunStatus.COMPLETED
     cohorts = [event.data["cohort"] for event in served.federation.events(run_id, "round_opened")]
@@ -67,7 +67,7 @@ def test_a_key_that_was_done_retires_nobody_again(served: ServedGateway) -> None
 
 def test_a_forgotten_client_joins_again_and_keeps_nothing_of_the_run(served: ServedGateway) -> None:
     run_id = in_round_1(served)
-    assert called(served, "retire", run_id, "bob", "--forget")[0] == 0
+    assert called(served, "client", "retire", run_id, "bob", "--forget")[0] == 0
     coordinator, bob = served.federation.coordinator, served.federation.clients["bob"]
     (shown,) = [client for client in coordinator.list_clients() if client.client_id == "bob"]
     assert not shown.is_connected, "it has to join again, by which its trainer learns what to delete"
@@ -79,25 +79,25 @@ def test_a_forgotten_client_joins_again_and_keeps_nothing_of_the_run(served: Ser
 @pytest.mark.parametrize("action", ["admit", "retire"])
 def test_slips_and_ended_runs_are_refused_with_a_sentence(served: ServedGateway, action: str) -> None:
     run_id = served.create()
-    code, _, error = called(served, action, run_id, "bobby")
+    code, _, error = called(served, "client", action, run_id, "bobby")
     assert (code, error) == (
         1,
         f"fedplcc: run {run_id} has no client 'bobby', and none of that id ever joined\n",
     )
     assert served.http.put(f"/v1/runs/{run_id}/clients/{'x' * 65}").status_code == 400
-    assert called(served, action, "nothing-1", "bob")[0] == 1
+    assert called(served, "client", action, "nothing-1", "bob")[0] == 1
 
 
 def test_a_run_that_has_ended_takes_neither(served: ServedGateway) -> None:
     run_id = served.create_and_finish()
     for action, why in (("admit", "nobody takes part in it"), ("retire", "no client comes or goes")):
-        code, _, error = called(served, action, run_id, "bob")
+        code, _, error = called(served, "client", action, run_id, "bob")
         assert (code, error) == (1, f"fedplcc: the run is completed; {why} any more\n")
 
 
 def test_the_last_client_stays(served: ServedGateway) -> None:
     run_id = in_round_1(served)
-    assert called(served, "retire", run_id, "bob")[0] == 0
-    code, _, error = called(served, "retire", run_id, "ann")
+    assert called(served, "client", "retire", run_id, "bob")[0] == 0
+    code, _, error = called(served, "client", "retire", run_id, "ann")
     assert code == 1
     assert "without client ann the run has 0 of the 1 clients that a round needs" in error

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -150,28 +149,6 @@ def test_a_cell_is_an_ordinary_simulation(folder: Path, whole: Path, tmp_path: P
     assert not (cell / "state").exists()
     simulated(tiny_federation.document(folder, "fedavg", run={"seed": 1, "rounds": 2}), tmp_path / "simulated")
     assert hashed(cell) == hashed(tmp_path / "simulated")
-
-
-@pytest.mark.full
-def test_pictures_of_each_row_are_drawn_once_and_shown(folder: Path, whole: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(whole, out)
-    drawn = compared(folder, out, "--report-only", "--pictures")
-    assert (drawn.exit_code, drawn.stderr) == (ExitCode.OK, "")
-    assert drawn.stdout.count(": drawing") == 2
-    assert re.findall(r"\((stripes/\S+\.png)\)", (out / "report.md").read_text()) == [
-        "stripes/average/seed-0/pictures/map.png",
-        "stripes/prototypes/seed-0/pictures/clusters.png",
-        "stripes/prototypes/seed-0/pictures/map.png",
-    ]
-    assert ": drawing" not in compared(folder, out, "--report-only", "--pictures").stdout
-    (out / "stripes/prototypes/seed-0/pictures/clusters.png").unlink()  # as if interrupted before it
-    again = compared(folder, out, "--report-only", "--pictures").stdout
-    assert re.findall(r"(\S+): drawing", again) == ["stripes/prototypes/seed-0"]
-    assert (out / "stripes/prototypes/seed-0/pictures/clusters.png").exists()
-    chosen = compared(folder, out, "--report-only", "--pictures", "--only", "average", "--seeds", "1").stdout
-    assert re.findall(r"(\S+): drawing", chosen) == ["stripes/average/seed-1"]
-    assert "(stripes/average/seed-1/pictures/map.png)" in (out / "report.md").read_text()
 
 
 def cell_workers() -> list[int]:

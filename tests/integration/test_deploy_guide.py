@@ -224,7 +224,7 @@ def test_a_run_goes_on_from_a_backup_of_its_middle_to_the_same_bytes(person: Per
 PLAIN_TEXT = {
     "aggregator": "nohup fedplcc aggregator --host 0.0.0.0 --insecure >> aggregator.log 2>&1 &",
     "gateway": "nohup fedplcc gateway --insecure >> gateway.log 2>&1 & "
-    "until fedplcc health http://127.0.0.1:8080; do sleep 1; done",
+    "until fedplcc doctor --serves http://127.0.0.1:8080; do sleep 1; done",
     "trainer": "nohup fedplcc trainer --aggregator 192.0.2.10:50051 --insecure --client $(hostname) "
     "--data folder:/srv/images >> trainer.log 2>&1 &",
 }

@@ -118,7 +118,7 @@ def test_a_stranger_goes_from_nothing_to_results_over_tls(tmp_path: Path) -> Non
         assert [line for line in told if line not in stranger.typed] == [], "every command of the README was typed"
         assert len(told) >= 11
         assert "1 completed" in stranger.type("hub", "run", "list", "--gateway", url)
-        stranger.type("hub", "backup", str(state), "backup")
+        stranger.type("hub", "state", "backup", str(state), "backup")
         stranger.type("hub", "doctor", str(state))
         held = stranger.type("hub", "client", "list")
         assert [line.split()[:2] for line in held.splitlines()] == [
@@ -126,12 +126,12 @@ def test_a_stranger_goes_from_nothing_to_results_over_tls(tmp_path: Path) -> Non
             ["client", "right"],
             ["gateway", "gateway"],
         ]
-        audit = stranger.type("hub", "audit", str(state))
+        audit = stranger.type("hub", "state", "audit", str(state))
         for done in ("CreateInvitation", "Enrol", "CreateKey", "Join", "CreateRun"):
             assert done in audit, audit
-        assert "whole by their hashes" in stranger.type("hub", "audit", str(state), "--verify")
+        assert "whole by their hashes" in stranger.type("hub", "state", "audit", str(state), "--verify")
         heads = tmp_path / "left" / "fedplcc-state" / "trainer" / "audit-heads"
-        assert "whole" in stranger.type("hub", "audit", str(state), "--verify", "--witness", str(heads))
+        assert "whole" in stranger.type("hub", "state", "audit", str(state), "--verify", "--witness", str(heads))
         told = lines_of_the_tutorial()
         assert [line for line in told if line not in stranger.typed] == [], "every command of the tutorial was typed"
         assert len(told) >= 16

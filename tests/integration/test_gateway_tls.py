@@ -94,7 +94,7 @@ def test_a_command_takes_the_roots_from_a_file(served: OverHttps, tmp_path: Path
     assert served.command(*arguments, "--gateway-ca", str(roots)).returncode == 0
     assert "no certificates" in served.command(*arguments, "--gateway-ca", str(others)).stderr
     identity = str(served.gateway_identity)
-    assert served.command("health", served.gateway_url, "--identity", identity).returncode == 0
+    assert served.command("doctor", "--serves", served.gateway_url, "--identity", identity).returncode == 0
     (kept(served) / "keys.json").unlink()
 
 

@@ -1,4 +1,4 @@
-"""`fedplcc health` against real services: what a container's health check, a unit and a person get."""
+"""`fedplcc doctor --serves` against real services: what a container's health check, a unit and a person get."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
+from fedplcc.remote.health import first_serving
+from shared.errors import FailedPrecondition, Unavailable
 from tests.support.federation.processes import free_port
 from tests.support.federation.served_gateway import ServedGateway
 from trainer.health import serve_health
@@ -21,7 +23,7 @@ from trainer.health import serve_health
 
 def asked(*arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the command."""
-    result = CliRunner().invoke(app, ["health", *arguments])
+    result = CliRunner().invoke(app, ["doctor", *(word for each in arguments for word in ("--serves", each))])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout.strip(), result.stderr.strip()
 
@@ -35,7 +37,7 @@ def served(tmp_path: Path) -> Iterator[ServedGateway]:
 def test_an_aggregator_and_its_gateway_serve_until_the_aggregator_ends(served: ServedGateway) -> None:
     aggregator = served.settings.aggregator
     assert asked(aggregator) == (0, f"{aggregator} serves", "")
-    assert asked(aggregator, "--service", "fedplcc.v1.RunService")[0] == 0
+    assert first_serving([aggregator], service="fedplcc.v1.RunService") == aggregator
     assert asked(served.url) == (0, f"{served.url} serves", "")
     served.stop_aggregator()
     code, text, error = asked(served.url)
@@ -63,9 +65,8 @@ def test_a_service_that_says_no_is_told_from_one_that_is_not_there() -> None:
     try:
         address = f"127.0.0.1:{server.port}"
         assert asked(address)[0::2] == (1, f"fedplcc: {address} answers but does not serve now; its log says why")
-        code, _, error = asked(address, "--service", "fedplcc.v1.Nothing")
-        assert code == 1
-        assert "leave --service out" in error
+        with pytest.raises(FailedPrecondition, match="has no service"):
+            first_serving([address], service="fedplcc.v1.Nothing")
         # What speaks gRPC does not speak HTTP/1, and the other way round: nobody of that kind is there.
         assert asked(f"http://{address}")[0] in (1, 3)
     finally:
@@ -112,9 +113,8 @@ def test_who_takes_the_call_and_says_nothing_is_waited_for_no_longer_than_asked(
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         for asking in (address, f"http://{address}"):
             begin = time.monotonic()
-            code, _, error = asked(asking, "--timeout-s", "0.2")
-            assert code == 3
-            assert "did not answer within 0.2 s" in error
+            with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s"):
+                first_serving([asking], timeout_s=0.2)
             assert time.monotonic() - begin < 10
 
 

@@ -245,17 +245,17 @@ def test_logout_revokes_the_kept_key_and_removes_it(keyed: Keyed, http: httpx.Cl
     file = keyed.folder / "user" / "fedplcc" / "keys.json"
     headers = {"Authorization": f"Bearer {json.loads(file.read_text())[keyed.gateway_url]}"}
     assert http.get("/v1/runs", headers=headers).status_code == 200
-    done = keyed.command("logout", "--gateway", keyed.gateway_url)
+    done = keyed.command("login", "--forget", "--gateway", keyed.gateway_url)
     assert done.returncode == 0, done.stderr
     assert json.loads(file.read_text()) == {}
     assert refusal(http.get("/v1/runs", headers=headers)) == (401, "KEY_INVALID")
-    assert "there is no key" in keyed.command("logout", "--gateway", keyed.gateway_url).stderr
+    assert "there is no key" in keyed.command("login", "--forget", "--gateway", keyed.gateway_url).stderr
 
 
 def test_a_logout_that_reaches_nobody_says_how_the_key_is_revoked(keyed: Keyed) -> None:
     nobody = "http://127.0.0.1:2"
     keyed.owner("login", "--gateway", nobody)
-    done = keyed.command("logout", "--gateway", nobody)
+    done = keyed.command("login", "--forget", "--gateway", nobody)
     assert done.returncode == 3
     assert "fedplcc key revoke" in done.stderr
     assert json.loads((keyed.folder / "user" / "fedplcc" / "keys.json").read_text()) == {}

@@ -86,12 +86,12 @@ def test_a_run_goes_on_from_a_backup_that_was_made_while_it_ran(folder: Path, un
         with training(first):
             eventually(lambda: control.get(run_id).round >= 5, "the run is in its middle")
             assert "0 problems" in command("doctor", state)
-            command("backup", state, folder / "backup")
+            command("state", "backup", state, folder / "backup")
             begin = control.get(run_id).round
             eventually(lambda: control.get(run_id).round >= min(begin + 3, ROUNDS), "the run went on")
             control.close()
             first.processes["aggregator"].kill()
-    command("restore", folder / "backup", restored)
+    command("state", "restore", folder / "backup", restored)
     with Federation(folder / "second") as second:
         second.start_aggregator(*FLAGS)
         control = RunControl(second.address, tls=second.operator_tls)
@@ -103,5 +103,5 @@ def test_a_run_goes_on_from_a_backup_that_was_made_while_it_ran(folder: Path, un
         eventually(lambda: len(list(restored.glob("blobs/*/*"))) < 25, "garbage is collected in the background")
         assert second.processes["aggregator"].end() == 0
     last_model = json.loads(undisturbed[-1])["model_sha256"]
-    assert last_model in command("replay", run_id, "--round", ROUNDS, "--state-dir", restored)
+    assert last_model in command("state", "replay", run_id, "--round", ROUNDS, "--state-dir", restored)
     assert "0 problems" in command("doctor", restored)

@@ -63,7 +63,7 @@ def test_metrics_of_members_follow_what_happens(federation: Keyed) -> None:
         join(code, new_key())
     assert of_aggregator('refusals_total{reason="invitation_used"}') == 1
     state = str(federation.folder / "aggregator")
-    eventually(lambda: "INVITATION_USED" in federation.command("audit", state).stdout, "the audit has it")
+    eventually(lambda: "INVITATION_USED" in federation.command("state", "audit", state).stdout, "the audit has it")
 
     # An unknown key, which the aggregator refuses.
     key = metrics_key["Authorization"].removeprefix("Bearer ")

@@ -90,11 +90,11 @@ def test_a_quarantined_client_is_shown_and_released_by_a_person_and_the_run_ends
     assert run_of(served, run_id)["quarantined"] == [{"client_id": "bob", "reason": WHY}]
     code, text, _ = called(served, "status", run_id)
     assert code == 0
-    assert f"client bob is quarantined: {WHY}; let it in again with: fedplcc run release {run_id} bob" in text
+    assert f"client bob is quarantined: {WHY}; let it in again with: fedplcc run client release {run_id} bob" in text
     bob = served.federation.clients["bob"]
     assert served.federation.task(bob).kind is TaskKind.WAIT
     for _ in range(2):
-        code, text, _ = called(served, "release", run_id, "bob", "--json")
+        code, text, _ = called(served, "client", "release", run_id, "bob", "--json")
         assert code == 0
         found = json.loads(text)
         assert (found["quarantined"], found["rejections"]) == ([], [])
@@ -109,7 +109,7 @@ def test_a_quarantined_client_is_shown_and_released_by_a_person_and_the_run_ends
 
 def test_a_person_quarantines_a_client_and_the_run_goes_on_without_it(served: ServedGateway) -> None:
     run_id = with_a_refused_update(served)
-    code, text, _ = called(served, "quarantine", run_id, "bob", "--reason", "broken scanner")
+    code, text, _ = called(served, "client", "quarantine", run_id, "bob", "--reason", "broken scanner")
     assert code == 0
     assert f"run {run_id}: fedavg, running" in text
     assert run_of(served, run_id)["quarantined"] == [{"client_id": "bob", "reason": "broken scanner"}]
@@ -135,21 +135,21 @@ def test_a_key_that_was_done_does_not_quarantine_again(served: ServedGateway) ->
 @pytest.mark.parametrize("action", ["quarantine", "release"])
 def test_a_slip_in_an_id_is_refused_with_a_sentence(served: ServedGateway, action: str) -> None:
     run_id = served.create()
-    code, out, error = called(served, action, run_id, "bobby")
+    code, out, error = called(served, "client", action, run_id, "bobby")
     assert (code, out) == (1, "")
     assert error == f"fedplcc: run {run_id} has no client 'bobby', and none of that id ever joined\n"
     for name, status, kind in (("a b", 400, "MALFORMED_REQUEST"), ("x" * 65, 400, "MALFORMED_REQUEST")):
         answer = post(served, f"/v1/runs/{run_id}/clients/{name}/{action}")
         problem = documents.Problem.model_validate_json(answer.content)
         assert (answer.status_code, problem.code) == (status, kind)
-    code, _, error = called(served, action, "nothing-1", "bob")
+    code, _, error = called(served, "client", action, "nothing-1", "bob")
     assert (code, error) == (1, "fedplcc: there is no run 'nothing-1'\n")
 
 
 @pytest.mark.parametrize("action", ["quarantine", "release"])
 def test_a_run_that_has_ended_takes_neither(served: ServedGateway, action: str) -> None:
     run_id = served.create_and_finish()
-    code, out, error = called(served, action, run_id, "bob")
+    code, out, error = called(served, "client", action, run_id, "bob")
     assert (code, out) == (1, "")
     assert error == "fedplcc: the run is completed; nobody takes part in it any more\n"
 

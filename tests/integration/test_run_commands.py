@@ -178,11 +178,11 @@ def test_what_a_run_does_not_allow_is_refused_with_a_sentence(served: ServedGate
     assert "stopp" in error
 
 
-@pytest.mark.parametrize(
-    "command", ["status", "watch", "pause", "resume", "stop", "fetch", "rm", "archive", "tag", "note"]
-)
+@pytest.mark.parametrize("command", ["status", "watch", "pause", "resume", "stop", "fetch", "rm", "edit"])
 def test_an_unknown_run_is_one_sentence_and_exit_code_1(served: ServedGateway, command: str, tmp_path: Path) -> None:
-    extra = {"fetch": ("--out", tmp_path / "out"), "stop": ("--yes",), "rm": ("--yes",)}.get(command, ())
+    extra = {"fetch": ("--out", tmp_path / "out"), "stop": ("--yes",), "rm": ("--yes",), "edit": ("--tag", "a")}.get(
+        command, ()
+    )
     code, out, error = called(served, command, "nothing-1234", *extra)
     assert (code, out) == (1, "")
     assert error == "fedplcc: there is no run 'nothing-1234'\n"
@@ -226,7 +226,7 @@ def test_watching_a_round_that_waits_says_now_and_then_for_whom(
         is_told.wait(20)
         served.federation.run_to_end(run_id)
 
-    monkeypatch.setattr("fedplcc.terminal.watch.lines.MINUTE_S", 0.05)
+    monkeypatch.setattr("fedplcc.terminal.line_watch.MINUTE_S", 0.05)
     monkeypatch.setattr("fedplcc.terminal.progress.RunProgress", Told)
     going_on = threading.Thread(target=go_on)
     going_on.start()
@@ -341,7 +341,7 @@ def test_runs_are_found_by_what_is_asked_for(served: ServedGateway, config: Path
     over = ended(served, config)
     served.federation.clock.now += 1
     opened = answered(served, "start", "--config", config)["run_id"]
-    called(served, "tag", over, "paper", "seed=1")
+    called(served, "edit", over, "--tag", "paper", "--tag", "seed=1")
 
     def found(*arguments: str) -> list[str]:
         lines = called(served, "list", "--json", *arguments)[1].splitlines()
@@ -366,29 +366,32 @@ def test_runs_are_found_by_what_is_asked_for(served: ServedGateway, config: Path
 
 def test_tags_and_notes_of_a_run(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
-    assert called(served, "tag", run_id)[1] == f"run {run_id} has no tags\n"
-    assert called(served, "tag", run_id, "b", "a")[1] == f"run {run_id} has the tags a b\n"
-    assert answered(served, "tag", run_id, "c", "--remove", "a")["tags"] == ["b", "c"]
-    assert called(served, "note", run_id, "two\nlines")[1] == f"run {run_id} has notes\n"
-    assert called(served, "note", run_id)[1] == "two\nlines\n"
+    text = called(served, "edit", run_id, "--tag", "b", "--tag", "a")[1]
+    assert text == f"run {run_id} has the tags a b, no notes\n"
+    assert answered(served, "edit", run_id, "--tag", "c", "--untag", "a")["tags"] == ["b", "c"]
+    assert called(served, "edit", run_id, "--notes", "two\nlines")[1] == f"run {run_id} has the tags b c, notes\n"
     assert called(served, "status", run_id)[1].splitlines()[1:4] == ["tags: b c", "two", "lines"]
-    assert called(served, "note", run_id, "")[1] == f"run {run_id} has no notes\n"
-    code, _, error = called(served, "note", run_id, "x" * 4001)
+    assert called(served, "edit", run_id, "--notes", "", "--untag", "b", "--untag", "c")[1] == (
+        f"run {run_id} has no tags, no notes\n"
+    )
+    code, _, error = called(served, "edit", run_id)
+    assert (code, "--untag" in error) == (2, True)
+    code, _, error = called(served, "edit", run_id, "--notes", "x" * 4001)
     assert code == 2
     assert "notes" in error
 
 
 def test_a_run_is_archived_and_comes_back(served: ServedGateway, config: Path) -> None:
     opened = answered(served, "start", "--config", config)["run_id"]
-    code, _, error = called(served, "archive", opened)
+    code, _, error = called(served, "edit", opened, "--archive")
     assert code == 1
     assert "only a run that has ended" in error
     served.federation.join()
     served.federation.run_to_end(opened)
-    assert called(served, "archive", opened)[1] == f"run {opened} is archived\n"
+    assert called(served, "edit", opened, "--archive")[1] == f"run {opened} has no tags, no notes, is archived\n"
     assert "there are no runs" in called(served, "list")[1]
     assert opened in called(served, "list", "--show", "archived")[1]
-    assert called(served, "archive", opened, "--undo")[1] == f"run {opened} is back in the list\n"
+    assert called(served, "edit", opened, "--unarchive")[1] == f"run {opened} has no tags, no notes\n"
     assert opened in called(served, "list")[1]
 
 

@@ -189,10 +189,10 @@ def _whole(session: Session, data: Path) -> None:
     session.type("hub", "client", "revoke", "right")
     right = session.federation.processes["right-trainer"]
     eventually(lambda: right.exit_code is not None, "the revoked trainer ends", WAIT_S)
-    for arguments in (("client", "list"), ("key", "list"), ("audit", str(session.state), "--verify")):
+    for arguments in (("client", "list"), ("key", "list"), ("state", "audit", str(session.state), "--verify")):
         session.type("hub", *arguments)
     session.type("hub", "doctor", str(session.state))
-    session.type("hub", "backup", str(session.state), "backup")
+    session.type("hub", "state", "backup", str(session.state), "backup")
     _keep_private_keys(session)
 
 

@@ -26,7 +26,7 @@ def served(tmp_path: Path) -> Iterator[ServedGateway]:
 
 
 def advanced(served: ServedGateway, run_id: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["run", "advance", run_id, "--gateway", served.url])
+    result = CliRunner().invoke(app, ["run", "resume", run_id, "--next-stage", "--gateway", served.url])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
 
@@ -49,7 +49,7 @@ def test_a_person_ends_stages_and_the_next_round_begins_the_next_one(served: Ser
     assert served.federation.run_to_end(run_id).status is RunStatus.COMPLETED
     lines = [json.loads(line) for line in served.http.get(f"/v1/runs/{run_id}/metrics.jsonl").text.splitlines()]
     assert [(line["round"], line["stage"]) for line in lines][:2] == [(1, 1), (2, 2)]
-    shown = CliRunner().invoke(app, ["run", "stages", run_id, "--gateway", served.url])
+    shown = CliRunner().invoke(app, ["run", "status", run_id, "--gateway", served.url])
     assert shown.exit_code == 0
     assert "after  stage  1  stage  2" in shown.stdout
     assert "forgetting: " in shown.stdout
@@ -86,10 +86,10 @@ def test_a_person_who_watches_a_run_sees_the_stage_of_each_round(
 
 
 def test_a_run_without_stages_shows_none(served: ServedGateway) -> None:
-    shown = CliRunner().invoke(app, ["run", "stages", in_round_1(served), "--gateway", served.url])
-    assert (shown.exit_code, "it has no stages" in shown.stdout) == (0, True)
-    asked = CliRunner().invoke(app, ["run", "stages", "--json", "--gateway", served.url])
-    assert asked.stdout.strip() == "null"
+    shown = CliRunner().invoke(app, ["run", "status", in_round_1(served), "--gateway", served.url])
+    assert (shown.exit_code, "stage" in shown.stdout) == (0, False)
+    asked = CliRunner().invoke(app, ["run", "status", "--json", "--gateway", served.url])
+    assert json.loads(asked.stdout)["stages"] is None
 
 
 def test_a_run_that_ends_its_stages_itself_is_not_told_to(served: ServedGateway) -> None:

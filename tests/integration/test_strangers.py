@@ -93,7 +93,7 @@ def test_it_runs_in_simulate_compare_and_over_the_network_in_the_same_bytes(
     control.close()
     federation.processes["aggregator"].end()
     state = federation.folder / "aggregator"
-    again = ("replay", run_id, "--round", lines.count("\n"), "--state-dir", state)
+    again = ("state", "replay", run_id, "--round", lines.count("\n"), "--state-dir", state)
     refused = command(folder, *again)
     assert (refused.returncode, f"--allow-method {METHOD}" in refused.stderr) == (2, True)
     assert "equal" in done(folder, *again, "--allow-method", METHOD)
@@ -146,7 +146,7 @@ def test_who_did_not_list_it_imports_nothing_and_says_so(folder: Path, federatio
 
 
 def test_the_contract_is_tried_on_it(folder: Path) -> None:
-    said = done(folder, "plugin", "check", METHOD)
+    said = done(folder, "doctor", "--method", METHOD)
     assert "FAILED" not in said
     assert re.search(rf"{re.escape(METHOD)}: (\d{{2,}}) of \1 checks passed", said)
 
@@ -167,7 +167,7 @@ def test_a_method_that_breaks_the_contract_is_refused_with_the_sentence(
 ) -> None:
     assert before in method_text()
     write_package(tmp_path, pull=method_text().replace(before, after))
-    result = command(tmp_path, "plugin", "check", METHOD, "--json")
+    result = command(tmp_path, "doctor", "--method", METHOD, "--json")
     assert result.returncode == 1, result.stderr
     problems = json.loads(result.stdout.splitlines()[-1])["problems"]
     assert any(said in problem["problem"] for problem in problems), problems

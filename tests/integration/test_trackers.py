@@ -145,7 +145,7 @@ def test_a_deployed_run_is_followed_and_followed_again_with_the_values_of_its_me
 ) -> None:
     with ServedGateway(tmp_path) as gateway:
         run_id = gateway.create_and_finish(run={"name": "deployed", "rounds": 3})
-        words = ["run", "log", run_id, "--gateway", gateway.url, "--log", f"jsonl:{tmp_path}/log.jsonl"]
+        words = ["run", "watch", run_id, "--gateway", gateway.url, "--log", f"jsonl:{tmp_path}/log.jsonl"]
         words += ["--log", f"tensorboard:{tmp_path}/boards", "--log", f"mlflow:{mlflow_server}", "--log-model"]
         for _ in range(2):
             result = CliRunner().invoke(app, words)

@@ -64,7 +64,6 @@ def a_client(
     *,
     domain: str = "mnist",
     number: int = 13,
-    speed: float | None = None,
     problem: ClientProblem | None = None,
     is_connected: bool = True,
 ) -> Client:
@@ -82,17 +81,17 @@ def a_client(
         environment=ClientEnvironment(packages={}, cpu="any", device="cpu", platform="any"),
         last_seen_at=BEGIN + timedelta(seconds=200),
         problem=problem,
-        readings={} if speed is None else {"samples_per_second": speed},
+        readings={},
     )
 
 
 def the_clients() -> list[Client]:
     training = ClientActivity.TRAINING
     return [
-        a_client("lab", training, 0.42, domain="usps", speed=812),
+        a_client("lab", training, 0.42, domain="usps"),
         a_client("ward-1"),
-        a_client("ward-2", training, 0.73, domain="mnistm", speed=1240),
-        a_client("ward-3", training, 0.1, domain="svhn", speed=96, problem=UNREADABLE),
+        a_client("ward-2", training, 0.73, domain="mnistm"),
+        a_client("ward-3", training, 0.1, domain="svhn", problem=UNREADABLE),
         a_client("ward-4", domain="synth", is_connected=False),
     ]
 

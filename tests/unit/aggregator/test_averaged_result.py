@@ -141,7 +141,7 @@ def test_a_round_that_does_not_come_to_its_models_again_is_told_so(
 ) -> None:
     with Kept.small(tmp_path) as federation:
         run = federation.run_to_end(begun(federation, "fedavg", AVERAGE).run_id)
-    monkeypatch.setattr("aggregator.computation.aggregation.fold_weights", lambda counts, *_: [1.0] * len(counts))
+    monkeypatch.setattr("aggregator.computation.parts.model.fold_weights", lambda counts, *_: [1.0] * len(counts))
     found = replay(tmp_path, run.run_id, 3)
     assert not found.is_equal
     assert found.computed.keys() == found.recorded.keys()

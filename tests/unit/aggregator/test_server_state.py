@@ -17,7 +17,7 @@ from fedplcc.state.replay import Collected, replay
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import BlobNotFound
 from shared.methods import add_methods, remove_method
-from shared.methods.slots import ServerView
+from shared.methods.parts.slots import ServerSlots, ServerView
 from shared.reasons import BlobDamaged
 from shared.steering import ExtendRun, QuarantineClient, ResumeRun
 from shared.tensors import from_bytes, sha256_hex, to_bytes
@@ -65,7 +65,8 @@ def stored(folder: Path, blob: BlobRef) -> Path:
 def expected(config: RunConfig, clients: list[NumpyClient]) -> list[dict[str, str]]:
     """What every round comes to: whole arrays, no coordinator, no blobs, no blocks."""
     method, hyper = config.algorithm, config.method
-    assert method.slot_fold is not None
+    part = method.part(ServerSlots)
+    assert part is not None
     result = start = clients[0].first_model()
     trained = [name for name, value in result.items() if value.dtype == np.float32]
     slots: dict[str, Model] = {
@@ -81,14 +82,12 @@ def expected(config: RunConfig, clients: list[NumpyClient]) -> list[dict[str, st
         view = ServerView(round=number, num_eligible=len(clients))
         for name in trained:
             blocks = {slot: slots[slot][name] for slot in slots}
-            folded = method.slot_fold(
-                start[name], iter([model[name] for model in models]), weights, blocks, view, hyper
-            )
+            folded = part.fold(start[name], iter([model[name] for model in models]), weights, blocks, view, hyper)
             result[name], ahead[name] = folded.result, folded.result if folded.start is None else folded.start
             for slot, block in folded.slots.items():
                 slots[slot] = {**slots[slot], name: block}
         line = {"model": sha256_hex(to_bytes(result))}
-        if method.has_start(hyper):
+        if part.has_start(hyper):
             line["start"] = sha256_hex(to_bytes(ahead))
         found.append({**line, **{slot: sha256_hex(to_bytes(slots[slot])) for slot in slots}})
         start = ahead

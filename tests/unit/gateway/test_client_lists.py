@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.command.config_init import _of_joined
+from fedplcc.command.files.config_init import _of_joined
 from gateway.routes.clients import list_clients
 from shared import documents
 from shared.documents.clients import MAX_CLASS_CHARACTERS, MAX_CLASSES

@@ -119,7 +119,7 @@ class ListRunsRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., wants_summaries: bool = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., method: _Optional[str] = ..., name: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[RunOrder, str]] = ..., show: _Optional[_Union[RunShow, str]] = ...) -> None: ...
 
 class RunSummary(_message.Message):
-    __slots__ = ("run_id", "name", "status", "method", "round", "total_rounds", "phase", "num_clients", "is_pause_requested", "reason", "create_time", "update_time", "config_hash", "tags", "is_archived", "is_deleted", "mean_accuracy", "worst_accuracy", "worst_domain")
+    __slots__ = ("run_id", "name", "status", "method", "round", "total_rounds", "phase", "num_clients", "is_pause_requested", "reason", "create_time", "update_time", "config_hash", "tags", "is_archived", "is_deleted", "mean_accuracy", "worst_accuracy", "worst_domain", "score")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,7 @@ class RunSummary(_message.Message):
     MEAN_ACCURACY_FIELD_NUMBER: _ClassVar[int]
     WORST_ACCURACY_FIELD_NUMBER: _ClassVar[int]
     WORST_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     name: str
     status: _types_pb2.RunStatus
@@ -158,7 +159,8 @@ class RunSummary(_message.Message):
     mean_accuracy: float
     worst_accuracy: float
     worst_domain: str
-    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., method: _Optional[str] = ..., round: _Optional[int] = ..., total_rounds: _Optional[int] = ..., phase: _Optional[_Union[_types_pb2.RoundPhase, str]] = ..., num_clients: _Optional[int] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., config_hash: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., is_archived: bool = ..., is_deleted: bool = ..., mean_accuracy: _Optional[float] = ..., worst_accuracy: _Optional[float] = ..., worst_domain: _Optional[str] = ...) -> None: ...
+    score: str
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., method: _Optional[str] = ..., round: _Optional[int] = ..., total_rounds: _Optional[int] = ..., phase: _Optional[_Union[_types_pb2.RoundPhase, str]] = ..., num_clients: _Optional[int] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., config_hash: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., is_archived: bool = ..., is_deleted: bool = ..., mean_accuracy: _Optional[float] = ..., worst_accuracy: _Optional[float] = ..., worst_domain: _Optional[str] = ..., score: _Optional[str] = ...) -> None: ...
 
 class RunCount(_message.Message):
     __slots__ = ("status", "runs")

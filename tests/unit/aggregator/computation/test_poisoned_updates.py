@@ -18,7 +18,7 @@ from shared.bounds import MAX_EXAMPLES
 from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate, NotInCohort
 from shared.methods import fedplcc
-from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
+from shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
     LOCAL_CLUSTER,

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.computation.aggregation import earlier_updates
+from aggregator.computation.parts.prototypes import earlier_updates
 from aggregator.coordinator.garbage import Keep, kept_rounds, needed_blobs, rounds_of
 from aggregator.rounds.selection import select_cohort
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
-from shared.methods.base import Method
+from shared.methods.method import Method
 from shared.methods.prototypes import PrototypeConfig
 from shared.tensors import prototypes_from_bytes
 from shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task

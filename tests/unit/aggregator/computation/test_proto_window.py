@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.computation.aggregation import earlier_updates, pooled_updates
+from aggregator.computation.parts.prototypes import earlier_updates, pooled_updates
 from aggregator.coordinator.garbage import Keep, kept_rounds
 from aggregator.rounds.selection import select_cohort
 from aggregator.store.base import Store

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aggregator.computation.aggregation import Aggregated, aggregate
+from aggregator.computation.round_inputs import RoundInputs
 from aggregator.coordinator.service import Limits
 from aggregator.rounds.configuration import config_of
 from aggregator.store.blobs.blob_store import BlobStore
@@ -523,10 +524,10 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
     while any([federation.perform(client, federation.task(client)) for client in federation.clients.values()]):
         pass  # until both runs wait for the aggregator
 
-    def crash_for_one(run: Run, *arguments: Any) -> Aggregated:
-        if run.run_id == crashing.run_id:
+    def crash_for_one(of: RoundInputs) -> Aggregated:
+        if of.run.run_id == crashing.run_id:
             raise ZeroDivisionError
-        return aggregate(run, *arguments)
+        return aggregate(of)
 
     def phases() -> list[RoundPhase]:
         runs = (federation.coordinator.get_run(run.run_id) for run in (crashing, other))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from aggregator.identity.admissions import Admissions
 from aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
-from fedplcc.command.durations import seconds_of
+from fedplcc.command.members.durations import seconds_of
 from fedplcc.remote.own_address import invitation_address, own_address
 from shared.errors import InvalidConfig
 from shared.identity.credentials import IDENTITY_FILE, Credentials

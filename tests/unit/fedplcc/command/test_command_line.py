@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from fedplcc.command.run import Order, Show
+from fedplcc.command.run.lists import Order, Show
 from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from shared.run_lists import RunOrder, RunShow
 from shared.version import VERSION
@@ -164,7 +164,7 @@ def test_a_gateway_on_another_machine_needs_tls_or_an_explicit_flag() -> None:
 
 @pytest.mark.parametrize("request_id", ["", "two words", "\u00e4", "x" * 129])
 def test_a_request_id_that_no_gateway_takes_is_refused_before_anything_is_asked(request_id: str) -> None:
-    for words in (("pause", "run-1"), ("quarantine", "run-1", "bob")):
+    for words in (("pause", "run-1"), ("client", "quarantine", "run-1", "bob")):
         code, _, error = called("run", *words, "--request-id", request_id, "--gateway", NOBODY)
         assert code == 2
         assert error == "fedplcc: --request-id: write 1 to 128 letters, digits and signs of ASCII, without spaces\n"

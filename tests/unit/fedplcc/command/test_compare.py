@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from fedplcc.command import compare as compare_command
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.training import CellsShown
-from shared.errors import InvalidData
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,
@@ -30,60 +26,9 @@ from tests.support.records.comparisons import (
 )
 
 
-def pictures_of_cells() -> ModuleType:
-    """The module that the command imports, also where a test before made an import of its package fail."""
-    return importlib.import_module("fedplcc.pictures.cell")
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return write_comparison(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("choice", "drawn"),
-    [
-        ((), ["average/seed-0", "prototypes/seed-0", "all/seed-0"]),
-        (("--only", "all"), ["all/seed-0"]),
-        (("--only", "digits/average", "--seeds", "2,1"), ["average/seed-1"]),
-        (("--seeds", "2"), ["average/seed-2", "prototypes/seed-2", "all/seed-2"]),
-    ],
-)
-def test_pictures_are_drawn_of_the_rows_and_seeds_that_are_chosen(
-    choice: tuple[str, ...], drawn: list[str], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    fill(path, out)
-    for cell in cells_of(path, out):
-        (cell.folder / "model.safetensors").touch()
-    folders: list[Path] = []
-    monkeypatch.setattr(pictures_of_cells(), "pictures_for_cell", lambda run, *_, **__: folders.append(run))
-    code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures", *choice)
-    assert (code, said) == (ExitCode.OK, "")
-    assert folders == [out / "digits" / name for name in drawn]
-
-
-def test_why_a_cell_has_no_pictures_is_one_sentence(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise InvalidData("client mnist: no such file (name its data with --data mnist=DATA)")
-
-    out = tmp_path / "out"
-    fill(path, out, rows=("average",))
-    monkeypatch.setattr(pictures_of_cells(), "pictures_for_cell", refuse)
-    code, _, said = compare("--config", path, "--out", out, "--report-only", "--pictures")
-    folder = out / "digits/average/seed-0"
-    assert code == ExitCode.OK
-    assert said == (
-        f"fedplcc: digits/average/seed-0 has no pictures: its model.safetensors was not kept in {folder}; draw where it was "
-        "trained\n"
-    )
-    (folder / "model.safetensors").touch()
-    assert compare("--config", path, "--out", out, "--report-only", "--pictures")[2] == (
-        "fedplcc: digits/average/seed-0 has no pictures: client mnist: no such file (name its data with --data mnist=DATA); "
-        f"fedplcc model map {folder} takes these options\n"
-    )
 
 
 def test_the_command_writes_the_report_of_what_is_there(path: Path, tmp_path: Path) -> None:
@@ -158,20 +103,6 @@ def test_whole_cells_are_not_trained_again(path: Path, tmp_path: Path) -> None:
     assert "0 of 3 cells are to be trained" in printed
     assert "9 of 9 cells are in the report" in printed
     assert (out / "digits/all/seed-0/run.json").stat().st_mtime_ns == before
-
-
-def test_a_report_is_there_before_pictures_are_drawn(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> int:
-        assert (out / "report.html").exists()
-        raise KeyboardInterrupt
-
-    out = tmp_path / "out"
-    fill(path, out)
-    monkeypatch.setattr(compare_command, "_draw", interrupted)
-    code, _, _ = compare("--config", path, "--out", out, "--pictures")
-    assert code == ExitCode.INTERRUPTED
 
 
 def test_a_report_of_a_folder_that_is_not_there_is_refused(path: Path, tmp_path: Path) -> None:
@@ -250,16 +181,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_report_whole(
     assert said == (f"fedplcc: cannot write {out}/report.md: No space left on device; choose another with --out\n")
     assert (out / "report.md").read_bytes() == before
     assert not [entry for entry in out.iterdir() if entry.name.endswith(".tmp")]
-
-
-def test_packages_for_pictures_are_missed_before_anything_is_trained(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compare_command, "find_spec", lambda package: None if package == "sklearn" else object())
-    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--pictures")
-    assert code == ExitCode.USAGE
-    assert said.startswith("fedplcc: this command needs sklearn, which is not installed: pip install 'fedplcc")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("seeds", ["a", "0,,1", "-1", ""])

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from fedplcc.command.examples import LINE_END
-from fedplcc.command.exit_codes import GO_ON, HELP, ExitCode, exit_code_of, explains_errors
+from fedplcc.command.exit_codes import HELP, ExitCode, exit_code_of, explains_errors
 from fedplcc.extras import EXTRAS
 from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
 from shared.errors import (
@@ -86,15 +86,6 @@ def test_an_interruption_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -
 def test_what_a_command_returns_is_its_exit_code() -> None:
     assert ended(None) == 0
     assert ended(None, 1) == 1
-
-
-def test_a_group_lets_the_command_that_is_named_go_on() -> None:
-    @explains_errors
-    def group() -> int:
-        return GO_ON
-
-    group()
-    assert GO_ON not in {code.value for code in ExitCode}
 
 
 def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: pytest.CaptureFixture[str]) -> None:

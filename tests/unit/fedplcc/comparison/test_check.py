@@ -64,7 +64,7 @@ def test_what_is_checked_are_the_cells_that_the_command_would_train(tmp_path: Pa
     code, out, error = called(path)
     assert (code, error) == (0, "")
     assert out.splitlines() == [
-        f"# {path} is a comparison: 9 cells; fedplcc compare --config {path} --dry-run says what they take",
+        f"# {path} is a comparison: 9 cells; fedplcc compare --config {path} --dry-run says what it would train",
         "# data set digits: run.toml, 3 rows, seeds 0, 1, 2",
         "# row average: fedavg",
         "# row prototypes: fedplcc",

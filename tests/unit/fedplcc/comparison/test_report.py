@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -397,60 +394,6 @@ def test_the_command_of_a_report_can_be_copied_whatever_the_file_is_called(path:
     path = tmp_path / "a folder" / "compare.toml"
     text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
     assert f"    fedplcc compare --config '{path}' --out FOLDER\n" in text
-
-
-def test_pictures_of_a_cell_are_shown_where_they_lie(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out, rows=("average",))
-    folder = out / "digits/average/seed-0/pictures"
-    folder.mkdir()
-    (folder / "feature-map.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    facts = {"caption": "Features of the test images.", "alt_text": "Ten clouds of points."}
-    (folder / "feature-map-facts.json").write_text(json.dumps(facts))
-    (folder / "sizes.png").write_bytes(b"\x89PNG")
-    (folder / "notes.txt").write_text("not a picture")
-    parts = report(findings_of(path, cells_of(path, out)))
-    assert "![FedAvg, seed 0: Ten clouds of points.](digits/average/seed-0/pictures/feature-map.svg)" in markdown(parts)
-    assert "*FedAvg, seed 0: Features of the test images.*" in markdown(parts)
-    web = page(parts)
-    assert 'alt="FedAvg, seed 0: Ten clouds of points." src="data:image/svg+xml;base64,' in web
-    assert 'alt="FedAvg, seed 0: sizes" src="data:image/png;base64,iVBORw==' in web
-    assert "notes" not in web
-
-
-def test_a_picture_that_cannot_be_read_costs_no_report(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(file: Path) -> bytes:
-        if file.name == "map.png":
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return read_bytes(file)
-
-    out = tmp_path / "out"
-    fill(path, out, rows=("average",))
-    folder = out / "digits/average/seed-0/pictures"
-    folder.mkdir()
-    for name in ("map.png", "sizes.png"):
-        (folder / name).write_bytes(b"\x89PNG")
-    read_bytes = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    text = markdown(report(findings_of(path, cells_of(path, out))))
-    assert (
-        "FedAvg, seed 0: digits/average/seed-0/pictures/map.png cannot be read (Permission denied); see that it can be "
-        "read, or remove it."
-    ) in text
-    assert "![FedAvg, seed 0: sizes]" in text
-    assert "![FedAvg, seed 0: map]" not in text
-
-
-def test_pictures_of_every_seed_that_has_any_are_shown(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    fill(path, out, rows=("average",))
-    for seed in (1, 2):
-        (out / f"digits/average/seed-{seed}/pictures").mkdir()
-        (out / f"digits/average/seed-{seed}/pictures/map.png").write_bytes(b"\x89PNG")
-    shown = re.findall(r"!\[FedAvg, (seed \d): map\]", markdown(report(findings_of(path, cells_of(path, out)))))
-    assert shown == ["seed 1", "seed 2"]
 
 
 def test_without_matplotlib_there_are_no_curves_and_a_word_about_it(

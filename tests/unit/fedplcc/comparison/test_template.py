@@ -1,4 +1,4 @@
-"""`fedplcc compare init`: what it writes has every key, is right, and trains as it is."""
+"""`fedplcc config init --comparison`: what it writes has every key, is right, and trains as it is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def called(*words: object) -> tuple[int, str, str]:
 
 def test_what_init_writes_is_right_and_compares_on_the_digits(tmp_path: Path) -> None:
     path = tmp_path / "few.toml"
-    code, out, error = called("compare", "init", path)
+    code, out, error = called("config", "init", "--comparison", path)
     assert (code, error) == (0, "")
     assert f"fedplcc compare --config {path} --dry-run" in out
     run, demo = load_federation(tmp_path / "run.toml"), load_federation(demo_file())
@@ -65,7 +65,7 @@ def test_what_init_writes_is_right_and_compares_on_the_digits(tmp_path: Path) ->
 
 
 def test_every_key_stands_below_its_meaning(tmp_path: Path) -> None:
-    called("compare", "init", tmp_path / "compare.toml")
+    called("config", "init", "--comparison", tmp_path / "compare.toml")
     text = (tmp_path / "compare.toml").read_text(encoding="utf-8")
     flat = " ".join(line.removeprefix("# ") for line in text.splitlines())
     for section, kind in SECTIONS.items():
@@ -77,7 +77,7 @@ def test_every_key_stands_below_its_meaning(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_set_may_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     path = tmp_path / "compare.toml"
-    called("compare", "init", path)
+    called("config", "init", "--comparison", path)
     lines = path.read_text(encoding="utf-8").splitlines()
     own = lines[: lines.index("# [groups.NAME]")]
     settable = [number for number, line in enumerate(own) if re.match(r"# \w+ = ", line)]
@@ -93,14 +93,14 @@ def test_configurations_and_methods_may_be_named(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     tiny_federation.write_data(tmp_path)
     write_config(tmp_path / "stripes.toml", tiny_federation.document(tmp_path, "fedproto"))
-    assert called("compare", "init", "own.toml", "--dataset", "stripes.toml", "--seeds", "3")[0] == 0
+    assert called("config", "init", "--comparison", "own.toml", "--dataset", "stripes.toml", "--seeds", "3")[0] == 0
     found: dict[str, Any] = tomllib.loads(Path("own.toml").read_text())
     assert found["datasets"]["stripes"]["config"] == "stripes.toml"
     assert [row["method"] for row in found["rows"].values()] == ["fedavg", "fedproto", "fedplcc", "fedplcc"]
     assert found["compare"]["seeds"] == [0, 1, 2]
     assert not Path("run.toml").exists()
     words = ("--dataset", "stripes.toml", "--method", "moon", "--method", "fpl")
-    assert called("compare", "init", "two.toml", *words)[0] == 0
+    assert called("config", "init", "--comparison", "two.toml", *words)[0] == 0
     assert [*read_comparison(Path("two.toml")).rows] == ["moon", "fpl"]
 
 
@@ -108,7 +108,7 @@ def test_a_comparison_of_own_data_trains_as_it_is(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     tiny_federation.write_data(tmp_path)
     write_config(tmp_path / "run.toml", tiny_federation.document(tmp_path, "fedavg", run={"rounds": 1}))
-    assert called("compare", "init", "--seeds", "1", "--method", "fedavg")[0] == 0
+    assert called("config", "init", "--comparison", "--seeds", "1", "--method", "fedavg")[0] == 0
     code, out, error = called("compare", "--device", "cpu")
     assert (code, "1 of 1 cells are in the report" in out) == (0, True), error
     assert Path("fedplcc-comparisons/compare/report.html").exists()
@@ -129,7 +129,7 @@ def test_what_init_cannot_do_is_one_sentence_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.toml").touch()
-    code, out, error = called("compare", "init", *words)
+    code, out, error = called("config", "init", "--comparison", *words)
     assert (code in (2, 4), out, error.count("\n")) == (True, "", 1), error
     assert said in error
     assert [path.name for path in tmp_path.iterdir()] == ["there.toml"]
@@ -140,9 +140,9 @@ def test_a_comparison_that_is_not_there_says_how_to_write_one(tmp_path: Path, mo
     assert called("compare") == (
         2,
         "",
-        "fedplcc: there is no compare.toml here; name a file with --config, or write one with: fedplcc compare init "
-        "compare.toml\n",
+        "fedplcc: there is no compare.toml here; name a file with --config, or write one with: fedplcc config init "
+        "--comparison compare.toml\n",
     )
     assert called("compare", "--config", "a b.toml")[2] == (
-        "fedplcc: there is no file a b.toml; write one with: fedplcc compare init 'a b.toml'\n"
+        "fedplcc: there is no file a b.toml; write one with: fedplcc config init --comparison 'a b.toml'\n"
     )

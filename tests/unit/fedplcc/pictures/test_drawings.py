@@ -15,17 +15,6 @@ import pytest
 from PIL import Image
 from sklearn.metrics import silhouette_score
 
-from fedplcc.pictures.cluster_drawing import bin_edges, draw_clusters
-from fedplcc.pictures.cluster_sizes import (
-    NOTHING,
-    PERCENT,
-    SAMPLES,
-    ClusterSizes,
-    Sizes,
-    global_sizes,
-    local_sizes,
-    summary,
-)
 from fedplcc.pictures.feature_map import FeatureMap, Panel, Projection, coloured_classes, label_spots, mapped, signed
 from fedplcc.pictures.image_sample import MOST_IMAGES, balanced, images_per_class
 from fedplcc.pictures.map_drawing import draw_map
@@ -296,91 +285,6 @@ def test_a_map_without_prototypes_has_no_legend_for_them() -> None:
 
 
 # Sizes of clusters
-
-
-def some_sizes(**changes: Any) -> ClusterSizes:
-    sets = [
-        PrototypeSet.of(np.ones((3, 2)), [0, 0, 1], [20, 10, 30]),
-        PrototypeSet.of(np.ones((3, 2)), [0, 1, 1], [30, 5, 25]),
-    ]
-    pool = PrototypeSet.of(np.ones((3, 2)), [0, 0, 1], [0.75, 0.25, 1.0])
-    values: dict[str, Any] = {
-        "title": "tiny: fedplcc, seed 0, round 2",
-        "facts": {"round": 2},
-        "classes": tiny_federation.CLASSES,
-        "local": local_sizes(tiny_federation.CLIENTS, sets, are_counts=True),
-        "global_": global_sizes(tiny_federation.CLASSES, pool, np.array([60, 60, 0])),
-    }
-    return ClusterSizes(**(values | changes))
-
-
-def test_sizes_are_counts_at_the_clients_and_shares_of_the_class_at_the_aggregator() -> None:
-    sizes = some_sizes()
-    assert [sizes.local.of(owner).tolist() for owner in range(2)] == [[20, 10, 30], [30, 25, 5]]
-    assert sizes.local.classes_of(1).tolist() == [0, 1, 1]
-    assert [sizes.global_.of(owner).tolist() for owner in range(3)] == [[45, 15], [60], []]
-    assert summary(sizes.global_) == "3 prototypes of 15 to 60 samples, median 45, CV 0.47"
-    rows = list(csv.DictReader(io.StringIO(sizes.table())))
-    assert rows[0] == {"side": "local", "client": "left", "class": "thin", "size": "20", "unit": "samples"}
-    assert rows[-1] == {"side": "global", "client": "", "class": "wide", "size": "60", "unit": "samples"}
-    facts = json.loads(json.dumps(sizes.as_json(), allow_nan=False))
-    assert facts["local"]["by_owner"]["left"]["largest"] == 30
-    assert facts["global"]["by_owner"]["plain"] == {"num_prototypes": 0}
-
-
-def test_where_samples_are_not_known_shares_are_shown_and_where_shares_are_none_numbers() -> None:
-    shares = PrototypeSet.of(np.ones((2, 2)), [1, 1], [0.25, 0.75])
-    assert global_sizes(tiny_federation.CLASSES, shares, None).unit == PERCENT
-    assert global_sizes(tiny_federation.CLASSES, shares, None).sizes_C.tolist() == [25, 75]
-    pool = PrototypeSet(
-        np.ones((3, 2), np.float32), np.zeros(3, np.int64), np.array([9, 4, 1], np.float32), np.array([0, 1, -1])
-    )
-    pooled = global_sizes(tiny_federation.CLASSES, pool, np.array([13, 0, 0]))
-    assert (pooled.unit, pooled.sizes_C.tolist()) == (SAMPLES, [9, 4]), "an average is no cluster"
-    alike = PrototypeSet.of(np.ones((2, 2)), [1, 1], [1, 1])
-    assert global_sizes(tiny_federation.CLASSES, alike, np.array([0, 9, 0])).unit == NOTHING
-    unknown = local_sizes(("left",), [alike], are_counts=False)
-    assert summary(unknown) == "2 prototypes; the method does not say how many samples are behind each"
-    assert some_sizes(local=unknown).table().splitlines()[1] == "local,left,wide,,"
-    assert summary(global_sizes(tiny_federation.CLASSES, PrototypeSet.empty(2), None)) == "none"
-
-
-@pytest.mark.parametrize("sizes", [[1.0], [2.0, 24.0] * 100, [7.0, 150.0], [0.4, 100.0]])
-def test_every_size_falls_into_a_bin(sizes: list[float]) -> None:
-    edges = bin_edges(np.array(sizes))
-    assert np.histogram(sizes, edges)[0].sum() == len(sizes)
-    assert len(set(np.diff(edges))) <= 1
-    assert len(edges) <= 32
-
-
-@pytest.mark.parametrize("kind", ["known", "unknown", "many"])
-def test_sizes_are_drawn_with_the_same_bytes_every_time(kind: str) -> None:
-    sizes = some_sizes()
-    if kind == "unknown":
-        alike = PrototypeSet.of(np.ones((2, 2)), [1, 1], [1, 1])
-        sizes = some_sizes(
-            local=local_sizes(("left",), [alike], are_counts=False),
-            global_=global_sizes(tiny_federation.CLASSES, PrototypeSet.empty(2), None),
-        )
-    elif kind == "many":
-        owners = np.repeat(np.arange(60), 2)
-        many = Sizes(
-            owners=tuple(f"client-{i}" for i in range(60)),
-            owner_C=owners,
-            class_ids_C=owners % 3,
-            sizes_C=(1.0 + owners).astype(np.float64),
-            unit=SAMPLES,
-        )
-        sizes = some_sizes(local=many)
-    first, second = (draw_clusters(sizes, ".svg") for _ in range(2))
-    assert first == second
-    text = first.decode()
-    assert ("<!-- 24 of 60, those with the most -->" in text) is (kind == "many")
-    assert ("<!-- Number of prototypes of each client, coloured by class -->" in text) is (kind == "unknown")
-    assert sizes.alt_text() in "".join(ET.fromstring(text).itertext())
-
-
-# Whose data
 
 
 @pytest.fixture

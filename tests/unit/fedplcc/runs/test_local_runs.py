@@ -1,4 +1,4 @@
-"""`fedplcc runs`: local runs with the keys that differ; broken folders are named, many folders are bounded."""
+"""`fedplcc run list --local`: local runs with the keys that differ; broken folders are named, many folders are bounded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_run(
 
 
 def called(*words: object) -> tuple[int, list[str], list[str]]:
-    result = CliRunner().invoke(app, ["runs", *map(str, words)])
+    result = CliRunner().invoke(app, ["run", "list", "--local", *map(str, words)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout.splitlines(), result.stderr.splitlines()
 
@@ -87,16 +87,16 @@ def test_runs_are_listed_newest_first_with_what_differs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sort", "expected"),
+    ("order", "expected"),
     [
         ("name", ["seed-1", "digits", "digits-2", "unfinished"]),
         ("mean", ["digits-2", "seed-1", "digits", "unfinished"]),
         ("worst", ["digits-2", "seed-1", "digits", "unfinished"]),
     ],
 )
-def test_runs_can_be_sorted_and_cut(sort: str, expected: list[str], folder: Path) -> None:
-    assert names(called(folder, "--sort", sort)[1]) == expected
-    code, lines, _ = called(folder, "--sort", sort, "--limit", 2)
+def test_runs_can_be_ordered_and_cut(order: str, expected: list[str], folder: Path) -> None:
+    assert names(called(folder, "--order", order)[1]) == expected
+    code, lines, _ = called(folder, "--order", order, "--limit", 2)
     assert (code, names(lines), lines[-1]) == (0, expected[:2], "2 of 4 runs")
 
 
@@ -180,7 +180,7 @@ def test_keys_that_one_run_lacks_differ(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     write_run(tmp_path / "b", training__clip_norm=40.0)
     assert differing_keys(find_runs([tmp_path]).runs) == ["training.clip_norm"]
-    assert [line.split()[-1] for line in called(tmp_path, "--sort", "name")[1][1:3]] == [
+    assert [line.split()[-1] for line in called(tmp_path, "--order", "name")[1][1:3]] == [
         "training.clip_norm=-",
         "training.clip_norm=40.0",
     ]
@@ -201,7 +201,7 @@ def test_the_usual_folders_hold_what_simulate_and_compare_leave(
     for words in (["simulate", "--config", "run.toml"], ["compare"]):
         done = CliRunner().invoke(app, [*words, "--device", "cpu"])
         assert done.exit_code == 0, done.output
-    code, lines, said = called("--sort", "name")
+    code, lines, said = called("--order", "name")
     assert (code, said) == (0, [])
     assert [line.split()[:3] for line in lines[1:-1]] == [
         ["fedplcc-comparisons/comparison/stripes/avg/seed-0", "fedavg", "1/1"],

@@ -282,10 +282,12 @@ def test_what_a_trainer_keeps_is_examined_too(tmp_path: Path) -> None:
 
 def test_the_last_round_is_computed_again_to_the_same_bytes(left: tuple[Path, Run, Run]) -> None:
     folder, done, middle = left
-    answer = command("replay", done.run_id, "--round", 5, "--state-dir", folder)
+    answer = command("state", "replay", done.run_id, "--round", 5, "--state-dir", folder)
     assert answer.exit_code == ExitCode.OK, answer.output
     assert answer.stdout.endswith(f"round 5 of {done.run_id} from 2 updates: equal\n")
-    answer = command("replay", middle.run_id, "--round", middle.round_number - 1, "--state-dir", folder, "--json")
+    answer = command(
+        "state", "replay", middle.run_id, "--round", middle.round_number - 1, "--state-dir", folder, "--json"
+    )
     document = json.loads(answer.stdout)
     assert document["is_equal"]
     assert document["model"]["computed"] == model_of(folder, middle, middle.round_number - 1).name
@@ -303,19 +305,19 @@ def test_a_round_that_pooled_prototypes_of_earlier_rounds_is_computed_again(tmp_
         last = federation.store.find_round(run.run_id, 6)
     assert last is not None
     assert set(last.updates) == {"zoe"}
-    answer = command("replay", run.run_id, "--round", 6, "--state-dir", tmp_path)
+    answer = command("state", "replay", run.run_id, "--round", 6, "--state-dir", tmp_path)
     assert answer.exit_code == ExitCode.OK, answer.output
-    answer = command("replay", run.run_id, "--round", 5, "--state-dir", tmp_path)
+    answer = command("state", "replay", run.run_id, "--round", 5, "--state-dir", tmp_path)
     assert answer.exit_code == ExitCode.COLLECTED, answer.output
     assert not findings(tmp_path, ExitCode.OK)
 
 
 def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path, Run, Run]) -> None:
     folder, done, _middle = left
-    answer = command("replay", done.run_id, "--round", 2, "--state-dir", folder)
+    answer = command("state", "replay", done.run_id, "--round", 2, "--state-dir", folder)
     assert answer.exit_code == ExitCode.COLLECTED
     assert "the model that it started from was collected; an aggregator with a larger --keep-updates" in answer.stderr
-    answer = command("replay", done.run_id, "--round", 1, "--state-dir", folder)
+    answer = command("state", "replay", done.run_id, "--round", 1, "--state-dir", folder)
     assert answer.exit_code == ExitCode.COLLECTED
     assert "updates of 2 clients were collected (ann, bob)" in answer.stderr
 
@@ -330,7 +332,7 @@ def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[P
         recorded = replace(run.current_round, model=replace(run.current_round.model, sha256=other))
         with store.transaction() as transaction:
             transaction.save_run(replace(run, current_round=recorded))
-    answer = command("replay", left[1].run_id, "--round", 5, "--state-dir", state)
+    answer = command("state", "replay", left[1].run_id, "--round", 5, "--state-dir", state)
     assert answer.exit_code == ExitCode.FAILED
     assert f"but {other} was recorded" in answer.stdout
     assert "fedplcc doctor" in answer.stderr
@@ -338,7 +340,7 @@ def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[P
 
 def test_a_damaged_update_is_not_computed_with(state: Path, left: tuple[Path, Run, Run]) -> None:
     damaged(model_of(state, left[1], 4))
-    answer = command("replay", left[1].run_id, "--round", 5, "--state-dir", state)
+    answer = command("state", "replay", left[1].run_id, "--round", 5, "--state-dir", state)
     assert answer.exit_code == ExitCode.FAILED
     assert "does not have its SHA-256" in answer.stderr
 
@@ -351,10 +353,10 @@ def test_rounds_that_are_none_are_refused(left: tuple[Path, Run, Run], tmp_path:
         ((middle.run_id, "--round", middle.round_number + 1), ExitCode.FAILED, "has no result of round"),
         (("unknown", "--round", 1), ExitCode.FAILED, "there is no run 'unknown'; the newest are: test-"),
     ):
-        answer = command("replay", *words, "--state-dir", folder)
+        answer = command("state", "replay", *words, "--state-dir", folder)
         assert answer.exit_code == code
         assert sentence in answer.stderr
-    answer = command("replay", done.run_id, "--round", 1, "--state-dir", tmp_path)
+    answer = command("state", "replay", done.run_id, "--round", 1, "--state-dir", tmp_path)
     assert answer.exit_code == ExitCode.USAGE
     assert "is no state directory" in answer.stderr
     assert not list(tmp_path.iterdir()), "nothing is written where there is nothing"
@@ -368,11 +370,11 @@ def test_a_restored_backup_goes_on_to_the_same_end(
     left: tuple[Path, Run, Run], tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     folder, _done, middle = left
-    answer = command("backup", *flags, folder, tmp_path / "backup")
+    answer = command("state", "backup", *flags, folder, tmp_path / "backup")
     assert answer.exit_code == ExitCode.OK, answer.output
     assert "each with its SHA-256" in answer.stdout
     restored = tmp_path / "elsewhere" / "state"
-    answer = command("restore", tmp_path / "backup", restored)
+    answer = command("state", "restore", tmp_path / "backup", restored)
     assert answer.exit_code == ExitCode.OK, answer.output
     assert findings(restored, ExitCode.OK) == []
     assert {path.name for path in (restored / "initial").iterdir()} == {
@@ -389,10 +391,10 @@ def test_a_restored_backup_goes_on_to_the_same_end(
 
 def test_a_restored_backup_is_the_same_federation_and_its_keys_stay_private(state: Path, tmp_path: Path) -> None:
     before = Authority.open(state)
-    answer = command("backup", state, tmp_path / "backup")
+    answer = command("state", "backup", state, tmp_path / "backup")
     assert answer.exit_code == ExitCode.OK, answer.output
     assert "the keys of the federation" in answer.stdout
-    answer = command("restore", tmp_path / "backup", tmp_path / "restored")
+    answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
     assert answer.exit_code == ExitCode.OK, answer.output
     for folder in (tmp_path / "backup", tmp_path / "restored"):
         assert stat.S_IMODE((folder / "identity").stat().st_mode) == 0o700
@@ -413,8 +415,8 @@ def test_a_backup_and_what_is_restored_of_it_are_as_closed_as_the_state(
     state.chmod(mode)
     before = os.umask(0)
     try:
-        assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
-        assert command("restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
+        assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+        assert command("state", "restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
         assert os.umask(0) == 0, "the command's own mask is back"
     finally:
         os.umask(before)
@@ -426,9 +428,9 @@ def test_a_backup_and_what_is_restored_of_it_are_as_closed_as_the_state(
 
 def test_a_backup_whose_keys_are_damaged_is_not_restored(state: Path, tmp_path: Path) -> None:
     Authority.open(state)
-    assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
     damaged(tmp_path / "backup" / "identity" / "authority.json")
-    answer = command("restore", tmp_path / "backup", tmp_path / "restored")
+    answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
     assert answer.exit_code == ExitCode.FAILED
     assert "is not what was backed up" in answer.stderr
     assert not list((tmp_path / "restored").iterdir()), "half a state is no state"
@@ -437,28 +439,31 @@ def test_a_backup_whose_keys_are_damaged_is_not_restored(state: Path, tmp_path: 
 @pytest.fixture
 def made(state: Path, tmp_path: Path) -> Path:
     """A backup."""
-    assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
     return tmp_path / "backup"
 
 
 def test_a_backup_wants_an_empty_folder_and_a_state(state: Path, made: Path, tmp_path: Path) -> None:
-    answer = command("backup", state, made)
+    answer = command("state", "backup", state, made)
     assert answer.exit_code == ExitCode.USAGE
     assert f"{made} is not empty: a backup needs a new or an empty folder" in answer.stderr
-    answer = command("backup", tmp_path, tmp_path / "new")
+    answer = command("state", "backup", tmp_path, tmp_path / "new")
     assert answer.exit_code == ExitCode.USAGE
     assert "is no state directory of an aggregator; do you mean" not in answer.stderr
     assert not (tmp_path / "new").exists()
     (tmp_path / "served").mkdir()
     belonging = {"state": "ab", "database": "postgresql://db/fedplcc"}
     (tmp_path / "served" / "database.json").write_text(json.dumps(belonging))
-    answer = command("backup", tmp_path / "served", tmp_path / "new")
+    answer = command("state", "backup", tmp_path / "served", tmp_path / "new")
     assert answer.exit_code == ExitCode.USAGE
     assert "served is postgresql://db/fedplcc: give its URL with --database-url" in answer.stderr
 
 
 def test_a_backup_and_its_state_lie_apart(state: Path, made: Path) -> None:
-    for answer in (command("backup", state, state / "backup"), command("restore", made, made / "restored")):
+    for answer in (
+        command("state", "backup", state, state / "backup"),
+        command("state", "restore", made, made / "restored"),
+    ):
         assert answer.exit_code == ExitCode.USAGE
         assert " lies within " in answer.stderr
     assert not (state / "backup").exists()
@@ -468,7 +473,7 @@ def test_a_backup_and_its_state_lie_apart(state: Path, made: Path) -> None:
 def test_a_backup_is_examined_as_a_state_is(made: Path) -> None:
     answer = command("doctor", made)
     assert answer.exit_code == ExitCode.OK
-    assert "it is what 'fedplcc backup' made: backup.json belongs to it" in answer.stdout
+    assert "it is what 'fedplcc state backup' made: backup.json belongs to it" in answer.stdout
     assert "0 problems, 0 warnings" in answer.stdout
 
 
@@ -484,8 +489,8 @@ def test_a_damaged_database_ends_every_command_with_what_helps(
         else:
             file.write(b"no database at all" * 100)
     for answer in (
-        command("backup", state, tmp_path / "backup"),
-        command("replay", left[1].run_id, "--round", "5", "--state-dir", state),
+        command("state", "backup", state, tmp_path / "backup"),
+        command("state", "replay", left[1].run_id, "--round", "5", "--state-dir", state),
     ):
         assert answer.exit_code == ExitCode.STORAGE
         assert "aggregator.sqlite is damaged (" in answer.stderr
@@ -507,7 +512,7 @@ def test_a_database_that_may_not_grow_says_to_make_room(
         return connection
 
     monkeypatch.setattr(sqlite3, "connect", narrow)
-    answer = command("backup", state, tmp_path / "backup")
+    answer = command("state", "backup", state, tmp_path / "backup")
     assert answer.exit_code == ExitCode.STORAGE
     assert answer.stderr.endswith(": database or disk is full; make room there, or choose another folder\n")
     engine = create_engine(f"sqlite:///{tmp_path / 'narrow.sqlite'}")
@@ -525,10 +530,10 @@ def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
     state: Path, left: tuple[Path, Run, Run], tmp_path: Path
 ) -> None:
     damaged(model_of(state, left[1], 5))
-    answer = command("backup", state, tmp_path / "backup")
+    answer = command("state", "backup", state, tmp_path / "backup")
     assert answer.exit_code == ExitCode.FAILED
     assert "is damaged: 'fedplcc doctor'" in answer.stderr
-    answer = command("restore", tmp_path / "backup", tmp_path / "restored")
+    answer = command("state", "restore", tmp_path / "backup", tmp_path / "restored")
     assert answer.exit_code == ExitCode.USAGE
     assert "is no complete backup: there is no backup.json in it" in answer.stderr
 
@@ -536,21 +541,21 @@ def test_a_damaged_blob_is_not_backed_up_as_if_it_were_whole(
 def test_a_restore_wants_an_empty_folder_and_a_whole_backup(made: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "aggregator.sqlite").touch()
-    answer = command("restore", made, tmp_path / "full")
+    answer = command("state", "restore", made, tmp_path / "full")
     assert answer.exit_code == ExitCode.USAGE
     assert "is not empty: a restored state needs a new or an empty folder" in answer.stderr
 
     blob = next(path for path in made.glob("blobs/*/*"))
     damaged(blob)
-    answer = command("restore", made, tmp_path / "restored")
+    answer = command("state", "restore", made, tmp_path / "restored")
     assert answer.exit_code == ExitCode.FAILED
     assert f"the blob {blob} is damaged" in answer.stderr
     assert not list((tmp_path / "restored").iterdir()), "half a state is no state"
     damaged(blob)
-    assert command("restore", made, tmp_path / "restored").exit_code == ExitCode.OK
+    assert command("state", "restore", made, tmp_path / "restored").exit_code == ExitCode.OK
 
     damaged(made / "aggregator.sqlite")
-    answer = command("restore", made, tmp_path / "again")
+    answer = command("state", "restore", made, tmp_path / "again")
     assert answer.exit_code == ExitCode.FAILED
     assert "is not what was backed up" in answer.stderr
 
@@ -559,19 +564,19 @@ def test_a_restore_wants_an_empty_folder_and_a_whole_backup(made: Path, tmp_path
     ("text", "words"),
     [
         ('{"format": 2, "version": "9.9"}', "was written by version 9.9"),
-        ('{"format": 1}', "is not what 'fedplcc backup' writes"),
+        ('{"format": 1}', "is not what 'fedplcc state backup' writes"),
         ("{", "cannot be read"),
     ],
 )
 def test_a_manifest_that_this_version_cannot_read_is_refused(made: Path, tmp_path: Path, text: str, words: str) -> None:
     (made / "backup.json").write_text(text)
-    answer = command("restore", made, tmp_path / "restored")
+    answer = command("state", "restore", made, tmp_path / "restored")
     assert answer.exit_code == ExitCode.USAGE
     assert words in answer.stderr
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(state: Path) -> None:
-    answer = command("backup", state, "/proc/nowhere/backup")
+    answer = command("state", "backup", state, "/proc/nowhere/backup")
     assert answer.exit_code == ExitCode.STORAGE
     assert "choose another folder" in answer.stderr
 
@@ -587,7 +592,7 @@ def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, mo
 
     real = snapshot.copy_database
     monkeypatch.setattr(backup, "copy_database", copy)
-    assert command("backup", state, tmp_path / "backup").exit_code == ExitCode.OK
+    assert command("state", "backup", state, tmp_path / "backup").exit_code == ExitCode.OK
     with collecting(state):
         pass
 

@@ -39,16 +39,16 @@ def test_the_doctor_finds_nothing_wrong(made: tuple[Path, str, str]) -> None:
 
 def test_a_round_of_it_cannot_be_computed_again(made: tuple[Path, str, str]) -> None:
     state, gone, kept = made
-    answer = command("replay", gone, "--round", 2, "--state-dir", state)
+    answer = command("state", "replay", gone, "--round", 2, "--state-dir", state)
     assert answer.exit_code == 1, answer.output
     assert f"run {gone} was deleted" in answer.output
-    assert command("replay", kept, "--round", 2, "--state-dir", state).exit_code == 0
+    assert command("state", "replay", kept, "--round", 2, "--state-dir", state).exit_code == 0
 
 
 def test_a_backup_has_its_line_and_none_of_its_blobs(made: tuple[Path, str, str], tmp_path: Path) -> None:
     state, gone, kept = made
-    assert command("backup", state, tmp_path / "backup").exit_code == 0
-    assert command("restore", tmp_path / "backup", tmp_path / "restored").exit_code == 0
+    assert command("state", "backup", state, tmp_path / "backup").exit_code == 0
+    assert command("state", "restore", tmp_path / "backup", tmp_path / "restored").exit_code == 0
     assert dict(BlobFiles(tmp_path / "restored").files()) == dict(BlobFiles(state).files())
     with LocalFederation(tmp_path / "restored", []) as federation:
         labels = federation.coordinator.labels

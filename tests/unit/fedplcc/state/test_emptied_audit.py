@@ -51,7 +51,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def verified(state: Path) -> Result:
-    return CliRunner().invoke(app, ["audit", str(state), "--verify"])
+    return CliRunner().invoke(app, ["state", "audit", str(state), "--verify"])
 
 
 def cut(state: Path, after: int) -> None:

@@ -85,7 +85,7 @@ def test_the_doctor_examines_the_state_beside_its_aggregator(
 
 
 def test_without_its_url_the_doctor_says_which_database_it_is(federation: LocalFederation, postgres: Server) -> None:
-    for words in (("doctor", federation.folder), ("backup", federation.folder, federation.folder / "new")):
+    for words in (("doctor", federation.folder), ("state", "backup", federation.folder, federation.folder / "new")):
         answer = command(*words)
         assert answer.exit_code != ExitCode.OK
         said = " ".join(answer.output.split())
@@ -97,11 +97,11 @@ def test_the_url_of_another_database_is_refused(
     federation: LocalFederation, postgres: Server, database_url: str, tmp_path: Path
 ) -> None:
     with postgres.database() as other:
-        answer = command("backup", federation.folder, tmp_path / "backup", url=other)
+        answer = command("state", "backup", federation.folder, tmp_path / "backup", url=other)
         assert f"is at revision none and not {schema.REVISION}: let an aggregator" in answer.stderr
         SqlStore.at(other).close()
         shutil.rmtree(tmp_path / "backup")
-        answer = command("backup", federation.folder, tmp_path / "backup", url=other)
+        answer = command("state", "backup", federation.folder, tmp_path / "backup", url=other)
         assert answer.exit_code == ExitCode.USAGE
         assert "is not the database of this state directory" in answer.stderr
 
@@ -109,11 +109,11 @@ def test_the_url_of_another_database_is_refused(
 def test_a_backup_of_a_living_aggregator_goes_on_in_sqlite_to_the_same_bytes(
     federation: LocalFederation, run: Run, database_url: str, tmp_path: Path
 ) -> None:
-    answer = command("backup", federation.folder, tmp_path / "backup", url=database_url)
+    answer = command("state", "backup", federation.folder, tmp_path / "backup", url=database_url)
     assert answer.exit_code == ExitCode.OK, answer.output
     ended = federation.run_to_end(run.run_id)
     lines = federation.metrics_lines(run.run_id)
-    assert command("restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
+    assert command("state", "restore", tmp_path / "backup", tmp_path / "restored").exit_code == ExitCode.OK
     assert command("doctor", tmp_path / "restored").exit_code == ExitCode.OK
     with a_federation(tmp_path / "restored") as restored:
         assert restored.coordinator.get_run(run.run_id).current_round == run.current_round
@@ -126,7 +126,7 @@ def test_a_backup_of_a_living_aggregator_goes_on_in_sqlite_to_the_same_bytes(
 
 
 def test_a_round_is_computed_again(federation: LocalFederation, run: Run, database_url: str) -> None:
-    words = ("replay", run.run_id, "--round", 1, "--state-dir", federation.folder)
+    words = ("state", "replay", run.run_id, "--round", 1, "--state-dir", federation.folder)
     answer = command(*words, url=database_url)
     assert answer.exit_code == ExitCode.OK, answer.output
     assert "equal" in answer.stdout

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from fedplcc.terminal.progress import RunProgress, shown_transfers
-from fedplcc.terminal.round_table import RoundTable, last_lines
+from fedplcc.terminal.round_table import RoundTable
 from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line, totals_line
 from shared.documents import Event, QuarantinedClient, Round, RunTotals
 from shared.reasons import Dropped, DropReason
@@ -70,9 +70,6 @@ def test_a_round_that_was_not_evaluated_is_a_line_without_accuracies_under_the_s
     assert lines[0].split()[:4] == ["round", "mean", "worst", "loss"]
     assert lines[1].split()[:4] == ["1", "-", "-", "1.000"]
     assert lines[4].split()[:6] == ["3", "-", "-", "-", "-", "0.333"]
-    heading, before, last = last_lines([a_line(1, **both), an_unevaluated_line(2)])
-    assert "south" in heading
-    assert (before.split()[1], last.split()[1]) == ("25.0%", "-")
 
 
 def test_every_committed_round_is_a_line_under_one_heading() -> None:
@@ -135,19 +132,6 @@ def test_a_table_of_rounds_that_nobody_timed_has_no_column_for_it() -> None:
     table = RoundTable.of(a_line(1, north=0.5), has_time=False)
     assert table.heading().split()[-1] == "prototypes"
     assert table.line(a_line(1, north=0.5)).split()[-3:] == ["8", "->", "4"]
-    assert last_lines([a_line(1, north=0.5)])[0].split()[-1] == "prototypes"
-
-
-def test_the_last_rounds_are_shown_with_how_long_they_took_as_far_as_that_is_known() -> None:
-    assert last_lines([]) == []
-    heading, *lines = last_lines([a_line(number, north=0.5) for number in range(1, 6)], [2.5, 1.5])
-    assert heading.split()[0] == "round"
-    assert [(line.split()[0], line.split()[-2:]) for line in lines] == [
-        ("3", ["4", "-"]),
-        ("4", ["2.5", "s"]),
-        ("5", ["1.5", "s"]),
-    ]
-    assert len(last_lines([a_line(1, north=0.5)], [9.0, 8.0, 7.0])) == 2
 
 
 def test_transfers_are_a_line_each_off_a_terminal() -> None:
@@ -186,7 +170,6 @@ def test_each_round_of_a_run_with_stages_names_its_stage_also_where_it_was_not_e
         ["3", "2", "50.0%"],
     ]
     assert len({len(line) for line in lines}) == 1
-    assert [line.split()[:2] for line in last_lines(metrics)] == [line.split()[:2] for line in lines]
 
 
 def test_and_its_pass_where_there_are_several() -> None:
@@ -195,7 +178,6 @@ def test_and_its_pass_where_there_are_several() -> None:
     table = RoundTable.of(metrics[0], config=config)
     lines = [table.heading(), *map(table.line, metrics)]
     assert [line.split()[:3] for line in lines] == [["round", "pass", "stage"], ["2", "1", "2"], ["3", "2", "1"]]
-    assert [line.split()[:3] for line in last_lines(metrics, config=config)] == [line.split()[:3] for line in lines]
 
 
 def test_a_second_pass_that_was_not_known_of_makes_a_new_heading() -> None:
@@ -277,7 +259,7 @@ def test_runs_are_aligned_lines_under_a_heading() -> None:
     assert [line.split()[2] for line in lines] == ["pending", "completed"]
     assert len({line.index("/2 ") for line in lines}) == 1
     assert heading.index(" round ") < lines[0].index("/2 ")
-    assert run_lines([]) == ["run  method  status  round  mean  worst  created  tags  reason"]
+    assert run_lines([]) == ["run  method  status  round  mean  worst  score  created  tags  reason"]
 
 
 def test_a_line_of_a_run_says_what_it_came_to_and_that_it_is_put_away() -> None:

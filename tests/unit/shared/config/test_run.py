@@ -23,7 +23,7 @@ from shared.config.run import (
 )
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
-from shared.methods.base import MAX_PAIRS
+from shared.methods.parts.prototypes import MAX_PAIRS
 from tests.support.records.method_settings import public_of
 
 ISSUE = """
@@ -180,11 +180,6 @@ def test_an_empty_admission_is_none_and_limits_are_part_of_the_hash() -> None:
         ({"quarantine_after": True}, "admission.quarantine_after = true: input should be a valid integer"),
         ({"quarantined": ["bob", "ann"]}, "admission.quarantined names every client of the run; leave at least one"),
         ({"max_prototype_norm": -1.0}, "admission.max_prototype_norm = -1.0: input should be greater than 0"),
-        (
-            {"max_style_norm": 1.0},
-            'admission.max_style_norm limits styles, which clients send with training.mix_style.statistics = "federation" '
-            "alone; leave it out",
-        ),
         (
             {"max_prototypes_per_class": 4097},
             "admission.max_prototypes_per_class = 4097: input should be less than or equal to 4096",
@@ -343,7 +338,7 @@ def test_no_styles_are_mixed_where_it_is_not_set() -> None:
     mixing = parse_run_config(a_document(training={"mix_style": {}}))
     assert mixing.hash != plain.hash
     assert parse_run_config(json.loads(mixing.canonical_json)) == mixing
-    assert mixing.training.mix_style == {"probability": 0.5, "alpha": 0.1, "statistics": "batch"}
+    assert mixing.training.mix_style == {"probability": 0.5, "alpha": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -353,7 +348,6 @@ def test_no_styles_are_mixed_where_it_is_not_set() -> None:
         ({"training": {"mix_style": {"alpha": 0.0}}}, "training.mix_style.alpha = 0.0: input should be greater than 0"),
         ({"training": {"mix_style": {"probability": 1.5}}}, "training.mix_style.probability = 1.5"),
         ({"training": {"mix_style": {"probability": 0}}}, "training.mix_style.probability = 0"),
-        ({"training": {"mix_style": {"statistics": "all"}}}, 'training.mix_style.statistics = "all": input should be'),
         (
             {"training": {"mix_style": {}}, "model": {"name": "cnn4"}},
             "training.mix_style mixes features of resnet10 and resnet18, and the model is 'cnn4'; leave it out",

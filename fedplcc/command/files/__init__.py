@@ -1,0 +1,1 @@
+"""Commands for what a person writes or brings: configurations, comparisons and data."""

@@ -1,0 +1,204 @@
+"""`fedplcc config ...`: write and check configuration files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+
+if TYPE_CHECKING:
+    from shared.config.run import FederationFile
+
+MOST_ROWS = 100
+"""Most rows of a comparison that are printed."""
+EXAMPLES = examples(
+    "fedplcc config check run.toml",
+    "fedplcc config check compare.toml --data",
+    "fedplcc config check run.toml --json",
+)
+
+
+@explains_errors
+def check(
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Configuration of a run, or file of a comparison; run.toml if not given.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[bool, typer.Option("--data", help="Read the clients' data too, as a simulation would.")] = False,
+    as_json: bool,
+) -> int:
+    """Print a configuration with its defaults filled in, or all of its problems.
+
+    Of a comparison's file the configurations that it names are checked too, with every row's changes. The first line says
+    which kind of file it is taken for.
+    """
+    from fedplcc.comparison.check import is_comparison
+    from fedplcc.runs.configuration import chosen_file
+    from shared.config.run import read_document
+
+    file = chosen_file(file)
+    document = read_document(file)
+    kind = "comparison" if is_comparison(document) else "run"
+    checked = _check_comparison if kind == "comparison" else _check_run
+    problems = checked(file, document, reads_data=data, as_json=as_json)
+    if problems:
+        taken = {"comparison": "the file of a comparison", "run": "the configuration of a run"}[kind]
+        say(f"{file}: taken for {taken}")
+    for problem in problems:
+        say(f"{file}: {problem}")
+    return ExitCode.USAGE if problems else ExitCode.OK
+
+
+def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_json: bool) -> list[str]:
+    """Check a run's configuration and print it; returns its problems."""
+    from fedplcc.runs.configuration_check import judge
+    from fedplcc.runs.initial_model import anchored
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+
+    document = anchored(document, file.parent)
+    verdict = judge(document)
+    problems = list(verdict.problems)
+    read: dict[str, dict[str, int]] = {}
+    if reads_data and verdict.federation is not None:
+        read, unusable = _read_data(verdict.federation)
+        problems += unusable
+    if as_json:
+        print(canonical_json(_answer(verdict.federation, problems, read)))
+    elif verdict.federation is not None:
+        _show(console_for(json=False), file, verdict.federation, document, read)
+    return problems
+
+
+def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool, as_json: bool) -> list[str]:
+    """Check a comparison's file and print its data sets and rows; returns its problems."""
+    from fedplcc.comparison.check import check as check_file
+    from fedplcc.comparison.file import assignments
+    from fedplcc.comparison.sweep.choosing import criterion
+    from fedplcc.comparison.sweep.section import flat
+    from fedplcc.terminal.names import named_few
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+
+    checked = check_file(document, file)
+    comparison, problems = checked.comparison, list(checked.problems)
+    sweep = None if comparison is None else comparison.sweep
+    points = {row: sweep.num_points(row) for row in sweep.swept(comparison.rows)} if comparison and sweep else {}
+    read: dict[str, dict[str, dict[str, int]]] = {}
+    for dataset, cell in {cell.dataset: cell for cell in reversed(checked.cells)}.items() if reads_data else ():
+        read[dataset], unusable = _read_data(cell.federation)
+        problems += [f"datasets.{dataset}: {problem}" for problem in unusable]
+    if as_json:
+        answer: dict[str, Any] = {"kind": "comparison", "problems": problems}
+        if comparison is not None:
+            answer |= {"name": comparison.compare.name, "cells": len(checked.cells)}
+            answer["datasets"] = {
+                name: {"config": section.config, "seeds": comparison.seeds_of(name), "rows": comparison.rows_of(name)}
+                | ({"clients": read[name]} if name in read else {})
+                for name, section in comparison.datasets.items()
+            }
+            answer["rows"] = {name: row.model_dump(mode="json") for name, row in comparison.rows.items()}
+        if sweep is not None:
+            answer["sweep"] = {"points": points, "chosen_by": criterion(sweep)}
+        print(canonical_json(answer))
+    elif comparison is not None and checked.cells:
+        console = console_for(json=False)
+        dry_run = f"fedplcc compare --config {file} --dry-run"
+        console.print(f"# {file} is a comparison: {len(checked.cells)} cells; {dry_run} says what it would train")
+        for name, section in comparison.datasets.items():
+            seeds = ", ".join(map(str, comparison.seeds_of(name)))
+            console.print(f"# data set {name}: {section.config}, {len(comparison.rows_of(name))} rows, seeds {seeds}")
+            for line in _lines_of_data(read.get(name, {})):
+                console.print(f"#   {line}")
+        if sweep is not None:
+            of_rows = named_few(f"{count} point{'' if count == 1 else 's'} of {row}" for row, count in points.items())
+            console.print(f"# sweep: {of_rows}; chosen by {criterion(sweep)}")
+        for name, row in [*comparison.rows.items()][:MOST_ROWS]:
+            changes = assignments(flat(row.set))
+            for dataset, settings in row.set_for.items():
+                changes += [f"{each} on {dataset}" for each in assignments(flat(settings))]
+            console.print(", ".join([f"# row {name}: {row.method}", *changes]))
+        if (more := len(comparison.rows) - MOST_ROWS) > 0:
+            console.print(f"# and {more} more rows; --json has all")
+    return problems
+
+
+def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """Read every client's data; returns the findings and the problems."""
+    from fedplcc.terminal.progress import console_for, shown_steps
+    from shared.errors import FedplccError
+    from trainer.data.loading import load_dataset
+
+    found: dict[str, dict[str, int]] = {}
+    problems = []
+    if not federation.clients:
+        problems.append("there are no [clients.NAME] tables, so there is no data to read; leave out --data")
+    with shown_steps(console_for(json=True), len(federation.clients)) as step:
+        for name, client in federation.clients.items():
+            step(f"{name}: reading its data")
+            try:
+                loaded = load_dataset(
+                    client.data,
+                    contract=federation.config.data,
+                    samples_per_class=client.samples_per_class,
+                    fraction=client.fraction,
+                    validation_per_class=client.validation_per_class,
+                    seed=federation.config.run.seed,
+                )
+            except FedplccError as error:
+                problems.append(f"clients.{name}: {error.detail}")
+                continue
+            found[name] = {"train": len(loaded.train), "test": len(loaded.test), "unreadable": len(loaded.unreadable)}
+            if not len(loaded.test):
+                problems.append(
+                    f"clients.{name}: data {client.data!r} has no test image, so its accuracy stays unknown"
+                )
+    return found, problems
+
+
+def _answer(federation: FederationFile | None, problems: list[str], read: dict[str, dict[str, int]]) -> dict[str, Any]:
+    import json
+
+    answer: dict[str, Any] = {"kind": "run", "problems": problems}
+    if federation is not None:
+        answer |= {"config": json.loads(federation.config.canonical_json), "config_hash": federation.config.hash}
+        answer["clients"] = {
+            name: {**client.model_dump(mode="json"), **read.get(name, {})}
+            for name, client in federation.clients.items()
+        }
+    return answer
+
+
+def _show(
+    console: Any, file: Path, federation: FederationFile, document: dict[str, Any], read: dict[str, dict[str, int]]
+) -> None:
+    from fedplcc.runs.configuration_text import run_text
+
+    config = federation.config
+    rounds, clients = config.run.rounds, len(config.run.clients or ()) or config.run.min_clients
+    who = f"{clients} client{'' if clients == 1 else 's'}{'' if config.run.clients else ' or more'}"
+    console.print(
+        f"# {file} is a run's configuration: {config.run.method}, {rounds} round{'' if rounds == 1 else 's'}, {who}, "
+        f"{len(config.data.classes)} classes"
+    )
+    console.print(f"# configuration {config.hash}\n")
+    console.print(run_text(federation, document), end="")
+    for line in _lines_of_data(read):
+        console.print(f"# {line}")
+
+
+def _lines_of_data(read: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    for name, counts in read.items():
+        unreadable = f", {counts['unreadable']} files cannot be read" if counts["unreadable"] else ""
+        yield f"{name}: {counts['train']:,} training images, {counts['test']:,} test images{unreadable}"

@@ -1,0 +1,288 @@
+"""`fedplcc config init`: a configuration to start from, for the digits, for local data, or for a gateway's clients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedplcc.command import completion
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.gateway_calls import ask_gateway
+from fedplcc.command.shared_options import Way
+from fedplcc.terminal.names import named_few
+
+if TYPE_CHECKING:
+    from shared.documents import Client
+
+DEFAULT_METHOD = "fedplcc"
+CLIENT = "{client}"
+"""Placeholder for a client's name in a data specification."""
+MIN_CLUSTER_SIZE = "min_cluster_size"
+PUBLIC_IMAGES = {"data": "digits:synth", "num_images": 1000}
+"""Public images for a method that needs some: they need no download."""
+NAMED_DATA = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
+"""NAME=SPEC. No specification has this form: before its first = there is a colon or a bracket."""
+MOST_NOTES = 5
+"""Most sentences on classes."""
+EXAMPLES = examples(
+    "fedplcc config init",
+    "fedplcc config init --comparison few.toml --method fedavg --method moon",
+    "fedplcc config init shops.toml --data ann=folder:a --data bob=folder:b",
+)
+
+
+@explains_errors
+def init(
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Where to write it; run.toml if not given. Nothing is overwritten.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Method of the run; {DEFAULT_METHOD} if not given. With --comparison a method of a row, repeatable.",
+            autocompletion=completion.methods,
+            show_default=False,
+        ),
+    ] = None,
+    clients: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of the clients with commas between; four domains of digits if not given.", metavar="A,B,..."
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of the classes with commas between; those of the data or of the gateway's clients if not given.",
+            metavar="X,Y,...",
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Data of one client, repeatable; or one specification for all --clients, with {CLIENT} for the name "
+            f"(folder:data/{CLIENT} if not given).",
+            metavar="NAME=SPEC|SPEC",
+        ),
+    ] = None,
+    comparison: Annotated[
+        bool,
+        typer.Option(
+            "--comparison", help="Write the file of a comparison, for fedplcc compare; compare.toml if no FILE."
+        ),
+    ] = False,
+    dataset: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="CONFIG",
+            help="With --comparison: configuration of a run with its clients, a data set; repeatable. The run.toml beside "
+            "FILE if not given; without one, digits of four domains are written there.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="With --comparison: seeds, from 0; 2 if not given.", min=1, max=1000, show_default=False),
+    ] = None,
+    way: Way,
+) -> int:
+    """Write a configuration to start from: every key with its value, range and meaning.
+
+    Without options it trains on digits of four domains that need no download, so it can be simulated as it is. With --data
+    the data are opened for their classes, as a trainer opens them. With --gateway the clients are those that are connected,
+    or those of --clients; the run starts once all of them are there.
+    """
+    from fedplcc.runs.atomic_file import write_new
+    from fedplcc.runs.configuration import DEFAULT_FILE
+    from fedplcc.runs.configuration_text import template
+    from shared.config.run import parse_federation
+    from shared.errors import InvalidConfig
+    from shared.methods import METHODS
+
+    if comparison:
+        from fedplcc.command.files.comparison_init import SEEDS, init_comparison
+
+        if clients or classes or data or way.is_named:
+            raise InvalidConfig("--comparison takes --dataset, --method and --seeds: leave out the others")
+        return init_comparison(file, dataset or [], method or [], seeds=seeds or SEEDS)
+    if dataset or seeds is not None or len(method or []) > 1:
+        raise InvalidConfig("--dataset, --seeds and several --method are of a comparison: give --comparison too")
+    gateway, chosen = way.url if way.is_named else None, (method or [DEFAULT_METHOD])[0]
+    file = file or DEFAULT_FILE
+    names, class_names = _names(clients), _names(classes)
+    if gateway is not None:
+        if data:
+            raise InvalidConfig("give --gateway or --data: clients that have joined keep their data to themselves")
+        joined = ask_gateway(way, lambda there: there.list_clients())
+        document, notes = _of_joined(joined, names, gateway, class_names)
+    elif named := _named_data(data or []):
+        document, notes = _of_data(named, names, class_names)
+    else:
+        document, notes = _of_names(names, class_names, data[0] if data else None, chosen)
+    document["run"] = {"name": file.stem, **document["run"], "method": chosen}
+    record = METHODS.get(chosen)
+    if record is not None and gateway is not None and MIN_CLUSTER_SIZE in record.config.model_fields:
+        document["method"] = {MIN_CLUSTER_SIZE: 2}  # every member gets the prototypes, and one sample's is its feature
+    if record is not None and record.uses_public(record.config()):
+        document["public"] = PUBLIC_IMAGES
+        if data or gateway is not None:
+            notes = [*notes, "the public images are digits; name in [public] what every client has"]
+    write_new(file, template(parse_federation(document)))
+    for note in notes:
+        say(note)
+    print(f"{file} is written; see what it says with: fedplcc config check {file}")
+    return ExitCode.OK
+
+
+def _names(text: str | None) -> list[str]:
+    return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _named_data(data: Sequence[str]) -> dict[str, str]:
+    """The specification of each client by name; nothing if there is one specification for all.
+
+    Raises:
+        InvalidConfig: Names and specifications without one are mixed, or a client is named twice.
+    """
+    from shared.errors import InvalidConfig
+
+    found = [NAMED_DATA.fullmatch(text) for text in data]
+    named = [match.groups() for match in found if match is not None]
+    if (named and len(named) < len(data)) or (not named and len(data) > 1):
+        raise InvalidConfig("--data: write NAME=SPEC for each client, or one SPEC for all of --clients")
+    specs: dict[str, str] = {}
+    for name, spec in named:
+        if name in specs:
+            raise InvalidConfig(f"--data names the client {name!r} twice")
+        specs[name] = spec
+    return specs
+
+
+def _of_joined(
+    joined: Sequence[Client], wanted: Sequence[str], gateway: str, classes: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Tables of a configuration for clients of a federation, and notes for its person."""
+    from shared.config.sections import unknown
+    from shared.errors import InvalidConfig
+
+    known = {client.client_id: client for client in joined}
+    if not known:
+        raise InvalidConfig(
+            f"no client has joined at {gateway} yet; start the trainers first, or name the clients with --clients"
+        )
+    for name in wanted:
+        if name not in known:
+            raise InvalidConfig(f"--clients: {unknown('client', name, known)}; it has not joined at {gateway}")
+    chosen = [known[name] for name in wanted] or [client for client in joined if client.is_connected]
+    if not chosen:
+        raise InvalidConfig(
+            f"none of the {len(known)} clients that joined at {gateway} is connected now: {named_few(known)}; "
+            "name those that will come back with --clients"
+        )
+    notes = []
+    if away := [client.client_id for client in joined if client not in chosen and not client.is_connected]:
+        notes.append(
+            f"left out, because not connected now: {named_few(away)}; name them with --clients to wait for them"
+        )
+    if cut := [client.client_id for client in chosen if client.num_classes > len(client.class_counts)]:
+        if not classes:
+            raise InvalidConfig(
+                f"more classes than a gateway lists: {named_few(cut)}; name the run's classes with --classes"
+            )
+        notes.append(f"more classes than a gateway lists: {named_few(cut)}; not all of them were compared")
+    counts = {client.client_id: client.class_counts for client in chosen}
+    return {
+        "run": {"clients": [client.client_id for client in chosen]},
+        "data": {"classes": list(classes) or _union(counts)},
+    }, [*notes, *_about_classes({name: own for name, own in counts.items() if name not in cut}, classes)]
+
+
+def _of_data(
+    named: Mapping[str, str], clients: Sequence[str], classes: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Tables of a configuration for clients with these data, which are opened, and notes for its person."""
+    from shared.errors import InvalidConfig, InvalidData
+    from trainer.data.loading import describe, remarks
+
+    if clients and set(clients) != set(named):
+        raise InvalidConfig("--data NAME=SPEC names the clients; leave out --clients")
+    counts, problems, said = dict[str, Mapping[str, int]](), list[str](), list[str]()
+    for name, spec in named.items():
+        try:
+            counts[name] = describe(spec)
+            said += [f"client {name}: {remark}" for remark in remarks(spec)]
+        except InvalidData as error:
+            problems.append(f"--data {name}: {error.detail}")
+    if problems:
+        raise InvalidData("; ".join(problems))
+    return {
+        "run": {"clients": sorted(named)},
+        "data": {"classes": list(classes) or _union(counts)},
+        "clients": {name: {"data": named[name]} for name in sorted(named)},
+    }, [*said, *_about_classes(counts, classes)]
+
+
+def _of_names(
+    clients: list[str], classes: list[str], data: str | None, method: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Tables of a configuration for named clients, or the demo's tables without any."""
+    from fedplcc.runs.configuration import demo_file, plain_demo
+    from shared.config.run import read_document
+    from shared.errors import InvalidConfig
+
+    if not clients and not classes and data is None:
+        demo = read_document(demo_file())
+        return (demo if method == demo["run"]["method"] else plain_demo()), []
+    clients = clients or ["client"]
+    specs = {name: (data or f"folder:data/{CLIENT}").replace(CLIENT, name) for name in clients}
+    if not classes and data is None:
+        raise InvalidConfig(
+            "name the classes with --classes cat,dog, or the data that have them with --data folder:images"
+        )
+    said: list[str] = []
+    if not classes:
+        from trainer.data.loading import describe, remarks
+
+        classes = _union({spec: describe(spec) for spec in specs.values()})
+        said = [f"{spec}: {remark}" for spec in dict.fromkeys(specs.values()) for remark in remarks(spec)]
+    return {
+        "run": {"clients": clients},
+        "data": {"classes": classes},
+        "clients": {name: {"data": spec} for name, spec in specs.items()},
+    }, said
+
+
+def _union(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    return sorted({name for each in counts.values() for name in each})
+
+
+def _about_classes(counts: Mapping[str, Mapping[str, int]], classes: Sequence[str]) -> list[str]:
+    """Sentences on clients whose classes are not the run's: a missing one is allowed, and may be a slip of the pen."""
+    wanted = list(classes) or _union(counts)
+    notes = []
+    for name, own in counts.items():
+        if not own:
+            notes.append(f"client {name} has not said which classes it has")
+        elif missing := [each for each in wanted if each not in own]:
+            notes.append(
+                f"client {name} has no {named_few(map(repr, missing))}; see that its classes are spelt as the others'"
+            )
+        if strange := [each for each in own if each not in wanted]:
+            notes.append(
+                f"client {name} has {named_few(map(repr, strange))}, which --classes does not name; its trainer will refuse"
+            )
+    more = len(notes) - MOST_NOTES
+    return notes[:MOST_NOTES] + ([f"and {more} more sentences like these"] if more > 0 else [])

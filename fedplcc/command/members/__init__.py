@@ -1,0 +1,1 @@
+"""Commands for members and people of a federation: invitations, certificates, keys."""

@@ -1,0 +1,143 @@
+"""`fedplcc login` and `fedplcc console`: what lets this user, or a browser, through a gateway."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.members.key import ScopeName
+from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
+from fedplcc.command.shared_options import Way
+
+LOGIN_EXAMPLES = examples(
+    "fedplcc login --scope read --valid 7d",
+    "fedplcc login --stdin --gateway fl.example.org:8080",
+    "fedplcc login --forget",
+)
+CONSOLE_EXAMPLES = examples("fedplcc console", "fedplcc console --no-browser")
+CONSOLE_FILE = "console.html"
+_MAX_LINE = 256
+
+
+@explains_errors
+def login(
+    *,
+    scope: Annotated[
+        list[ScopeName] | None, typer.Option(help="What the key may do; admin and metrics if not given.")
+    ] = None,
+    valid: Annotated[str, typer.Option(help="How long the key holds: 30m, 24h or 90d.")] = "90d",
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Keep the key that stands in the first line of stdin; make none.")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Revoke the key that is kept here for the gateway, and remove it.")
+    ] = False,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    way: Way,
+) -> int:
+    """Keep a key for a gateway, so that commands as 'fedplcc run list' are let through.
+
+    On the aggregator's host the owner of its state directory needs no key to make one, and the federation's roots are
+    kept with it, by which an https gateway is checked. Elsewhere use --stdin, and --gateway-ca. With --forget a gateway
+    that does not answer leaves the key valid; it is removed here all the same, and its id is said.
+    """
+    from fedplcc.command.members.durations import seconds_of
+    from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.remote.gateway_tls import given_roots, roots_to_keep
+    from fedplcc.remote.own_keys import keep_key
+    from fedplcc.remote.rest_client import checked_url
+    from shared.identity.api_keys import parse_api_key
+
+    if forget:
+        return _forget(way)
+    url = checked_url(way.url, way.insecure)
+    roots = "" if way.ca is None else given_roots(way.ca)
+    if stdin:
+        text = sys.stdin.readline(_MAX_LINE).strip()
+        key_id, _ = parse_api_key(text)
+    else:
+        scopes = [name.value for name in scope or (ScopeName.ADMIN, ScopeName.METRICS)]
+        label = f"login of {getpass.getuser()} on {socket.gethostname()}"[:64]
+        with admin_calls(state_dir) as calls:
+            key, text = calls.create_key(label, scopes, seconds_of(valid, "--valid"))
+            roots = roots or roots_to_keep(url, calls.roots_pem())
+        key_id = key.key_id
+    file = keep_key(url, text, roots)
+    say(f"the key {key_id} for {url} is kept in {file}")
+    return ExitCode.OK
+
+
+def _forget(way: Way) -> int:
+    """Revoke the key that is kept for a gateway, and remove it here whatever the gateway says; returns the exit code.
+
+    Raises:
+        Unavailable: The gateway did not revoke it, so it still holds.
+    """
+    import asyncio
+
+    from fedplcc.remote.own_keys import forget_key, key_for
+    from fedplcc.remote.rest_client import Gateway, checked_url
+    from shared.errors import FedplccError, KeyInvalid, Unavailable
+    from shared.identity.api_keys import parse_api_key
+
+    url = checked_url(way.url, way.insecure)
+    text = key_for(url)
+    if not text:
+        say(f"there is no key for {url}")
+        return ExitCode.OK
+    key_id, _ = parse_api_key(text)
+
+    async def revoke() -> None:
+        async with Gateway(url, insecure=way.insecure, ca=way.ca) as there:
+            await there.revoke_key()
+
+    try:
+        asyncio.run(revoke())
+    except KeyInvalid:
+        pass  # it has ended already
+    except FedplccError as error:
+        forget_key(url)
+        raise Unavailable(
+            f"the key {key_id} was removed here, and still holds: {error.detail}. On the aggregator's host: "
+            f"fedplcc key revoke {key_id}"
+        ) from error
+    forget_key(url)
+    say(f"the key {key_id} for {url} is revoked and removed")
+    return ExitCode.OK
+
+
+@explains_errors
+def console(
+    *,
+    no_browser: Annotated[
+        bool,
+        typer.Option("--no-browser", help="Print the address instead of opening it, for another machine's browser."),
+    ] = False,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    way: Way,
+) -> int:
+    """Open the console in a browser: with a code that works once, within five minutes, for twelve hours."""
+    import html
+    import webbrowser
+
+    from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.remote.own_keys import write_private
+    from fedplcc.remote.rest_client import checked_url
+
+    url = checked_url(way.url, way.insecure)
+    with admin_calls(state_dir) as calls:
+        address = f"{url}/#code={calls.console_code()}"
+    if not no_browser:
+        # The browser gets the name of a private file: everybody on this machine sees the arguments of a process.
+        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n'
+        if webbrowser.open(write_private(CONSOLE_FILE, page.encode()).as_uri()):
+            say(f"the console opens in a browser: {url}")
+            return ExitCode.OK
+    print(address)
+    return ExitCode.OK

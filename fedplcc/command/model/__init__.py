@@ -1,0 +1,1 @@
+"""`fedplcc model ...`: use the model of a run."""

@@ -1,0 +1,333 @@
+"""`fedplcc model ...`: use a run's model."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
+from fedplcc.command.model.options import Device, Model
+
+# A command imports modules with torch itself, so that --help answers at once.
+
+app = typer.Typer(help="Use the model of a run.", epilog=HELP, no_args_is_help=True)
+
+
+class SplitName(StrEnum):
+    """Values of `--split`."""
+
+    test = "test"
+    train = "train"
+    all = "all"
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="The run's configuration file, for a model that has no run.json beside it or that is package.module:factory.",
+        dir_okay=False,
+        show_default=False,
+    ),
+]
+OF_THE_CLIENT = "As the client's trainer has it; as the run's folder tells if not given."
+OfEachClass = Annotated[int | None, typer.Option(metavar="N", help=OF_THE_CLIENT, min=1, show_default=False)]
+
+
+@app.command(
+    epilog=examples(
+        "fedplcc model predict fedplcc-runs/digits seven.png more-images/",
+        "fedplcc model predict results *.png --top 3 --json > predictions.jsonl",
+    )
+)
+@explains_errors
+def predict(
+    *,
+    model: Model,
+    images: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGES", help="Image files, and folders of them.", show_default=False),
+    ],
+    top: Annotated[int, typer.Option(help="Number of classes to print for each image.", min=1)] = 1,
+    config: Config = None,
+    device: Device = "auto",
+    as_json: bool,
+) -> int:
+    """Classify images: class, probability, and the nearest global prototype.
+
+    The nearest prototype has a class, a cosine with the image's features, and a weight: its share of the samples of its
+    class. A class that disagrees with the predicted one, or a low cosine, marks an image that is unlike the
+    training images. A file that cannot be read is named on stderr, the others are predicted, and the exit code is 2.
+    """
+    from fedplcc.models.prediction import PredictionTable, image_files, predictions
+    from fedplcc.models.trained_model import read_trained_model
+    from shared.config.run import canonical_json
+
+    trained = read_trained_model(model, config_file=config, device=device)
+    problems: list[str] = []
+
+    def on_problem(sentence: str) -> None:
+        problems.append(sentence)
+        say(sentence)
+
+    table = PredictionTable(trained.config.data.classes, has_prototypes=len(trained.prototypes) > 0)
+    files = image_files(images, on_problem)
+    for number, prediction in enumerate(predictions(trained, files, top=top, on_problem=on_problem)):
+        if as_json:
+            print(canonical_json(prediction.as_json()), flush=True)
+            continue
+        if number == 0:
+            print(table.heading())
+        for line in table.lines(prediction):
+            print(line)
+    return ExitCode.USAGE if problems else ExitCode.OK
+
+
+@app.command(
+    epilog=examples(
+        "fedplcc model evaluate fedplcc-runs/digits --data digits:mnist",
+        "fedplcc model evaluate results --data folder:scans --split all --json",
+    )
+)
+@explains_errors
+def evaluate(
+    *,
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Data specification, as a trainer takes it: digits:DOMAIN, folder:PATH, npz:PATH, ...",
+            show_default=False,
+        ),
+    ],
+    split: Annotated[
+        SplitName, typer.Option(help="Which images: the test images, the training images, or all there are.")
+    ] = SplitName.test,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for evaluation.json and confusion.png; evaluations/DATA in the model's folder if not given.",
+            file_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    config: Config = None,
+    device: Device = "auto",
+    as_json: bool,
+) -> int:
+    """Evaluate a model on labelled images: accuracy, overall and per class, and the confusion matrix.
+
+    The test images of one of the run's clients, on the same type of machine, give exactly the accuracy in the run's
+    metrics.jsonl.
+    """
+    from fedplcc.models.evaluation import PICTURE, evaluate_model, evaluation_folder, write_evaluation
+    from fedplcc.models.trained_model import read_trained_model
+    from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+
+    trained = read_trained_model(model, config_file=config, device=device)
+    evaluation = evaluate_model(trained, data, split.value)
+    console = console_for(json=as_json)
+    for line in evaluation.lines():
+        console.print(line)
+    if evaluation.unreadable:
+        count, first = len(evaluation.unreadable), evaluation.unreadable[0]
+        say(f"files that could not be read are left out: {count}, the first is {first}")
+    folder = out or evaluation_folder(trained, data, split.value)
+    make_folder(folder)
+    names = write_evaluation(folder, evaluation)
+    console.print(f"written to {folder}: {', '.join(names)}")
+    if PICTURE not in names:
+        console.print(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
+    if as_json:
+        print(canonical_json({**evaluation.as_json(), "directory": str(folder.resolve())}))
+    return ExitCode.OK
+
+
+@app.command(
+    epilog=examples(
+        "fedplcc model calibrate results --data folder:scans",
+        "fedplcc model calibrate results --data folder:scans -o here.safetensors",
+        "fedplcc model calibrate run --data npz:a --client a --samples-per-class 30",
+    )
+)
+@explains_errors
+def calibrate(
+    *,
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Data specification, whose training images are used and labels are not; a folder: without class folders "
+            "is used whole.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="File to write; model-at-DATA.safetensors beside the model if not given.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The client of the run whose data they are, for the subset of them that it trained on.",
+            show_default=False,
+        ),
+    ] = None,
+    samples_per_class: OfEachClass = None,
+    fraction: Annotated[float | None, typer.Option(metavar="SHARE", help=OF_THE_CLIENT, show_default=False)] = None,
+    validation_per_class: OfEachClass = None,
+    config: Config = None,
+    device: Device = "auto",
+    as_json: bool,
+) -> int:
+    """Fit a model to a site without training: BatchNorm's mean and variance become those of the site's images.
+
+    The weights stay. predict, evaluate, export and load_model take the file that is written, together with its description
+    beside it. The training images of one of the run's clients, with --client, give, on the same type of machine, exactly
+    the accuracy_local that evaluation.batch_norm = "site" reports.
+    """
+    from fedplcc.models.calibration import Subset, as_recorded, calibrate, check_place, usual_place, write_calibrated
+    from fedplcc.models.trained_model import read_trained_model
+    from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.terminal.progress import console_for
+    from shared.bounds import SUBSET_RULE
+    from shared.config.run import canonical_json
+    from shared.errors import InvalidConfig
+
+    if fraction is not None and not 0 < fraction <= 1:
+        raise InvalidConfig(f"--fraction {fraction:g} is no share of a client's images: above 0, and 1 at most")
+    if fraction is not None and samples_per_class is not None:
+        raise InvalidConfig(SUBSET_RULE)
+    if client is None and (samples_per_class or fraction or validation_per_class):
+        raise InvalidConfig("a client's subset is drawn by its name: name the client with --client")
+    trained = read_trained_model(model, config_file=config, device=device)
+    subset = None
+    if client is not None:
+        given = Subset(
+            client=client,
+            samples_per_class=samples_per_class,
+            fraction=fraction,
+            validation_per_class=validation_per_class,
+        )
+        subset = as_recorded(given, trained)
+    place = out or usual_place(trained, data)
+    check_place(place)
+    make_folder(place.parent)
+    calibrated = calibrate(trained, data, subset)
+    write_calibrated(place, calibrated)
+    if calibrated.unreadable:
+        count, first = len(calibrated.unreadable), calibrated.unreadable[0]
+        say(f"files that could not be read are left out: {count}, the first is {first}")
+    console = console_for(json=as_json)
+    console.print(f"{trained.title}: statistics of {calibrated.description.num_images} images of {data}")
+    console.print(f"written to {place}: fedplcc model evaluate {place} --data ...")
+    if as_json:
+        facts = {**calibrated.description.facts, "model_sha256": calibrated.description.model_sha256}
+        print(canonical_json({**facts, "num_unreadable": len(calibrated.unreadable), "file": str(place.resolve())}))
+    return ExitCode.OK
+
+
+@app.command(
+    epilog=examples("fedplcc model export fedplcc-runs/digits --onnx digits.onnx"),
+)
+@explains_errors
+def export(
+    *,
+    model: Model,
+    onnx: Annotated[
+        Path, typer.Option(help="The file to write; its folder must exist.", dir_okay=False, show_default=False)
+    ],
+    config: Config = None,
+    as_json: bool,
+) -> int:
+    """Write a model as an ONNX file, for programs without torch.
+
+    It takes a batch of any size as `images`, normalised as `mean` and `std` in its metadata say, and gives `logits`, in the
+    order of `classes` in its metadata, and `features`. Where onnxruntime is installed, its results are compared with
+    torch's.
+    """
+    from fedplcc.models.onnx_export import EXTRA_CHECK, export_onnx, metadata
+    from fedplcc.models.trained_model import read_trained_model
+    from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+    from shared.errors import InvalidConfig
+
+    if onnx.exists() and onnx.suffix != ".onnx":
+        raise InvalidConfig(f"{onnx} is there already and is no .onnx file, so it is kept; name another with --onnx")
+    trained = read_trained_model(model, config_file=config, device="cpu")
+    with atomic_file(onnx, option="--onnx") as file:  # first, so that a wrong path is reported before the work
+        data, comparison = export_onnx(trained)
+        file.write(data)
+    console = console_for(json=as_json)
+    console.print(
+        f"{trained.title} written to {onnx}: {len(data) / 1e6:.1f} MB, inputs images, outputs logits and features"
+    )
+    if comparison is None:
+        console.print(f"not compared with torch: onnxruntime is not installed ({EXTRA_CHECK})")
+    else:
+        console.print(
+            f"onnxruntime gives what torch gives: largest difference {comparison.logits:.1g} in logits, "
+            f"{comparison.features:.1g} in features"
+        )
+    if as_json:
+        difference = None if comparison is None else {"logits": comparison.logits, "features": comparison.features}
+        print(canonical_json({"file": str(onnx.resolve()), "difference": difference, "metadata": metadata(trained)}))
+    return ExitCode.OK
+
+
+@app.command(
+    "import",
+    epilog=examples(
+        "fedplcc model import resnet18-f37072fd.pth --config run.toml",
+    ),
+)
+@explains_errors
+def import_model(
+    *,
+    weights: Annotated[
+        Path,
+        typer.Argument(
+            metavar="WEIGHTS", help="Trained weights: a .safetensors file, or one of torch.", show_default=False
+        ),
+    ],
+    config: Annotated[Path, typer.Option(help="The run's configuration file.", dir_okay=False, show_default=False)],
+    out: Annotated[Path, typer.Option(help="File to write.", dir_okay=False)] = Path("first-model.safetensors"),
+    as_json: bool,
+) -> int:
+    """Make a run's first model of trained weights, such as torchvision's of ImageNet.
+
+    The run begins with it by run.initial_model = "file:OUT". Nothing is downloaded, and no code in the file is run. The
+    head is drawn by the run's seed where the file has other classes. Set data.mean and data.std to those that the
+    weights were trained with.
+    """
+    from fedplcc.models.weights_file import import_weights
+    from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json, load_federation
+    from shared.tensors import sha256_hex, to_bytes
+
+    imported = import_weights(weights, load_federation(config).config)
+    data = to_bytes(imported.arrays)
+    with atomic_file(out) as file:
+        file.write(data)
+    console = console_for(json=as_json)
+    console.print(imported.sentence)
+    console.print(f'written to {out}: set run.initial_model = "file:{out}"')
+    if as_json:
+        facts = {"file": str(out.resolve()), "sha256": sha256_hex(data), "drawn": list(imported.drawn)}
+        print(canonical_json({**facts, "loaded": len(imported.loaded)}))
+    return ExitCode.OK

@@ -1,0 +1,96 @@
+"""`fedplcc run client`: which clients take part in a run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import explains_errors
+from fedplcc.command.gateway_calls import RequestId, change_run, key_of
+from fedplcc.command.run.choosing import RunId
+from fedplcc.command.shared_options import Way
+
+if TYPE_CHECKING:
+    from fedplcc.remote.rest_client import Gateway
+    from shared.documents import Run
+
+EXAMPLES = examples(
+    "fedplcc run client admit scans-97f12353 ward-3 ward-4",
+    "fedplcc run client retire scans-97f12353 ward-3 --forget",
+    'fedplcc run client quarantine scans-97f12353 ward-3 --reason "broken"',
+)
+
+
+class ClientVerb(StrEnum):
+    """What is done about a run's client."""
+
+    ADMIT = "admit"
+    RETIRE = "retire"
+    QUARANTINE = "quarantine"
+    RELEASE = "release"
+
+
+@explains_errors
+def client(
+    *,
+    verb: Annotated[ClientVerb, typer.Argument(help="What is done.", show_default=False)],
+    run: RunId,
+    clients: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CLIENT...", help="The clients, as 'fedplcc run status' shows them.", show_default=False
+        ),
+    ],
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="With retire: later pools are without its prototypes, and its trainer deletes what it keeps of the run.",
+        ),
+    ] = False,
+    reason: Annotated[
+        str, typer.Option(help="With quarantine: why, for the run's history and for the client.", show_default=False)
+    ] = "",
+    request_id: RequestId = None,
+    way: Way,
+    as_json: bool,
+) -> int:
+    """Admit, retire, quarantine or release clients of a run. Doing it again changes nothing.
+
+    Admitted clients take part from the next round on. A retired one's part in the open round ends, and no later round has
+    it. A quarantined one is left out until it is released, with nothing held against it then.
+    """
+    from shared.errors import InvalidConfig
+
+    if forget and verb is not ClientVerb.RETIRE:
+        raise InvalidConfig("--forget is for retire: leave it out")
+    if reason and verb is not ClientVerb.QUARANTINE:
+        raise InvalidConfig("--reason is for quarantine: leave it out")
+    key = key_of(request_id)
+
+    async def change_one(there: Gateway, client_id: str) -> Run:
+        of_one = _key_for(key, client_id, clients)
+        if verb is ClientVerb.ADMIT:
+            return await there.admit(run, client_id, request_id=of_one)
+        if verb is ClientVerb.RETIRE:
+            return await there.retire(run, client_id, forgets=forget, request_id=of_one)
+        if verb is ClientVerb.QUARANTINE:
+            return await there.quarantine(run, client_id, reason=reason, request_id=of_one)
+        return await there.release(run, client_id, request_id=of_one)
+
+    async def change(there: Gateway) -> Run:
+        for client_id in clients[:-1]:
+            await change_one(there, client_id)
+        return await change_one(there, clients[-1])
+
+    return change_run(way, change, as_json=as_json)
+
+
+def _key_for(key: str, client: str, clients: Sequence[str]) -> str:
+    """Return the request id for one of several clients, the same in every repetition of the command."""
+    return key if len(clients) == 1 else hashlib.sha256(f"{key}/{client}".encode()).hexdigest()

@@ -1,0 +1,104 @@
+"""`fedplcc run edit` and `run rm`: keep the list of runs in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.gateway_calls import Yes, ask_gateway, nothing_changed
+from fedplcc.command.run.choosing import RunIds
+from fedplcc.command.shared_options import Way
+
+if TYPE_CHECKING:
+    from fedplcc.remote.rest_client import Gateway
+    from shared.documents import DeletedRun, Run
+
+REMOVE_EXAMPLES = examples("fedplcc run rm scans-97f12353", "fedplcc run rm scans-97f12353 scans-0c41d7e2 --yes")
+EDIT_EXAMPLES = examples(
+    "fedplcc run edit scans-97f12353 --tag paper --untag draft",
+    "fedplcc run edit scans-97f12353 --notes 'scanner 2 was off'",
+    "fedplcc run edit scans-97f12353 scans-0c41d7e2 --archive",
+)
+
+
+@explains_errors
+def remove(*, runs: RunIds, yes: Yes = False, way: Way, as_json: bool) -> int:
+    """Delete runs that have ended, with every model that no other run needs.
+
+    Their lines stay: fedplcc run list --show deleted. With --json a line for each run.
+    """
+    from fedplcc.doctor.findings import in_bytes
+    from fedplcc.terminal.question import agreed
+
+    named = f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs"
+    lost = "Models, prototypes and metrics are lost for good."
+    if not agreed(f"Delete {named}? {lost}", yes=yes, what="delete"):
+        return nothing_changed()
+
+    def print_deleted(deleted: DeletedRun) -> None:
+        sentence = f"run {deleted.run_id} is deleted: {in_bytes(deleted.freed_bytes)} are free again"
+        print(deleted.model_dump_json() if as_json else sentence, flush=True)
+
+    async def delete(there: Gateway) -> None:
+        for run_id in dict.fromkeys(runs):
+            print_deleted(await there.delete(run_id))
+
+    ask_gateway(way, delete)
+    return ExitCode.OK
+
+
+@explains_errors
+def edit(
+    *,
+    runs: RunIds,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag to add; repeatable.", show_default=False)] = None,
+    untag: Annotated[list[str] | None, typer.Option(help="A tag to take away; repeatable.", show_default=False)] = None,
+    notes: Annotated[
+        str | None, typer.Option(help="The notes from now on, plain text; '' for none.", show_default=False)
+    ] = None,
+    archive: Annotated[
+        bool | None,
+        typer.Option(
+            "--archive/--unarchive",
+            help="Leave runs that have ended out of lists, or take them back; nothing of them is lost.",
+            show_default=False,
+        ),
+    ] = None,
+    way: Way,
+    as_json: bool,
+) -> int:
+    """Change tags and notes of runs, or leave runs out of lists; `fedplcc run status` shows them.
+
+    With --json there is a line for each run.
+    """
+    from shared.errors import InvalidConfig
+
+    if not tag and not untag and notes is None and archive is None:
+        raise InvalidConfig("name what to change: --tag, --untag, --notes, --archive or --unarchive")
+
+    async def change_one(there: Gateway, run_id: str) -> Run:
+        tags: list[str] | None = None
+        if tag or untag:
+            found = await there.get_run(run_id)
+            wanted = (set(found.tags) | set(tag or ())) - set(untag or ())
+            tags = None if wanted == set(found.tags) else sorted(wanted)
+            if tags is None and notes is None and archive is None:
+                return found
+        return await there.update(run_id, tags=tags, notes=notes, is_archived=archive)
+
+    async def change(there: Gateway) -> None:
+        for run_id in dict.fromkeys(runs):
+            run = await change_one(there, run_id)
+            print(run.model_dump_json() if as_json else _sentence_of(run), flush=True)
+
+    ask_gateway(way, change)
+    return ExitCode.OK
+
+
+def _sentence_of(run: Run) -> str:
+    tags = f"the tags {' '.join(run.tags)}" if run.tags else "no tags"
+    archived = ", is archived" if run.is_archived else ""
+    return f"run {run.run_id} has {tags}, {'notes' if run.notes else 'no notes'}{archived}"

@@ -1,0 +1,56 @@
+"""`fedplcc run fetch`: a run's results on this machine's disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.gateway_calls import ask_gateway
+from fedplcc.command.run.choosing import MaybeRunId, found_run
+from fedplcc.command.shared_options import Way
+
+if TYPE_CHECKING:
+    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.runs.artifacts import RunRecord
+
+EXAMPLES = examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results")
+
+
+@explains_errors
+def fetch(
+    *,
+    run: MaybeRunId = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the files; made if it is not there. fedplcc-runs/RUN if not given.", file_okay=False
+        ),
+    ] = None,
+    way: Way,
+    as_json: bool,
+) -> int:
+    """Fetch what a run has committed so far: configuration, metrics, model, prototypes and a picture."""
+    from fedplcc.remote.fetch import fetch_run
+    from fedplcc.runs.artifacts import describe, summary
+    from fedplcc.runs.run_folder import RUNS
+    from fedplcc.terminal.progress import console_for, shown_transfers
+    from shared.config.run import canonical_json
+
+    console = console_for(json=as_json)
+    with shown_transfers(console) as on_bytes:
+
+        async def ask(there: Gateway) -> tuple[RunRecord, Path]:
+            run_id = (await found_run(there, run)).run_id
+            folder = out or RUNS / run_id
+            return await fetch_run(there, run_id, folder, on_bytes), folder
+
+        record, folder = ask_gateway(way, ask)
+    for line in describe(record, folder):
+        console.print(line)
+    if as_json:
+        print(canonical_json(summary(record, folder)))
+    return ExitCode.OK

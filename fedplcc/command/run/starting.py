@@ -1,0 +1,82 @@
+"""`fedplcc run start`: a run of a deployed federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.gateway_calls import ask_gateway, key_of, print_run
+from fedplcc.command.shared_options import Way
+from fedplcc.terminal.names import named_few
+
+if TYPE_CHECKING:
+    from fedplcc.remote.rest_client import Gateway
+    from shared.documents import Run
+
+EXAMPLES = examples("fedplcc run start", "fedplcc run start --config scans.toml --request-id nightly-7 --json")
+
+
+@explains_errors
+def start(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Configuration file; its [clients] tables are left out. run.toml if not given.", dir_okay=False
+        ),
+    ] = None,
+    request_id: Annotated[
+        str | None,
+        typer.Option(help="Names this request: the same one again gives the same run. A random one if not given."),
+    ] = None,
+    way: Way,
+    as_json: bool,
+) -> int:
+    """Start a run; it waits until its clients have joined.
+
+    A file that it begins with (run.initial_model = "file:PATH") is sent first.
+    """
+    import json
+
+    from fedplcc.runs.configuration import chosen_file, read_federation
+    from fedplcc.terminal.progress import console_for, shown_transfers
+
+    federation = read_federation(chosen_file(config))
+    document = json.loads(federation.config.canonical_json)
+    key, file = key_of(request_id), federation.initial_model_file
+
+    async def begin(there: Gateway) -> tuple[Run, str]:
+        if file is not None:
+            size_bytes = file.stat().st_size
+            with shown_transfers(console_for(json=as_json), "sending") as on_bytes:
+                await there.store_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
+        run = await there.start_run(document, request_id=key)
+        return run, "" if as_json else await _strangers(there, run)
+
+    run, note = ask_gateway(way, begin)
+    print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
+    if note:
+        say(note)
+    return ExitCode.OK
+
+
+async def _strangers(there: Gateway, run: Run) -> str:
+    """A sentence if a run waits for clients of which none has ever joined, as the demo's; empty otherwise."""
+    from shared.errors import FedplccError
+
+    if run.status != "pending" or not run.roster:
+        return ""
+    try:
+        joined = [client.client_id for client in await there.list_clients()]
+    except FedplccError:
+        return ""  # the run is there; a key that may start runs need not see clients
+    if not joined or not set(joined).isdisjoint(run.roster):
+        return ""
+    return (
+        f"it waits for {named_few(run.roster)}, of which none has ever joined; here are {named_few(joined)}. "
+        f"A file for those: fedplcc config init FILE --gateway {there.url}"
+    )

@@ -1,0 +1,98 @@
+"""`fedplcc run status`: a run as it is now, and what its stages taught."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.gateway_calls import ask_gateway, sentence_of_run
+from fedplcc.command.run.choosing import MaybeRunId, found_run
+from fedplcc.command.shared_options import Way
+
+if TYPE_CHECKING:
+    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.terminal.stage_lines import StageMatrix
+    from shared.documents import Client, Round, Run
+
+EXAMPLES = examples("fedplcc run status", "fedplcc run status scans-97f12353 --json")
+
+
+class _Shown(NamedTuple):
+    """What the command asks for."""
+
+    run: Run
+    rounds: list[Round]
+    clients: list[Client]
+    seconds: float | None
+    """Duration of the last of these rounds that has committed."""
+    stages: StageMatrix | None
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """The line of metrics.jsonl of that round."""
+        known = [each.metrics for each in self.rounds if each.metrics is not None]
+        return known[-1].model_dump(by_alias=True) if known else None
+
+
+@explains_errors
+def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
+    """Show a run: its round, awaited, dropped and quarantined clients, refused updates, and the last accuracy.
+
+    Of a run with stages, also what they taught and what they made its model forget: accuracy stage by stage.
+    """
+    from shared.config.run import canonical_json
+
+    shown = ask_gateway(way, lambda there: _ask(there, run, as_json=as_json))
+    if as_json:
+        stages = None if shown.stages is None else shown.stages.as_json()
+        print(canonical_json({**shown.run.model_dump(mode="json"), "metrics": shown.metrics, "stages": stages}))
+    else:
+        _print(shown)
+    return ExitCode.OK
+
+
+async def _ask(there: Gateway, run: str | None, *, as_json: bool) -> _Shown:
+    from fedplcc.terminal.stage_lines import StageMatrix
+
+    found = await found_run(there, run)
+    clients = [] if as_json or found.status.is_final else await there.list_clients()
+    rounds = await there.last_rounds(found)
+    committed = [each.round for each in rounds if each.metrics is not None]
+    took = None if as_json or not committed else await there.seconds_of(found.run_id, committed[-1])
+    has_stages = found.config.get("stream") is not None
+    lines = await there.lines(found.run_id, "metrics") if has_stages else []
+    stages = StageMatrix.of([json.loads(line) for line in lines if line])
+    return _Shown(found, rounds, clients, took, stages)
+
+
+def _print(shown: _Shown) -> None:
+    from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.round_table import RoundTable
+    from fedplcc.terminal.run_lines import (
+        awaited_lines,
+        dropped_lines,
+        label_lines,
+        refusal_lines,
+        server_state_lines,
+        warning_lines,
+    )
+
+    run, console = shown.run, console_for(json=False)
+    console.print(sentence_of_run(run))
+    for line in (
+        *label_lines(run),
+        *server_state_lines(run),
+        *awaited_lines(run, shown.rounds, shown.clients),
+        *dropped_lines(shown.rounds),
+        *warning_lines(run),
+        *refusal_lines(run),
+        *(() if shown.stages is None else shown.stages.lines()),
+    ):
+        console.print(line)
+    if (metrics := shown.metrics) is not None:
+        table = RoundTable.of(metrics, has_time=shown.seconds is not None, config=run.config)
+        for text in (*table.notes, table.heading()):
+            console.print(text)
+        console.print(table.line(metrics, shown.seconds))

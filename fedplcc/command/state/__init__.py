@@ -1,0 +1,1 @@
+"""`fedplcc state ...`: keep an aggregator's state safe."""

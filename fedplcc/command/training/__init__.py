@@ -1,0 +1,1 @@
+"""Commands that train on this machine: `demo`, `simulate` and `compare`."""

@@ -1,0 +1,158 @@
+"""`fedplcc compare`: training of methods x seeds x data sets from one file, and the report of them."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedplcc.command import completion
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
+from fedplcc.command.training.dry_run import DryRun, foresee_cells
+from fedplcc.command.training.tracking import Log, check_trackers
+from fedplcc.interruption import Interrupted, interruptible
+from fedplcc.terminal.names import named_few
+from shared.errors import InvalidConfig
+
+# What loads numpy or gRPC is imported where it is needed, so that --help answers at once.
+
+EXAMPLES = examples(
+    "fedplcc compare --config compare.toml --out results --jobs 2",
+    "fedplcc compare --config compare.toml --only fedplcc --seeds 0,1 --dry-run",
+    "fedplcc compare --config compare.toml --out results --report-only",
+)
+DEFAULT_FILE = Path("compare.toml")
+FOLDERS = Path("fedplcc-comparisons")
+"""Default folder of comparisons, below the present folder."""
+
+
+@explains_errors
+def compare(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with [compare], [datasets.NAME] and [rows.NAME]; compare.toml if not given.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the cells and the report; fedplcc-comparisons/NAME if not given. The same command on the same "
+            "folder goes on where it stopped.",
+            file_okay=False,
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Cells that are trained at a time, each in a process of its own.", min=1, max=256)
+    ] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROW", help="Train and draw this row, or DATASET/ROW, now; may be given more than once."),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="SEED,...", help="Train and draw these seeds now; seeds that the file lacks are added."),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="Device of every client: auto, cpu, cuda or cuda:N.", autocompletion=completion.devices),
+    ] = "auto",
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Train nothing; write the report of what is there.")
+    ] = False,
+    log: Log = None,
+    dry_run: DryRun = False,
+    as_json: bool,
+) -> int:
+    """Train methods beside each other, over seeds and data sets, and write a report of them.
+
+    One file names the data sets, the rows (a method and what it changes) and the seeds. Each cell of that table is a
+    simulation in a folder of its own; those that are there are not trained again. The report comes as CSV, Markdown and one
+    HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds, published numbers.
+    """
+    from fedplcc.comparison.file import read_comparison
+    from fedplcc.comparison.plan import plan
+    from fedplcc.comparison.reading import strays
+    from fedplcc.comparison.running import train_missing, write_report
+    from fedplcc.comparison.sweep.point_check import require_points
+    from fedplcc.comparison.sweep.search import search
+    from fedplcc.comparison.writing import REPORT_PAGE, summary
+    from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.terminal.progress import console_for
+    from shared.config.run import canonical_json
+
+    config = _chosen_file(config)
+    if log:
+        check_trackers(log)
+    comparison = read_comparison(config)
+    folder = out or FOLDERS / comparison.compare.name
+    chosen_rows, chosen_seeds = only or (), _numbers(seeds)
+    # Mistakes come before any folder.
+    cells = plan(comparison, config, folder, only=chosen_rows, seeds=chosen_seeds)
+    require_points(comparison, config)
+    if dry_run:
+        return foresee_cells(comparison, config, folder, cells, only=chosen_rows, as_json=as_json)
+    if report_only and not folder.is_dir():
+        raise InvalidConfig(f"there is no folder {folder} to report on; name it with --out, or leave out --report-only")
+    make_folder(folder)
+    console = console_for(json=as_json)
+    train = partial(
+        train_missing, console=console, jobs=jobs, device=device, interruptible=interruptible, on_trouble=say
+    )
+    found = search(comparison, config, folder, only=chosen_rows, train=None if report_only else train)
+    known = found.names_without_cells
+    cells = plan(found.comparison, config, folder, only=chosen_rows, seeds=chosen_seeds, also_known=known)
+    was_interrupted = found.was_interrupted or (not report_only and train(cells, folder, log=log or ()))
+    findings, names = write_report(found, config, cells, folder)
+    console.print(
+        f"{len(findings.results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
+    )
+    if others := strays(folder, cells):
+        console.print(
+            f"not in the report, because {config} has no such data set, row or seed now: {named_few(others)} "
+            "(seeds are added with --seeds)"
+        )
+    if as_json:
+        print(canonical_json(summary(folder, findings)), flush=True)
+    if was_interrupted:
+        raise Interrupted("interrupted; what was committed is kept: the same command goes on from there")
+    untrained = [] if report_only else [each for each in findings.missing if each.cell.is_chosen]
+    for each in untrained:
+        say(f"{each.cell.name}: {each.reason}")
+    unchosen = {} if report_only else found.wanted(chosen_rows)
+    for (dataset, row), why in unchosen.items():
+        say(f"{dataset}/{row}: {why}")
+    return ExitCode.FAILED if untrained or unchosen else ExitCode.OK
+
+
+def _chosen_file(file: Path | None) -> Path:
+    """The given file, or `compare.toml` of the present folder.
+
+    Raises:
+        InvalidConfig: There is no such file.
+    """
+    chosen = file or DEFAULT_FILE
+    if not chosen.exists():
+        named = f"there is no file {chosen};" if file else f"there is no {chosen} here; name a file with --config, or"
+        raise InvalidConfig(f"{named} write one with: fedplcc config init --comparison {shlex.quote(str(chosen))}")
+    return chosen
+
+
+def _numbers(text: str | None) -> list[int]:
+    """Return the seeds of a text such as 0,1,2."""
+    try:
+        numbers = [] if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if any(not 0 <= number < 2**31 for number in numbers):
+        raise InvalidConfig(
+            f"--seeds {text}: write whole numbers from 0, with commas between them, such as --seeds 0,1,2"
+        )
+    return numbers

@@ -1,0 +1,183 @@
+"""`fedplcc model map` on runs that have ended, and the mistakes that one can make with it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.store.database.sql_store import SqlStore
+from fedplcc.models.trained_model import read_trained_model
+from fedplcc.pictures.image_sample import read_sample
+from fedplcc.pictures.models import first_model, local_reports, points_of
+from fedplcc.pictures.points import Kind
+from fedplcc.pictures.shown_clients import shown_clients
+from tests.support.federation import tiny_federation
+from tests.support.federation.simulations import simulated
+from tests.unit.fedplcc.command.model_calls import called, refused
+
+# What is drawn
+
+
+def test_the_model_of_before_training_is_round_0s_to_the_last_bit(tmp_path: Path) -> None:
+    tiny_federation.write_data(tmp_path, num_per_class=3)
+    simulated(
+        tiny_federation.document(tmp_path, run={"rounds": 1, "seed": 5}, training={"local_steps": 1}), tmp_path / "run"
+    )
+    trained = read_trained_model(tmp_path / "run", device="cpu")
+    with closing(SqlStore.in_folder(tmp_path / "run" / "state" / "aggregator")) as store:
+        (of_run,) = store.list_runs(limit=2)
+        begun = store.find_round(of_run.run_id, 0)
+    assert begun is not None
+    assert begun.model is not None
+    assert first_model(trained).sha256 == begun.model.sha256 != trained.sha256
+
+
+def test_a_panel_holds_the_prototypes_of_its_model(run: Path) -> None:
+    trained = read_trained_model(run, device="cpu")
+    clients = shown_clients(trained.file, trained.config)
+    sample = read_sample(clients, trained.config.data, per_class=3)
+    assert (sample.domains, len(sample.images), sample.per_class) == (tiny_federation.CLIENTS, 2 * 3 * 3, 3)
+    sets = local_reports(trained, clients)
+    for prototypes in sets:
+        counts = np.bincount(prototypes.class_ids, weights=prototypes.weights)
+        assert counts.tolist() == [8, 8, 8], "each sample of a client is behind one prototype"
+    shown = points_of(trained, sample, clients)
+    assert shown.features_ND[shown.of(Kind.GLOBAL)].tobytes() == trained.prototypes.vectors.tobytes()
+    assert shown.count(Kind.LOCAL) == sum(map(len, sets))
+    before = points_of(first_model(trained), sample, clients)
+    assert before.count(Kind.GLOBAL) > 0, "round 0 shows what the method makes of its model"
+    assert before.class_ids_N[before.of(Kind.IMAGE)].tolist() == sample.images.labels_N.tolist()
+
+
+def test_a_map_is_a_picture_a_table_and_facts_and_the_same_bytes_every_time(run: Path, tmp_path: Path) -> None:
+    arguments = ("map", run, "--per-class", 4, "--perplexity", 8, "--device", "cpu")
+    code, out, error = called(*arguments, "--out", tmp_path / "one" / "both.svg", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert "silhouette of the test images" in error
+    before, after = facts["panels"]
+    assert (before["title"], after["title"]) == ("fedplcc, round 0", "fedplcc, round 2")
+    assert [panel["num_images"] for panel in facts["panels"]] == [24, 24]
+    assert (
+        after["num_global_prototypes"]
+        == json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["prototypes"]["global"]
+    )
+    assert after["silhouette"]["by_class"] > before["silhouette"]["by_class"], "the run has learnt these stripes"
+    with (tmp_path / "one" / "both-points.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    kinds = ("images", "local_prototypes", "global_prototypes")
+    assert len(rows) == sum(panel[f"num_{kind}"] for panel in facts["panels"] for kind in kinds)
+    assert {row["class"] for row in rows} == set(tiny_federation.CLASSES)
+    assert called(*arguments, "--out", tmp_path / "two" / "both.svg")[0] == 0
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == ["both-facts.json", "both-points.csv", "both.svg"]
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    assert [Path(file).name for file in facts["files"]] == ["both.svg", "both-points.csv", "both-facts.json"]
+
+
+def test_two_runs_are_compared_and_one_without_prototypes_has_none(run: Path, ended_runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "map.png"
+    code, said, _ = called(
+        "map", run, "--before", ended_runs / "fedavg", "--out", out, "--per-class", 2, "--perplexity", 4
+    )
+    assert code == 0
+    fedavg, fedplcc = json.loads((tmp_path / "map-facts.json").read_text())["panels"]
+    assert (fedavg["title"], fedplcc["title"]) == ("fedavg, round 2", "fedplcc, round 2")
+    assert (fedavg["num_local_prototypes"], fedavg["num_global_prototypes"]) == (0, 0)
+    assert fedplcc["num_local_prototypes"] > 0
+    assert f"written to {tmp_path}: map.png, map-points.csv, map-facts.json" in said
+
+
+def test_a_map_may_show_one_model_and_other_data(run: Path, ended_runs: Path, tmp_path: Path) -> None:
+    data = ("--data", f"new=npz:{ended_runs / 'left.npz'}")
+    code, _, _ = called("map", run, "--before", "none", *data, "--out", tmp_path / "map.png", "--per-class", 2)
+    assert code == 0
+    facts = json.loads((tmp_path / "map-facts.json").read_text())
+    assert (len(facts["panels"]), facts["domains"]) == (1, ["new"])
+    assert facts["panels"][0]["silhouette"]["by_domain"] is None
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("--out", "picture.jpg"),
+            "picture.jpg does not say which kind of picture it is; end its name with .png or .svg",
+        ),
+        (("--data", "left=npz:gone.npz"), "client left: there is no file gone.npz"),
+        (("--data", "left=npz:gone.npz"), "--data left=DATA"),
+        (("--config", "none.toml"), "none.toml"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(ended_run: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    before = sorted(ended_run.iterdir())
+    code, error = refused("map", ended_run, *arguments)
+    assert code == 2
+    assert sentence in error
+    assert sorted(ended_run.iterdir()) == before
+
+
+def test_a_run_whose_data_nobody_names_is_one_sentence(ended_run: Path) -> None:
+    (ended_run / "federation.json").unlink()
+    code, error = refused("map", ended_run)
+    assert code == 2
+    assert error == (
+        f"fedplcc: {ended_run} does not say where the data of the run's clients lie; name them with --data NAME=DATA, once "
+        "for each client, or name the run's configuration file with --config\n"
+    )
+
+
+def changed(run: Path, folder: Path, section: str, **values: Any) -> Path:
+    """A copy of a run whose run.json says something else."""
+    shutil.copytree(run, folder)
+    manifest = json.loads((folder / "run.json").read_bytes())
+    manifest["config"][section] |= values
+    (folder / "run.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_run_that_began_with_a_given_model_is_compared_with_something_else(run: Path, tmp_path: Path) -> None:
+    warm = changed(run, tmp_path / "warm", "run", initial_model=f"sha256:{'0' * 64}")
+    code, error = refused("map", warm)
+    assert code == 2
+    assert "began with a model that it was given" in error
+    assert "--before none" in error
+
+
+def test_runs_of_other_data_contracts_are_not_compared(run: Path, tmp_path: Path) -> None:
+    other = changed(run, tmp_path / "other", "data", mean=[0.1, 0.1, 0.1])
+    code, error = refused("map", run, "--before", other, "--out", tmp_path / "map.png")
+    assert code == 2
+    assert "would not see the same images" in error
+    assert refused("map", run, "--before", tmp_path / "nothing", "--out", tmp_path / "map.png")[0] == 2
+
+
+def test_a_map_of_a_run_that_shares_no_model_says_that_nothing_has_changed(run: Path, tmp_path: Path) -> None:
+    code, _, error = called("map", run, "--before", run, "--out", tmp_path / "map.png", "--per-class", 2)
+    assert code == 0
+    assert error.startswith("fedplcc: both panels show the same model")
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn"])
+def test_a_package_that_is_missing_is_told_before_the_work(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package or "fedplcc.pictures" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, error = refused("map", run, "--out", tmp_path / "out.png")
+    assert code == 2
+    assert error == f"fedplcc: this command needs {package}, which is not installed: pip install 'fedplcc[demo]'\n"
+    assert list(tmp_path.iterdir()) == []

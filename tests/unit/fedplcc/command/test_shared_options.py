@@ -1,0 +1,72 @@
+"""Options that stand once for all commands: they may stand anywhere, and a command that has no use for one says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedplcc.command.all_commands import app
+from fedplcc.command.shared_options import names_in, split
+
+NOBODY = "http://127.0.0.1:1"
+
+
+def called(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, words)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gateway", NOBODY, "run", "list"),
+        ("run", "--gateway", NOBODY, "list"),
+        ("run", "list", "--gateway", NOBODY),
+        ("run", "list", f"--gateway={NOBODY}", "--json"),
+    ],
+)
+def test_a_gateway_may_be_named_before_and_after_a_commands_name(words: tuple[str, ...]) -> None:
+    code, _, error = called(*words)
+    assert (code, NOBODY in error) == (3, True)
+
+
+def test_what_follows_two_dashes_is_no_option() -> None:
+    shared, others = split(["run", "status", "--json", "--gateway", "a", "--", "--json"])
+    assert (shared, others) == (["--json", "--gateway", "a"], ["run", "status", "--", "--json"])
+    assert names_in(shared) == ("--json", "--gateway")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("config", "check", "--gateway", NOBODY), "--gateway"),
+        (("key", "create", "x", "--scope", "read", "--json"), "--json"),
+        (("--insecure", "trainer", "--client", "north"), "--insecure"),
+    ],
+)
+def test_a_command_that_has_no_use_for_one_refuses_it(words: tuple[str, ...], name: str) -> None:
+    assert called(*words) == (2, "", f"fedplcc: this command takes no {name}\n")
+
+
+def test_the_environment_names_a_gateway_for_those_commands_alone_that_call_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDPLCC_GATEWAY", NOBODY)
+    file = str(tmp_path / "run.toml")
+    assert called("config", "init", file)[0] == 0, "it writes a file for the digits, as no option names a gateway"
+    assert called("config", "check", file)[0] == 0
+    assert called("run", "list")[0] == 3
+
+
+def test_one_call_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    assert called("run", "list", "--gateway", NOBODY, "--json")[0] == 3
+    code, out, _ = called("run", "list", "--local", str(tmp_path))
+    assert (code, out.startswith("there are no runs")) == (0, True)
+
+
+def test_help_names_them_at_the_command_that_takes_them() -> None:
+    assert "--gateway-ca, --insecure, --json" in " ".join(called("run", "list", "--help")[1].split())
+    assert "--gateway" not in called("config", "check", "--help")[1]
