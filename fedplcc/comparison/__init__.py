@@ -3,5 +3,5 @@
 Read in this order: `file` (the comparison's file), `plan` (its cells), `training`, `reading` (the files of trained cells),
 `outcomes` (numbers over rounds and seeds), `report` with `tables` and `drawings`, `document` (Markdown and HTML), `writing`
 (all files of a report) and `archive` (trained cells in one file for each data set). `sweep` chooses hyper-parameters before
-the cells are trained; `published` sets published accuracies beside ours.
+the cells are trained.
 """

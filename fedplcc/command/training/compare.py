@@ -75,7 +75,7 @@ def compare(
 
     One file names the data sets, the rows (a method and what it changes) and the seeds. Each cell of that table is a
     simulation in a folder of its own; those that are there are not trained again. The report comes as CSV, Markdown and one
-    HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds, published numbers.
+    HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds.
     """
     from fedplcc.comparison.file import read_comparison
     from fedplcc.comparison.plan import plan
