@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.published.accuracies import PublishedTable
 from experiments.published.names import differences_of, name_of, tables_of
-from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, Spread, View, over_seeds
 from fedplcc.comparison.reading import CellResult, Findings
-from fedplcc.comparison.tables import NOTHING, accuracy_value, counted, points_text
+from fedplcc.comparison.report.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, points_text
 
 
 def published_comparison(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from experiments.published.accuracies import PublishedTable
 from experiments.published.beside_ours import ours_of
 from experiments.published.names import baseline_of, name_of
-from fedplcc.comparison.document import Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.tables import NOTHING, points_text
+from fedplcc.comparison.report.document import Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING, points_text
 
 
 @dataclass(frozen=True, slots=True)

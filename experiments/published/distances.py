@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from experiments.published.accuracies import PublishedTable, published_tables
 from experiments.published.by_domain import domain_table
 from experiments.published.names import baseline_of, keys_of, name_of
-from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN, over_seeds
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.tables import points_text
+from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import points_text
 from shared.types import GLOBAL_MODEL
 
 

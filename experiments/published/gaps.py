@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from experiments.published.accuracies import PublishedTable
 from experiments.published.beside_ours import ours_of, tables_beside
 from experiments.published.names import name_of, protocol_of
-from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.tables import NOTHING, points_text
+from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING, points_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

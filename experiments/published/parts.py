@@ -9,9 +9,9 @@ from experiments.published.distances import distance_tables
 from experiments.published.gaps import gap_tables
 from experiments.published.names import tables_of
 from experiments.published.signs import sign_tables
-from fedplcc.comparison.document import Part
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.report import Additions
+from fedplcc.comparison.report.document import Part
+from fedplcc.comparison.report.parts import Additions
 
 
 def _of_group(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:

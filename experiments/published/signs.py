@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from experiments.published.accuracies import PublishedTable
 from experiments.published.beside_ours import group_of
 from experiments.published.names import name_of, sign_tables_of, tables_of
-from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN, VIEWS, outcome, spread
 from fedplcc.comparison.reading import CellResult, Findings
-from fedplcc.comparison.tables import counted, gain_text, points_text
+from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import counted, gain_text, points_text
 
 
 def sign_tables(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:

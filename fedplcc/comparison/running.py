@@ -13,9 +13,9 @@ from rich.console import Console
 from fedplcc.comparison import training
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.reading import Findings, MissingCell, read_cell, read_findings
-from fedplcc.comparison.report import NO_ADDITIONS, Additions
+from fedplcc.comparison.report.parts import NO_ADDITIONS, Additions
+from fedplcc.comparison.report.writing import read_failures, write_failures, write_findings
 from fedplcc.comparison.sweep.search import Found
-from fedplcc.comparison.writing import read_failures, write_failures, write_findings
 
 
 class Wish(Protocol):

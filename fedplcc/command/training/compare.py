@@ -80,10 +80,10 @@ def compare(
     from fedplcc.comparison.file import read_comparison
     from fedplcc.comparison.plan import plan
     from fedplcc.comparison.reading import strays
+    from fedplcc.comparison.report.writing import REPORT_PAGE, summary
     from fedplcc.comparison.running import train_missing, write_report
     from fedplcc.comparison.sweep.point_check import require_points
     from fedplcc.comparison.sweep.search import search
-    from fedplcc.comparison.writing import REPORT_PAGE, summary
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from experiments.published.accuracies import PublishedTable, published_tables
 from experiments.published.parts import PUBLISHED
-from fedplcc.comparison.document import markdown
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import (
     COMPARISON,
     cells_of,

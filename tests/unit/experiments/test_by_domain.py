@@ -6,8 +6,8 @@ from pathlib import Path
 
 from experiments.published.by_domain import DomainDifferences
 from experiments.published.parts import PUBLISHED
-from fedplcc.comparison.document import markdown
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import RUN, cells_of, findings_of, write_cell, write_comparison
 
 PROTOCOLS = """

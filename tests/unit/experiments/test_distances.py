@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.published.parts import PUBLISHED
-from fedplcc.comparison.document import markdown
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import RUN, cells_of, findings_of, write_cell, write_comparison
 
 READINGS = """

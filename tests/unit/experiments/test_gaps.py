@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from experiments.published.gaps import Gap
 from experiments.published.parts import PUBLISHED
-from fedplcc.comparison.document import markdown
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import cells_of, findings_of, write_cell, write_comparison
 
 TWO_PROTOCOLS = """

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.published.parts import PUBLISHED
-from fedplcc.comparison.document import markdown
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import COMPARISON, cells_of, findings_of, write_cell, write_comparison
 
 DIGIT5 = ("mnist", "usps", "svhn", "synth", "mnistm")

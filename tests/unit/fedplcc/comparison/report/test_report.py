@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.comparison.document import Drawing, Heading, Paragraph, Report, markdown, page
-from fedplcc.comparison.drawings import COLOURS, drawing_name
-from fedplcc.comparison.report import report
-from fedplcc.comparison.tables import MEASURED
-from fedplcc.comparison.writing import csv_tables, write_findings
+from fedplcc.comparison.report.document import Drawing, Heading, Paragraph, Report, markdown, page
+from fedplcc.comparison.report.drawings import COLOURS, drawing_name
+from fedplcc.comparison.report.parts import report
+from fedplcc.comparison.report.tables import MEASURED
+from fedplcc.comparison.report.writing import csv_tables, write_findings
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,

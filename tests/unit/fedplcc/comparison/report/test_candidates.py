@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedplcc.comparison.document import markdown
 from fedplcc.comparison.file import parse_comparison, problems_of, read_comparison
 from fedplcc.comparison.plan import Cell, cell_problems
 from fedplcc.comparison.reading import CellResult, read_cell
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.training import CellsShown, _order
 from fedplcc.simulation.messages import CommittedRound
 from shared.config.sections import read_document

@@ -10,18 +10,16 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedplcc.comparison.accuracy_maps import map_by_class, map_by_domain
-from fedplcc.comparison.candidates import candidate_tables
-from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
-from fedplcc.comparison.drawings import curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
 from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
-from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
-from fedplcc.comparison.stage_tables import stage_table
-from fedplcc.comparison.sweep.tables import choice_tables
-from fedplcc.comparison.tables import (
+from fedplcc.comparison.report.accuracy_maps import map_by_class, map_by_domain
+from fedplcc.comparison.report.candidates import candidate_tables
+from fedplcc.comparison.report.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.drawings import curve_drawings
+from fedplcc.comparison.report.stage_tables import stage_table
+from fedplcc.comparison.report.tables import (
     NOTHING,
     counted,
     measurements,
@@ -29,7 +27,9 @@ from fedplcc.comparison.tables import (
     sources_of_statistics,
     tables_of_views,
 )
-from fedplcc.comparison.uncertainty import uncertainty_notes, uncertainty_tables
+from fedplcc.comparison.report.uncertainty import uncertainty_notes, uncertainty_tables
+from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
+from fedplcc.comparison.sweep.tables import choice_tables
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 HASH_CHARACTERS = 12
