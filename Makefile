@@ -63,12 +63,14 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/python protos/generate.py --check
 	@$(BIN)/python -m aggregator.store.generate --check
 	@$(BIN)/python -m docs.site.configuration --check
+	@$(BIN)/python -m docs.site.metrics --check
 	@$(BIN)/python -m fedplcc.gateway_client.generate --check
 	@$(BIN)/python -m docs.site.citations
 	@$(BUILD_SITE) && echo "docs: clean"
 	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
-	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean"; \
-	  else echo "buf lint: skipped, npx is not installed"; fi
+	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean" \
+	  && npx --yes @bufbuild/buf@$(BUF_VERSION) breaking --against $$(ls *.binpb | sort -V | tail -1) && echo "buf breaking: clean"; \
+	  else echo "buf lint and breaking: skipped, npx is not installed"; fi
 	@if command -v npx >/dev/null; then npx --yes --package typescript@$(TYPESCRIPT_VERSION) tsc --project gateway/console/jsconfig.json \
 	  && echo "the console's types: clean"; else echo "the console's types: skipped, npx is not installed"; fi
 
@@ -76,10 +78,11 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-proto: $(VENV)/.dev ## Generate shared/gen from protos/, the picture of the store's tables and the page of the configuration
+proto: $(VENV)/.dev ## Generate shared/gen from protos/, the picture of the store's tables, the pages of configuration and metrics
 	@$(BIN)/python protos/generate.py
 	@$(BIN)/python -m aggregator.store.generate
 	@$(BIN)/python -m docs.site.configuration
+	@$(BIN)/python -m docs.site.metrics
 	@$(BIN)/python -m fedplcc.gateway_client.generate
 
 docs: $(VENV)/.dev ## Build the documents as a searchable site, strict: build/site/index.html

@@ -430,7 +430,7 @@ def _locked(folder: Path) -> IO[str]:
         raise StoreUnavailable(why_unusable(folder, error)) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if (folder / "blobs").is_dir():  # a state, which an earlier version may have left open
+        if (folder / "blobs").is_dir():  # a state, which may have been copied to an open folder
             disk.close_to_others(folder)
     except BlockingIOError:
         file.close()

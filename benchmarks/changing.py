@@ -21,6 +21,7 @@ from aggregator.coordinator.service import Limits
 from benchmarks.console import REPEATS, page_rows
 from benchmarks.report import Row, finish, options
 from shared.errors import InvalidTransition
+from shared.steering import AdmitClient, AdvanceStage, RetireClient
 from shared.types import RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.records.long_history import clients
@@ -79,7 +80,7 @@ def _changed(state: Path, num_rounds: int, num_clients: int) -> tuple[str, list[
             number = now.round_number
             _change(federation, run.run_id, rng.choice(names), rng)
             if number % (num_rounds // STAGES or 1) == 0 and len(now.stage_began) + 1 < STAGES:
-                federation.coordinator.advance_stage(run.run_id)
+                federation.coordinator.steer(run.run_id, AdvanceStage())
             if number % (num_rounds // LINES) == 0:
                 federation.coordinator.garbage_collection.collect()
                 rows.append(_row(federation, run.run_id, number, time.perf_counter() - begin))
@@ -91,10 +92,10 @@ def _change(federation: LocalFederation, run_id: str, name: str, rng: random.Ran
     """Admit a client that is retired, or retire one that is not."""
     retired = federation.coordinator.get_run(run_id).retired.get(name)
     if retired is not None and not retired.is_back:
-        federation.coordinator.admit_client(run_id, name)
+        federation.coordinator.steer(run_id, AdmitClient(name))
         return
     with suppress(InvalidTransition):  # the round would have nobody left
-        federation.coordinator.retire_client(run_id, name, forgets=rng.random() < FORGOTTEN_SHARE)
+        federation.coordinator.steer(run_id, RetireClient(name, forgets=rng.random() < FORGOTTEN_SHARE))
 
 
 def _row(federation: LocalFederation, run_id: str, number: int, seconds: float) -> Row:

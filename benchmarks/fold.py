@@ -50,7 +50,7 @@ def work(control: Connection, folder: Path, paths: list[Path], num_parameters: i
     from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
     from aggregator.store.blobs.blob_store import BlobStore
     from shared.methods import METHODS
-    from shared.methods.slots import ServerView
+    from shared.methods.parts.slots import ServerView
     from shared.process.allocator import keep_freed_memory
     from shared.tensors import read_header
     from shared.types import MODEL
@@ -129,7 +129,7 @@ def _creff_step(num_clients: int, *, quick: bool) -> Row:
     import numpy as np
 
     from shared.methods.creff import HEAD, METHOD, Config, before_training
-    from shared.methods.server_arrays import BeforeTraining, ServerRound
+    from shared.methods.parts.part import BeforeTraining, ServerRound
 
     num_classes, dim, rng = 10, 512, np.random.default_rng(0)
     config = Config(retrain_epochs=2, match_steps=2) if quick else Config()
@@ -156,7 +156,6 @@ def _creff_step(num_clients: int, *, quick: bool) -> Row:
         start_head=head,
         head=head,
     )
-    assert METHOD.server_step is not None
     sample = timed(partial(METHOD.server_step, step, config))
     return {"clients": num_clients, "parameters": num_classes * (dim + 1), "CReFF step (CPU s)": round(sample.cpu_s, 2)}
 

@@ -29,6 +29,7 @@ from shared.config.run import FederationFile, parse_federation, read_document
 from shared.documents import Event
 from shared.errors import FedplccError
 from shared.methods import METHODS
+from shared.methods.parts.public import PublicLearning
 from trainer.reproducibility.environment import environment, resolve_device
 
 CONFIG = ROOT / "experiments" / "digit5.toml"
@@ -36,7 +37,7 @@ NUM_IMAGES = 2000
 """Training and test images of a domain."""
 WARM_UP, ROUNDS, REPEATS = 2, 5, 2
 """Rounds that are not measured, as the first has no prototypes and starts everything up; rounds that are; how often."""
-MEASURED = [name for name, method in METHODS.items() if method.public is None]
+MEASURED = [name for name, method in METHODS.items() if method.part(PublicLearning) is None]
 """Methods that need no public images."""
 GOAL_S = 0.5
 """On a GPU."""

@@ -20,7 +20,8 @@ from benchmarks.report import Row, Sample, alternate, finish, median, options, q
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import FedplccError
 from shared.methods import METHODS
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
+from shared.methods.parts.public import PublicLearning
 from shared.types import PrototypeSet
 from trainer.data import ImageSet
 from trainer.learning.device_images import DeviceImages
@@ -164,7 +165,7 @@ def _config(case: Case, name: str) -> RunConfig:
         "model": dict(case.model),
         "data": {"classes": [str(number) for number in range(NUM_CLASSES)], "image_size": case.image_size},
         "training": {"local_steps": case.steps, "batch_size": BATCH_SIZE, "learning_rate": 1e-9, "threads": 1},
-        **({} if METHODS[name].public is None else {"public": {"data": "digits:synth"}}),
+        **({} if METHODS[name].part(PublicLearning) is None else {"public": {"data": "digits:synth"}}),
     }
     return parse_run_config(document)
 

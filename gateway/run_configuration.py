@@ -22,7 +22,7 @@ from shared.config.problems import run_problems
 from shared.config.run import RunConfig, parse_run_config
 from shared.config.toml_text import toml_tables
 from shared.methods import METHODS
-from shared.methods.base import Method
+from shared.methods.method import Method
 
 FORMS_OF_MODELS = (
     documents.ModelForm(form="timm:NAME", summary="A backbone of timm by its name there, with a new head."),

@@ -28,6 +28,7 @@ from shared.convert.prototype_maps import prototype_map_from_proto
 from shared.convert.rounds import round_from_proto
 from shared.convert.run_lists import change_to_proto, list_from_proto, query_to_proto
 from shared.convert.runs import RunView, run_from_proto
+from shared.convert.steering import steering_to_proto
 from shared.convert.uploads import initial_model_to_proto
 from shared.errors import (
     AggregatorUnavailable,
@@ -45,6 +46,7 @@ from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from shared.identity.audit_chain import AuditEntry
 from shared.prototype_map import RoundMap
 from shared.run_lists import LabelChange, RunList, RunQuery, RunSummary
+from shared.steering import Verb
 from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
 from shared.wire.call_logs import OutgoingCalls
 from shared.wire.statuses import translated
@@ -209,49 +211,9 @@ class RunServiceClient:
         request = pb2.GetPrototypeMapRequest(run_id=run_id, round=round_number)
         return _decoded(prototype_map_from_proto, await self._call(self._runs.GetPrototypeMap, request))
 
-    async def pause_run(self, run_id: str, *, now: bool, request_id: str) -> RunView:
-        """Pause a run when its open round commits, or at once. A request id counts once; empty is none."""
-        request = pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
-        return await self._run(self._runs.PauseRun, request)
-
-    async def resume_run(self, run_id: str, *, request_id: str) -> RunView:
-        """Resume a run."""
-        request = pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
-        return await self._run(self._runs.ResumeRun, request)
-
-    async def stop_run(self, run_id: str, *, reason: str, request_id: str) -> RunView:
-        """Stop a run."""
-        request = pb2.StopRunRequest(run_id=run_id, reason=reason, request_id=request_id)
-        return await self._run(self._runs.StopRun, request)
-
-    async def extend_run(self, run_id: str, *, rounds: int, request_id: str) -> RunView:
-        """Let a completed run go on to more rounds."""
-        request = pb2.ExtendRunRequest(run_id=run_id, rounds=rounds, request_id=request_id)
-        return await self._run(self._runs.ExtendRun, request)
-
-    async def quarantine_client(self, run_id: str, client_id: str, *, reason: str, request_id: str) -> RunView:
-        """Quarantine a client in a run."""
-        request = pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, reason=reason, request_id=request_id)
-        return await self._run(self._runs.QuarantineClient, request)
-
-    async def admit_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
-        """Admit a client to a run."""
-        request = pb2.AdmitClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
-        return await self._run(self._runs.AdmitClient, request)
-
-    async def retire_client(self, run_id: str, client_id: str, *, forgets: bool, request_id: str) -> RunView:
-        """Retire a client from a run."""
-        request = pb2.RetireClientRequest(run_id=run_id, client_id=client_id, forgets=forgets, request_id=request_id)
-        return await self._run(self._runs.RetireClient, request)
-
-    async def advance_stage(self, run_id: str, *, request_id: str) -> RunView:
-        """End the present stage of a run."""
-        return await self._run(self._runs.AdvanceStage, pb2.AdvanceStageRequest(run_id=run_id, request_id=request_id))
-
-    async def release_client(self, run_id: str, client_id: str, *, request_id: str) -> RunView:
-        """End a client's quarantine in a run."""
-        request = pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
-        return await self._run(self._runs.ReleaseClient, request)
+    async def steer(self, run_id: str, verb: Verb, *, request_id: str) -> RunView:
+        """Steer a run. A request id counts once; empty is none."""
+        return await self._run(self._runs.SteerRun, steering_to_proto(run_id, verb, request_id))
 
     async def update_run(self, run_id: str, change: LabelChange, *, request_id: str) -> RunView:
         """Change what people note about a run."""

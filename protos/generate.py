@@ -1,4 +1,4 @@
-"""Generate shared/gen from protos/, or with --check say whether what is committed is current.
+"""Generate shared/gen from protos/, check that what is committed is current, or keep the descriptors of a release.
 
 protoc writes `from fedplcc.v1 import ...`, which would hit the `fedplcc` package; that one prefix is rewritten.
 """
@@ -20,15 +20,18 @@ PROTOS = Path(__file__).parent
 GENERATED = PROTOS.parent / "shared" / "gen"
 
 
+def run_protoc(*outputs: str) -> None:
+    """Let protoc write these outputs of all sources."""
+    sources = sorted(str(path) for path in PROTOS.glob("fedplcc/v1/*.proto"))
+    well_known = str(resources.files("grpc_tools") / "_proto")
+    if protoc.main(["protoc", f"-I{PROTOS}", f"-I{well_known}", *outputs, *sources]) != 0:
+        sys.exit("protoc failed")
+
+
 def generate(into: Path) -> None:
     """Write every generated module, with its stubs and packages, below `into`."""
     into.mkdir(parents=True, exist_ok=True)
-    sources = sorted(str(path) for path in PROTOS.glob("fedplcc/v1/*.proto"))
-    well_known = str(resources.files("grpc_tools") / "_proto")
-    command = ["protoc", f"-I{PROTOS}", f"-I{well_known}"]
-    command += [f"--python_out={into}", f"--pyi_out={into}", f"--grpc_python_out={into}", *sources]
-    if protoc.main(command) != 0:
-        sys.exit("protoc failed")
+    run_protoc(f"--python_out={into}", f"--pyi_out={into}", f"--grpc_python_out={into}")
     for path in [*into.rglob("*.py"), *into.rglob("*.pyi")]:
         text = path.read_text()
         path.write_text(re.sub(r"^from fedplcc\.", "from shared.gen.fedplcc.", text, flags=re.MULTILINE))
@@ -50,7 +53,12 @@ def main() -> None:
     """Generate, or check."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the committed code is not current")
-    if not parser.parse_args().check:
+    parser.add_argument("--release", metavar="VERSION", help="write VERSION.binpb, which `buf breaking` compares with")
+    chosen = parser.parse_args()
+    if chosen.release:
+        run_protoc(f"--descriptor_set_out={PROTOS / f'{chosen.release}.binpb'}", "--include_imports")
+        return
+    if not chosen.check:
         shutil.rmtree(GENERATED, ignore_errors=True)
         generate(GENERATED)
         return

@@ -159,10 +159,10 @@ class MalformedUpdate(InvalidArgument):
 
 
 class UpdateNormExceeded(MalformedUpdate):
-    """A model, a prototype or styles beyond the run's norm limit.
+    """A model or a prototype beyond the run's norm limit.
 
-    `metadata["check"]` is "norm" (distance from the round's global model, `admission.max_update_norm`), "prototype_norm" or
-    "style_norm" (distance from 0, `admission.max_prototype_norm` and `max_style_norm`).
+    `metadata["check"]` is "norm" (distance from the round's global model, `admission.max_update_norm`) or
+    "prototype_norm" (distance from 0, `admission.max_prototype_norm`).
     """
 
     reason = "UPDATE_NORM_EXCEEDED"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared.reasons import Reason
+from shared.scores import ACCURACY, Score
 from shared.types import RoundPhase, RunStatus
 
 OPEN_STATUSES = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
@@ -114,6 +115,8 @@ class RunSummary:
     tags: tuple[str, ...] = ()
     is_archived: bool = False
     is_deleted: bool = False
+    score: Score = ACCURACY
+    """What the next two are: accuracy, or balanced accuracy."""
     mean_accuracy: float | None = None
     """Of the last committed round that was evaluated, over its domains, 0 to 1."""
     worst_accuracy: float | None = None

@@ -78,7 +78,7 @@ PARAMETERS, HEAD, BATCH_NORM = "parameters", "head", "batch_norm"
 TENSOR_LISTS = (PARAMETERS, HEAD, BATCH_NORM)
 """Integer lists of round 0's update: which tensors are trained, belong to the head, belong to BatchNorm layers.
 
-Each is ascending; a number is a tensor's place in the model's file, from 0. An update of an older trainer has none of them.
+Each is ascending; a number is a tensor's place in the model's file, from 0.
 """
 PUBLIC_DATA = "public_data"
 """Integer list of an update in a run with public images: the 32 bytes of the SHA-256 of the images that its sender has.
@@ -345,7 +345,7 @@ class Round:
     model: BlobRef | None = None
     prototypes: BlobRef | None = None
     prototype_counts: PrototypeCounts | None = None
-    """Counts of `prototypes`; None before aggregation, and if an older version aggregated the round."""
+    """Counts of `prototypes`; None before aggregation."""
     results_json: str = ""
     """The round's line of metrics.jsonl; empty until the round has committed."""
     timings_json: str = ""
@@ -357,7 +357,7 @@ class Round:
     start: BlobRef | None = None
     """The model that the next round starts from, where that is not `model`."""
     server_state: Mapping[str, BlobRef] = field(default_factory=dict)
-    """What the server keeps for the next round, by role; see shared/methods/slots.py."""
+    """What the server keeps for the next round, by role; see shared/methods/parts."""
 
     @property
     def done_clients(self) -> tuple[str, ...]:
@@ -557,14 +557,14 @@ class Membership:
     max_blob_bytes: int
     last_committed: CommittedUpdate | None = None
     version: str = ""
-    open_runs: tuple[str, ...] | None = None
-    """Runs of the client that have not ended; None if an older aggregator does not send them."""
+    open_runs: tuple[str, ...] = ()
+    """Runs of which the client keeps its state; it lets go of what it keeps of any other."""
     max_inline_bytes: int = 0
-    """Most bytes of blobs that a commit may carry; 0, as from an older aggregator, for none."""
+    """Most bytes of blobs that a commit may carry; 0 for none."""
     audit_head: AuditHead | None = None
-    """The audit as it stood; None if an older aggregator, or a simulation, does not say."""
+    """The audit as it stood; None where a simulation has none."""
     forgotten_runs: tuple[ForgottenRun, ...] = ()
-    """The newest runs that are to forget the client, `MAX_FORGOTTEN_RUNS` at most; empty from an older aggregator."""
+    """The newest runs that are to forget the client, `MAX_FORGOTTEN_RUNS` at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,3 +1,3 @@
 """Version of all packages; every process reports it."""
 
-VERSION = "0.2.0.dev0"
+VERSION = "0.2.0"

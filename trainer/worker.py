@@ -225,7 +225,6 @@ class Worker:
 
     def _say_idle(self, task: Task) -> None:
         """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
-        # An older aggregator gives no reasons but in words: then there are more lines at level info.
         is_at_work = task.idle_reasons.get(self._worked_for) == IdleReason.IN_ROUND
         hindrances = {run_id: why for run_id, why in task.idle_reasons.items() if why != IdleReason.IN_ROUND}
         is_between = is_at_work and hindrances == self._hindrances

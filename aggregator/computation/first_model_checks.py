@@ -23,7 +23,8 @@ from shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
 from shared.config.declared_arrays import declared_arrays, declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import MalformedUpdate
-from shared.methods.server_arrays import MAX_ARRAY_BYTES, most_bytes
+from shared.methods.arrays import MAX_ARRAY_BYTES, most_bytes
+from shared.methods.parts.arrays import ServerArrays
 from shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header, sha256_hex
 from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, PUBLIC_DATA, TENSOR_LISTS, BlobRef, PrototypeSet, Update
 
@@ -84,7 +85,7 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
     """Check round 0's lists of tensors: their names, that each ascends within the model, and that the method's are there.
 
     Args:
-        update: The update; it may come from an older trainer, which sends no list.
+        update: The update.
         table: Layout of its model.
         config: The run's configuration.
 
@@ -106,9 +107,7 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
     method = config.algorithm
     for name in method.needed_tensor_lists(config.method):
         if name not in lists or (not lists[name] and name != method.personal_part(config.method)):
-            raise _malformed_list(
-                name, f"method {method.name} needs round 0's list {name!r}: bring the trainer up to date"
-            )
+            raise _malformed_list(name, f"method {method.name} needs round 0's list {name!r}")
     personal = method.personal_part(config.method)
     if personal != "none" and len(lists[personal]) in (0, len(table.entries)):
         how_much = "all of it is" if lists[personal] else "nothing of it is"
@@ -116,7 +115,8 @@ def check_tensor_lists(update: Update, table: TensorTable, config: RunConfig) ->
             personal,
             f"model {config.model.name!r}: {how_much} {personal}, which clients of this run keep for themselves",
         )
-    if method.needs_linear_head:
+    arrays = method.part(ServerArrays)
+    if arrays is not None and arrays.needs_linear_head:
         _check_linear_head(
             [table.entries[place] for place in lists[HEAD]], config, update.payload.int_lists[FEATURE_DIM][0]
         )
@@ -148,7 +148,7 @@ def _check_sizes(config: RunConfig, dim: int) -> None:
                 f"{MAX_ARRAY_BYTES}",
                 check="bound",
             )
-    wrong = None if method.size_fault is None else method.size_fault(config.method, num_classes, dim)
+    wrong = method.size_fault(config.method, num_classes, dim)
     if wrong is not None:
         raise MalformedUpdate(wrong, check="bound")
 

@@ -20,7 +20,9 @@ import numpy as np
 
 from aggregator.computation.reading_ahead import read_ahead
 from aggregator.store.blobs.hashed_reading import HashedBlob, ReadOnce
-from shared.methods.base import Block, Method, MethodConfig
+from shared.methods.arrays import Block
+from shared.methods.config import MethodConfig
+from shared.methods.method import Method
 from shared.tensors import DTYPES, TensorEntry, TensorTable, laid_out
 
 BLOCK_ELEMENTS = 1 << 18

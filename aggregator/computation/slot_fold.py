@@ -1,8 +1,8 @@
 """Fold of the cohort's models together with the server's slots: one pass over the updates, several blobs at once.
 
 A slot's file holds the trainable parameters alone, in the order of the model's file. The model is cut into regions that are
-trained and regions that are not: the method's `slot_fold` makes the first, its `fold` the others. As with the plain fold,
-memory depends only on the block size, and the bytes on nothing but the inputs.
+trained and regions that are not: the fold of the method's slots makes the first, the method's own the others. As with
+the plain fold, memory depends only on the block size, and the bytes on nothing but the inputs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import numpy as np
 from aggregator.computation.fold import WeightedModel, as_bytes, cuts, exhaust, marked_regions
 from aggregator.computation.reading_ahead import Piece, read_ahead
 from aggregator.store.blobs.hashed_reading import HashedBlob
-from shared.methods.base import Block, Method, MethodConfig
-from shared.methods.slots import FoldedBlock, ServerView
+from shared.methods.arrays import Block
+from shared.methods.config import MethodConfig
+from shared.methods.method import Method
+from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
 from shared.tensors import TensorEntry, TensorTable, laid_out
 from shared.types import MODEL, START
 
@@ -69,10 +71,11 @@ def fold_with_slots(
         PayloadCorrupt: A stored blob is missing or damaged; of damage, the last bytes of the result alone tell.
     """
     table, weights = inputs.table, [update.weight for update in updates]
-    models = (MODEL, START) if method.has_start(config) else (MODEL,)
-    slots, first_values = slot_table(table, inputs.parameters), method.server_slots(config)
+    part = method.part(ServerSlots)
+    assert part is not None
+    models = (MODEL, START) if part.has_start(config) else (MODEL,)
+    slots, first_values = slot_table(table, inputs.parameters), part.first_values(config)
     yield {**dict.fromkeys(models, table.header), **dict.fromkeys(first_values, slots.header)}
-    assert method.slot_fold is not None
     stored = [name for name in first_values if name in inputs.slots]
     paths = [inputs.start, *(inputs.slots[name] for name in stored), *(update.path for update in updates)]
     blobs = [HashedBlob(path) for path in paths]
@@ -103,7 +106,7 @@ def fold_with_slots(
                 for name, value in first_values.items():
                     if name not in before:
                         before[name] = np.full(count, value, np.float32)
-                folded = method.slot_fold(start, blocks, weights, before, inputs.view, config)
+                folded = part.fold(start, blocks, weights, before, inputs.view, config)
                 made = {name: as_bytes(block, region) for name, block in _made(folded, models, first_values).items()}
             else:
                 block = method.fold(start.copy, blocks, weights, config)

@@ -22,7 +22,14 @@ from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
 from shared.config.stream import Place
 from shared.errors import FirstModelDiffers, MalformedUpdate, UpdateNormExceeded
-from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, Method, excess_rows, per_class_counts
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import (
+    MAX_ROWS,
+    MAX_ROWS_PER_CLASS,
+    PrototypeExchange,
+    excess_rows,
+    per_class_counts,
+)
 from shared.tensors import (
     DTYPES,
     TensorEntry,
@@ -446,14 +453,15 @@ def check_prototypes(
     if len(prototypes) and prototypes.weights.min() <= 0:
         raise _malformed("weight", "a prototype's weight is not positive")
     counts_M = per_class_counts(prototypes.class_ids, num_classes)
-    if method.prototype_kind == CLASS_MEAN and counts_M.max() > 1:
+    exchange = method.part(PrototypeExchange)
+    if exchange is not None and exchange.kind == CLASS_MEAN and counts_M.max() > 1:
         # Each further mean of a class would count like one more client in plain means over clients.
         raise _malformed(
             "count", f"{counts_M.max()} means of class {counts_M.argmax()}, and a client has one per class"
         )
     if ((counts_M > 0) & (np.asarray(class_counts) == 0)).any():
         raise _malformed("class_id", "a prototype is of a class that the client has no samples of")
-    if method.weights_are_counts:
+    if exchange is not None and exchange.weights_are_counts:
         _check_sums(prototypes, update, class_counts)
 
 

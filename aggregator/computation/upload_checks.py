@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
-from shared.errors import MalformedUpdate, UpdateNormExceeded
-from shared.methods.server_arrays import ArrayGroup, group_fault, most_bytes
-from shared.methods.styles import STYLES, style_fault
+from shared.errors import MalformedUpdate
+from shared.methods.arrays import ArrayGroup, group_fault, most_bytes
 from shared.tensors import MAX_HEADER_BYTES, from_bytes
 from shared.types import BlobRef, Update
 
@@ -31,7 +28,6 @@ def check_uploads(update: Update, contents: Mapping[BlobRef, Content], config: R
     Raises:
         MalformedUpdate: check is size, keys, dtype, shape or finite, or upload for what the method itself refuses;
             `metadata["group"]` names the group, and `metadata["tensor"]` the tensor if it is of one.
-        UpdateNormExceeded: The styles are further from 0 than the configuration allows.
     """
     method, num_classes = config.algorithm, len(config.data.classes)
     arrays: dict[str, ArrayGroup] = {}
@@ -48,27 +44,6 @@ def check_uploads(update: Update, contents: Mapping[BlobRef, Content], config: R
         if fault is not None:
             check, tensor, sentence = fault
             raise MalformedUpdate(f"tensor group {name!r} {sentence}", check=check, group=name, tensor=tensor[:64])
-    wrong = style_fault(arrays[STYLES]) if STYLES in arrays else None
-    if wrong is not None:
-        raise MalformedUpdate(wrong, check="upload", group=STYLES)
-    if STYLES in arrays and config.admission.max_style_norm is not None:
-        check_style_norm(arrays[STYLES], config.admission.max_style_norm)
-    wrong = None if method.upload_fault is None else method.upload_fault(arrays, update.class_counts, config.method)
+    wrong = method.upload_fault(arrays, update.class_counts, config.method)
     if wrong is not None:
         raise MalformedUpdate(wrong, check="upload")
-
-
-def check_style_norm(styles: ArrayGroup, most: float) -> None:
-    """Check the L2 norm of all numbers of a client's styles together.
-
-    Raises:
-        UpdateNormExceeded: It is above `most`.
-    """
-    norm = float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in styles.values())))
-    if norm > most:
-        raise UpdateNormExceeded(
-            f"the styles have norm {norm:.6g}; the run takes up to {most:g} (admission.max_style_norm)",
-            check="style_norm",
-            norm=f"{norm:.9g}",
-            max_style_norm=f"{most:.9g}",
-        )

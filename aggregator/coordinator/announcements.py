@@ -6,8 +6,8 @@ from aggregator.rounds.configuration import config_of
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig
 from shared.errors import BlobTooLarge, MalformedUpdate
-from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS
-from shared.methods.server_arrays import most_bytes
+from shared.methods.arrays import most_bytes
+from shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS
 from shared.types import CLASS_MEAN, MODEL, BlobRef, Run
 
 SLACK_BYTES = 1 << 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from aggregator.computation.aggregation import pooled_updates
+from aggregator.computation.parts.prototypes import pooled_updates
 from aggregator.coordinator.garbage import Keep
 from aggregator.coordinator.ledger import Ledger
 from aggregator.rounds import machine
@@ -113,7 +113,7 @@ def longer(document: Mapping[str, object], present: int, rounds: int) -> RunConf
             "others; a run that may go on to more rounds sets training.schedule_rounds; start a longer run anew",
             location="training.schedule_rounds",
         )
-    key = config.algorithm.length_key(config.method)
+    key = config.method.length_key
     if key is not None:
         raise InvalidConfig(
             f"the loss of {config.run.method} changed over this run's {present} rounds, so with more rounds all of them "

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aggregator.computation.aggregation import num_past_rounds
+from aggregator.computation.parts.prototypes import num_past_rounds
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of
 from aggregator.rounds.validation import BEST_ROUND, Best, best_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from aggregator.computation.aggregation import withheld_places
 from aggregator.computation.fold import sent_table
+from aggregator.computation.round_inputs import withheld_places
 from aggregator.rounds.configuration import config_of
 from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore

@@ -17,7 +17,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-from aggregator.computation.aggregation import count_prototypes
 from aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
 from aggregator.coordinator.changes import Changes, Step, Write
 from aggregator.coordinator.event_log import log_event
@@ -43,20 +42,17 @@ from aggregator.store.base import ControlRequest, Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.chance import RunWarning
 from shared.config.run import RunConfig, canonical_json, own_kind_refusal
-from shared.errors import FedplccError, InvalidTransition, RunDeleted, RunNotFound, StoreUnavailable
+from shared.errors import InvalidTransition, RunDeleted, RunNotFound, StoreUnavailable
 from shared.process.clock import not_before
 from shared.process.failpoints import failpoint
 from shared.process.log import get_logger
-from shared.reasons import RowDamaged, sentence_of
-from shared.tensors import prototypes_from_bytes
+from shared.reasons import RowDamaged, StoppedEarly, sentence_of
 from shared.types import (
     Client,
     Evaluation,
     Event,
     EventQuery,
-    PrototypeCounts,
     Round,
-    RoundPhase,
     Run,
     RunStatus,
     Update,
@@ -140,7 +136,7 @@ class Ledger:
         event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, data=phase, time=now)
         try:
             self._interrupted[run.run_id] = self._interruptions(run)
-            return self._settled_or_parked(run, self._with_counts(run), now, extra=[event])
+            return self._settled_or_parked(run, run, now, extra=[event])
         except StoreUnavailable:
             raise
         except Exception as error:
@@ -153,9 +149,7 @@ class Ledger:
             return -1, ()
         query = EventQuery(run_id=run.run_id, types=("run_recovered",), newest_first=True, limit=RESTARTS)
         earlier = [event for event in self._store.list_events(query) if event.round == current.number]
-        # An event of an earlier version has no phase: any phase may be the one.
-        unknown = () if all("phase" in event.data for event in earlier) else tuple(RoundPhase)
-        return current.number, {current.phase.value, *unknown, *(event.data.get("phase", "") for event in earlier)}
+        return current.number, {current.phase.value, *(event.data["phase"] for event in earlier)}
 
     def _show_last_round(self, run_id: str) -> None:
         """Set the metrics of an open run to its last committed round, which may be hours old."""
@@ -164,36 +158,14 @@ class Ledger:
         if run is None or number is None:
             return
         current = run.current_round if number == run.round_number else self._store.find_round(run_id, number)
-        if current is None:
-            return
-        try:
-            counts = current.prototype_counts or self._count_stored(run, current)
-        except (FedplccError, OSError) as error:
-            log.warning("last_round_not_shown", run_id=run.run_id, round=current.number, detail=str(error))
-            return
-        self._show_results(run, replace(current, prototype_counts=counts))
+        if current is not None:
+            self._show_results(run, current)
 
     def _show_results(self, run: Run, current: Round) -> None:
         """Set the metrics of an open run to a committed round, its last one."""
         self._metrics.runs.committed(run, current)
         self._metrics.runs.warned(run.run_id, self._accuracies.committed(run))
         self._metrics.runs.forgot(run.run_id, self._stage_memories.committed(run))
-
-    def _with_counts(self, run: Run) -> Run:
-        """Return the run with counts of its open round's prototypes, also if an older version aggregated the round.
-
-        Raises:
-            PayloadCorrupt: The stored prototypes are gone or damaged.
-        """
-        current = run.current_round
-        if current is None or current.phase is not RoundPhase.EVALUATING or current.prototype_counts is not None:
-            return run
-        return replace(run, current_round=replace(current, prototype_counts=self._count_stored(run, current)))
-
-    def _count_stored(self, run: Run, current: Round) -> PrototypeCounts:
-        assert current.prototypes is not None
-        prototypes = prototypes_from_bytes(self._blobs.read(current.prototypes.sha256))
-        return count_prototypes(prototypes, len(config_of(run).data.classes))
 
     def get(self, run_id: str, *, of: str | None = None) -> Run:
         """One run.
@@ -541,14 +513,16 @@ class Ledger:
             commit=lambda evaluated: self._committed(evaluated, now),
             stream=config.stream,
             plan=config.membership,
-            stops_early=lambda run: early_stop(
-                self._best_after(run), judged_round(run.current_round), config.run.patience
-            ),
+            stops_early=lambda run: self._early_stop(run, config.run.patience),
         )
         after = settled(run, around, now=now)
         has_more = after.roster is not run.roster or after.status is not run.status
         has_more = has_more or (after.num_admissions > 0 and after.round_number > run.round_number)
-        return after if config.algorithm.scalars is None or not has_more else self._with_examples(after)
+        return after if not (config.algorithm.has("scalars") and has_more) else self._with_examples(after)
+
+    def _early_stop(self, run: Run, patience: int | None) -> StoppedEarly | None:
+        best = self._best_after(run)
+        return early_stop(best, judged_round(run.current_round, best), patience)
 
     def _with_examples(self, run: Run) -> Run:
         clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]
@@ -574,6 +548,7 @@ class Ledger:
             attacks=config.evaluation.attacks,
             is_validated=config.data.validation_every is not None,
             is_alone=len(run.roster) == 1,
+            score=config.evaluation.score,
             stage=self._stage_rows.context(run, config),
         )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))

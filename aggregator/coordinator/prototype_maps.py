@@ -20,6 +20,7 @@ from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.config.run import RunConfig
 from shared.errors import BlobNotFound, InvalidConfig, MalformedUpdate, NoPrototypes, PayloadCorrupt, RoundNotFound
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.prototype_map import Centres, MappedClient, RoundMap, key_rounds, map_prototypes, reference_round, spans
 from shared.tensors import prototypes_from_bytes
 from shared.types import BlobRef, PrototypeSet, Run
@@ -125,11 +126,12 @@ class PrototypeMaps:
     def _drawn(self, run: Run, config: RunConfig, number: int, reference: Centres, aligned_from: int) -> RoundMap:
         record = self._store.find_round(run.run_id, number)
         assert record is not None
-        assert config.algorithm.prototype_kind is not None
+        exchange = config.algorithm.part(PrototypeExchange)
+        assert exchange is not None
         sets = {
             client_id: blob
             for client_id, update in sorted(record.updates.items())
-            if (blob := update.payload.prototype_set(config.algorithm.prototype_kind)) is not None
+            if (blob := update.payload.prototype_set(exchange.kind)) is not None
         }
         gone: set[str] = set()
         made = self._read(record.prototypes)
@@ -139,7 +141,7 @@ class PrototypeMaps:
             drawn = map_prototypes(
                 self._local(sets, gone),
                 made,
-                comparison=config.algorithm.comparison,
+                comparison=exchange.comparison,
                 num_classes=len(config.data.classes),
                 reference=reference,
             )
@@ -155,7 +157,7 @@ class PrototypeMaps:
             clients=tuple(
                 MappedClient(client_id, domains.get(client_id, ""), client_id not in gone) for client_id in sets
             ),
-            comparison=config.algorithm.comparison,
+            comparison=exchange.comparison,
             aligned_from=aligned_from,
         )
 

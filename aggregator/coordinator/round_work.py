@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from aggregator.computation.aggregation import TensorListMissing, aggregate, earlier_updates
+from aggregator.computation.aggregation import aggregate
+from aggregator.computation.parts.prototypes import earlier_updates
+from aggregator.computation.round_inputs import RoundInputs
 from aggregator.computation.weighed_domains import weighed_domains
 from aggregator.coordinator.aggregation_turns import AggregationTurns
 from aggregator.coordinator.damage import damaged_blob, damaged_updates
@@ -111,18 +113,17 @@ class RoundWork:
         try:
             earlier = earlier_updates(run, self._store)
             watch = self._metrics.rounds.aggregation(run.run_id, now=self._ledger.now)
-            made = aggregate(
-                run,
-                self._layouts.table(run),
-                self._blobs,
-                self._block_elements,
-                earlier,
-                watch,
-                self._layouts.int_lists(run),
-                weighed_domains(run, self._store),
+            of = RoundInputs(
+                run=run,
+                table=self._layouts.table(run),
+                blobs=self._blobs,
+                block_elements=self._block_elements,
+                earlier=earlier,
+                observer=watch,
+                int_lists=self._layouts.int_lists(run),
+                domains=weighed_domains(run, self._store),
             )
-        except TensorListMissing as error:
-            return partial(machine.park, reason=why_parked(run, error))
+            made = aggregate(of)
         except (PayloadCorrupt, BlobNotFound, MalformedUpdate):
             # A stored blob is missing, or differs from the one that was checked.
             log.error("aggregation_failed", exc_info=True)

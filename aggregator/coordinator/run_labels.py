@@ -51,7 +51,7 @@ class Labels:
         Raises:
             RunNotFound: There is no such run.
             RunIsOpen: It has not ended, and is to be archived.
-            RequestIdReused, MalformedRequest: See `Coordinator.pause`.
+            RequestIdReused, MalformedRequest: See `Steering.steer`.
         """
         if len(request_id) > MAX_REQUEST_ID:
             raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")

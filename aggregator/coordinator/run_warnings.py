@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 from aggregator.presence.sessions import Sessions
 from aggregator.rounds import doubted_model, large_shares, machine
+from aggregator.rounds.configuration import document_of
 from aggregator.rounds.doubted_model import FIRST_ROUND, doubters
 from aggregator.rounds.far_updates import UPDATE_FAR, FarUpdate, far_in, warning_of
 from aggregator.rounds.standing_still import cannot_train
 from aggregator.store.base import Store
 from shared.chance import RunWarning
-from shared.types import ClientProblem, Event, EventQuery, Run
+from shared.scores import unfound_warning
+from shared.types import ClientProblem, Event, EventQuery, Round, Run
 
 MAX_FAR = 256
 """Newest far updates of a run that are looked through."""
 MAX_PROBLEMS = 1000
 """Newest problems of a run's clients that are looked through."""
 MAX_RUNS = 64
-"""Runs whose shares are remembered."""
+"""Runs whose warnings about the last round are remembered."""
 PROBLEM = "client_problem"
 """Event of a client's problem."""
 
@@ -28,15 +32,15 @@ class RunWarnings:
         self._store, self._sessions = store, sessions
         self._far_of_open: dict[str, tuple[object, list[FarUpdate]]] = {}
         """Far updates of open runs, with the round and phase in which they were read: each is written as a phase ends."""
-        self._shares: dict[str, tuple[int, RunWarning | None]] = {}
-        """The warning about one client's share, with the committed round that it is about."""
+        self._last: dict[str, tuple[int, tuple[RunWarning, ...]]] = {}
+        """The warnings about the last committed round, with its number."""
 
     def of(self, run: Run, *, is_open: bool) -> tuple[RunWarning, ...]:
         """Return the warnings about a run."""
         far = self._far(run) if is_open else self._stored(run)
         still = cannot_train(run, self._problems(run), far, makers_of(self._store, run)) if is_open else None
         doubted = doubted_model.warning_of(*doubts(self._store, run)) if is_open else None
-        found = (warning_of(far), still, doubted, self._large_share(run))
+        found = (warning_of(far), still, doubted, *self._of_last(run))
         return tuple(each for each in found if each is not None)
 
     def ended(self, run_id: str) -> None:
@@ -64,16 +68,22 @@ class RunWarnings:
             if session is not None and (problem := session.problem_in(run.run_id)) is not None
         }
 
-    def _large_share(self, run: Run) -> RunWarning | None:
-        """The warning about one client's share of the last committed round."""
+    def _of_last(self, run: Run) -> tuple[RunWarning, ...]:
+        """The warnings about the last committed round: one client's share, and classes that nobody's model finds."""
         number = machine.last_committed(run) or 0
-        known = self._shares.get(run.run_id)
+        known = self._last.get(run.run_id)
         if known is None or known[0] != number:
             is_it = run.current_round is not None and run.round_number == number
             last = run.current_round if is_it else self._store.find_round(run.run_id, number) if number else None
-            known = number, None if last is None else large_shares.warning_of(last)
-            self._shares = dict([*self._shares.items()][1 - MAX_RUNS :]) | {run.run_id: known}
+            found = () if last is None else (large_shares.warning_of(last), self._unfound(run, last))
+            known = number, tuple(each for each in found if each is not None)
+            self._last = dict([*self._last.items()][1 - MAX_RUNS :]) | {run.run_id: known}
         return known[1]
+
+    def _unfound(self, run: Run, last: Round) -> RunWarning | None:
+        line = json.loads(last.results_json) if last.results_json else {}
+        classes = document_of(run).get("data", {}).get("classes", ())
+        return unfound_warning(line, classes, run.total_rounds) if line else None
 
 
 def doubts(store: Store, run: Run, newest: Event | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:

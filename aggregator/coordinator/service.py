@@ -10,7 +10,6 @@ Any thread may call a method. Reading waits for nobody, and changes that arrive 
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,36 +30,34 @@ from aggregator.coordinator.initial_models import InitialModels
 from aggregator.coordinator.inline_blobs import SmallBlobs
 from aggregator.coordinator.layouts import Layouts
 from aggregator.coordinator.ledger import Ledger, Listener
-from aggregator.coordinator.memberships import Memberships, keeps_nothing
+from aggregator.coordinator.memberships import Memberships
 from aggregator.coordinator.parking import without_raising
 from aggregator.coordinator.prototype_maps import PrototypeMaps
-from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from aggregator.coordinator.request_ids import Requests
 from aggregator.coordinator.round_work import RoundWork
 from aggregator.coordinator.run_creation import RunCreation
 from aggregator.coordinator.run_labels import Labels
 from aggregator.coordinator.space import Space
+from aggregator.coordinator.steering import Steering
 from aggregator.coordinator.transfers import Transfers
 from aggregator.metrics import AggregatorMetrics
 from aggregator.presence.sessions import Session, Sessions
 from aggregator.rounds import machine, results, tasks
-from aggregator.rounds.configuration import config_of, document_of
+from aggregator.rounds.configuration import document_of
 from aggregator.rounds.machine import RunEvent
-from aggregator.store.base import ControlRequest, Store
+from aggregator.store.base import Store
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.chance import RunWarning
-from shared.config.run import canonical_json
 from shared.errors import (
     BlobNotFound,
-    ClientNotFound,
     IdentityMismatch,
-    InvalidTransition,
     MalformedRequest,
     NotAMember,
     RoundNotFound,
-    StoreUnavailable,
 )
 from shared.process.clock import Clock, SteadyClock
 from shared.process.log import get_logger
+from shared.steering import Verb
 from shared.types import (
     BEST,
     BlobRef,
@@ -187,6 +184,17 @@ class Coordinator:
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit, monotonic_clock)
         self.labels = Labels(self._ledger, store, self._requests, self._audited)
+        self._steering = Steering(
+            self._ledger,
+            store,
+            self._requests,
+            self.space,
+            self._extensions,
+            self._run_creation,
+            self._audited,
+            end_stopping_runs=self._end_stopping_runs,
+            end_lease=self.end_lease,
+        )
         self._deletion = Deletion(
             self._ledger,
             store,
@@ -289,156 +297,9 @@ class Coordinator:
         events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
         return results.manifest(run, document_of(run), events)
 
-    def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> Run:
-        """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
-
-        Here and in `resume` and `stop`, a request id that was used before changes nothing, so that a late retry cannot undo
-        a newer request. An empty text means no id.
-
-        Raises:
-            RunNotFound, InvalidTransition: There is no such run, or it cannot be paused.
-            RequestIdReused: The request id was used with another action, run or argument.
-            MalformedRequest: The request id is too long.
-        """
-        return self._steer(
-            "PauseRun", run_id, lambda run: machine.pause(run, now=now), request_id, action="pause", now=now
-        )
-
-    def resume(self, run_id: str, *, request_id: str = "") -> Run:
-        """Resume a run. Resuming a running one withdraws a requested pause.
-
-        Raises:
-            RunNotFound, InvalidTransition: There is no such run, or it is not paused.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-        return self._steer("ResumeRun", run_id, machine.resume, request_id, action="resume")
-
-    def stop(self, run_id: str, *, reason: str = "", request_id: str = "") -> Run:
-        """Stop a run. Stopping one that has ended returns it as it is.
-
-        Raises:
-            RunNotFound: There is no such run.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-        why = reason or "stopped by request"
-        return self._steer(
-            "StopRun", run_id, lambda run: machine.stop(run, reason=why), request_id, action="stop", reason=reason
-        )
-
-    def extend(self, run_id: str, *, rounds: int, request_id: str = "") -> Run:
-        """Let a completed run go on to more rounds; from there on it is the run that was longer from the start.
-
-        Args:
-            run_id: The run.
-            rounds: Rounds after round 0, with those that it has.
-            request_id: See `pause`.
-
-        Raises:
-            RunNotFound, InvalidTransition, InvalidConfig: There is no such run, or it cannot go on to so many.
-            TooManyOpenRuns: As many runs as this aggregator allows have not ended.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-        step = self._extensions.step(rounds)
-
-        def extended(run: Run) -> Run:
-            after = step(run)
-            self._run_creation.require_room()
-            return after
-
-        return self._steer("ExtendRun", run_id, extended, request_id, action="extend", rounds=rounds)
-
-    def quarantine(self, run_id: str, client_id: str, *, reason: str = "", request_id: str = "") -> Run:
-        """Exclude a client from a run. Quarantining it again changes nothing.
-
-        Raises:
-            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, or the run has ended.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-        why = reason or "quarantined by request"
-        return self._steer(
-            "QuarantineClient",
-            run_id,
-            lambda run: machine.quarantine(self._with_client(run, client_id), client_id, why),
-            request_id,
-            action="quarantine",
-            client_id=client_id,
-            reason=reason,
-        )
-
-    def release(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
-        """Let a quarantined client take part again. Releasing one that is not quarantined changes nothing.
-
-        Raises:
-            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, or the run has ended.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-        return self._steer(
-            "ReleaseClient",
-            run_id,
-            lambda run: machine.release(self._with_client(run, client_id), client_id),
-            request_id,
-            action="release",
-            client_id=client_id,
-        )
-
-    def admit_client(self, run_id: str, client_id: str, *, request_id: str = "") -> Run:
-        """Admit a client to a run from the next round on. Admitting one that takes part changes nothing.
-
-        Raises:
-            RunNotFound, ClientNotFound, InvalidTransition: There is no such run or client, the run has ended, or it takes no
-                more admissions.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-        return self._steer(
-            "AdmitClient",
-            run_id,
-            lambda run: machine.enter(self._with_client(run, client_id), client_id),
-            request_id,
-            action="admit",
-            client_id=client_id,
-        )
-
-    def retire_client(self, run_id: str, client_id: str, *, forgets: bool = False, request_id: str = "") -> Run:
-        """Retire a client from a run: its part in the open round ends, and no later one has it.
-
-        With `forgets`, later pools of prototypes are without what it sent, and its trainer, which is made to join again,
-        deletes what it keeps of the run at once.
-
-        Raises:
-            RunNotFound, ClientNotFound, InvalidTransition: There is no such run, the client is not of its roster, the run
-                has ended, or its rounds would wait for ever without the client.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-
-        def retired(run: Run) -> Run:
-            if client_id not in run.roster:
-                self._with_client(run, client_id)
-                raise ClientNotFound(f"client {client_id[:64]!r} is not of run {run_id}", run_id=run_id)
-            return machine.retire(run, client_id, forgets=forgets, min_clients=config_of(run).quorum.min_clients)
-
-        before = self._ledger.find_open(run_id)
-        run = self._steer(
-            "RetireClient", run_id, retired, request_id, action="retire", client_id=client_id, forgets=forgets
-        )
-        if keeps_nothing(run, client_id) and (before is None or not keeps_nothing(before, client_id)):
-            self.end_lease(client_id)
-        return run
-
-    def advance_stage(self, run_id: str, *, request_id: str = "") -> Run:
-        """End the present stage of a run: its next round begins the next one.
-
-        Raises:
-            RunNotFound, InvalidTransition: There is no such run, people do not end its stages, it has ended, or its last
-                stage has begun.
-            RequestIdReused, MalformedRequest: See `pause`.
-        """
-        return self._steer(
-            "AdvanceStage",
-            run_id,
-            lambda run: machine.advance(run, config_of(run).stream),
-            request_id,
-            action="advance",
-        )
+    def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:
+        """Steer a run; see `Steering.steer`."""
+        return self._steering.steer(run_id, verb, request_id=request_id)
 
     def delete_run(self, run_id: str) -> int:
         """Delete a run that has ended; see `Deletion.delete_run`."""
@@ -660,41 +521,6 @@ class Coordinator:
         """Return what adds the audit's record of a change by the present caller; nothing in a simulation."""
         return () if self._audit is None else (self._audit.change(method, target, request_id),)
 
-    def _steer(self, method: str, run_id: str, change: Callable[[Run], Run], request_id: str, **asked: object) -> Run:
-        """Carry out a request once for each request id; return the changed run."""
-        if len(request_id) > MAX_REQUEST_ID:
-            raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
-        request, audited = None, self._audited(method, _target(run_id, asked), request_id)
-        with self._ledger.lock:
-            if request_id:
-                request_hash = hashlib.sha256(canonical_json({"run_id": run_id, **asked}).encode()).hexdigest()
-                request = ControlRequest(
-                    request_id=request_id, request_hash=request_hash, run_id=run_id, created_at=self._ledger.now()
-                )
-                if self._requests.was_done(request):
-                    return self._ledger.get(run_id)
-            try:
-                self._ledger.change(run_id, change, request=request, audited=audited)
-            except StoreUnavailable:
-                if not self.space.relieve():
-                    raise
-                self._ledger.change(run_id, change, request=request, audited=audited)
-            self._end_stopping_runs()
-            changed = self._ledger.get(run_id)
-            self.space.drop_quarantined(changed)
-            return changed
-
-    def _with_client(self, run: Run, client_id: str) -> Run:
-        """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""
-        if run.status.is_final:
-            raise InvalidTransition(f"the run is {run.status}; nobody takes part in it any more", run_id=run.run_id)
-        is_known = client_id in run.roster or client_id in run.quarantined
-        if not is_known and self._store.find_client(client_id) is None:
-            raise ClientNotFound(
-                f"run {run.run_id} has no client {client_id[:64]!r}, and none of that id ever joined", run_id=run.run_id
-            )
-        return run
-
     def end_lease(self, client_id: str) -> None:
         """End a client's lease at once, as if it had run out: another trainer may act for it, this one must join again.
 
@@ -759,8 +585,3 @@ class Coordinator:
         self._sessions.record_task(session, task)
         self._metrics.rounds.task_taken(task, now=self._ledger.now())
         return task
-
-
-def _target(run_id: str, asked: Mapping[str, object]) -> str:
-    """Return the target of a request for the audit: the run, and the client if it names one."""
-    return f"{run_id}/{asked['client_id']}" if "client_id" in asked else run_id

@@ -18,6 +18,7 @@ from typing import Any
 from shared.config.stream import Place
 from shared.methods import METHODS
 from shared.reasons import sentence_of
+from shared.scores import BALANCED, KEYS, balanced_accuracy, is_uneven, summed, unfound
 from shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from shared.types import (
     GLOBAL_MODEL,
@@ -26,6 +27,7 @@ from shared.types import (
     VALIDATION_SET,
     Client,
     Evaluation,
+    EvaluationCounts,
     Event,
     Round,
     RoundPhase,
@@ -50,18 +52,58 @@ def accuracy_by_domain(
     predictions of a domain are summed over its clients. A domain without a report or without test samples is None and does
     not count in mean and worst, which are None if every domain is.
     """
-    correct = dict.fromkeys(sorted(domains), 0)
-    total = dict.fromkeys(correct, 0)
+    found = _by_domain(evaluations, domains, model, set_name)
+    return _summarised(
+        {domain: sum(correct) / sum(total) if any(total) else None for domain, (correct, total) in found.items()}
+    )
+
+
+def balanced_by_domain(
+    evaluations: Sequence[Evaluation], domains: Sequence[str], model: str = GLOBAL_MODEL, set_name: str = TEST_SET
+) -> dict[str, float | None]:
+    """As `accuracy_by_domain`, of the balanced accuracy: the mean recall of the classes that a domain has images of."""
+    found = _by_domain(evaluations, domains, model, set_name)
+    return _summarised({domain: balanced_accuracy(*counts) for domain, counts in found.items()})
+
+
+def _by_domain(
+    evaluations: Sequence[Evaluation], domains: Sequence[str], model: str, set_name: str
+) -> dict[str, tuple[list[int], list[int]]]:
+    """Return correct and total predictions by class of each domain; of one without a report both are empty."""
+    known: dict[str, list[EvaluationCounts]] = {domain: [] for domain in sorted(domains)}
     for evaluation in evaluations:
         for counts in evaluation.counts:
             if (counts.set_name, counts.model) == (set_name, model):
-                correct[evaluation.domain] = correct.get(evaluation.domain, 0) + sum(counts.correct)
-                total[evaluation.domain] = total.get(evaluation.domain, 0) + sum(counts.total)
-    values: dict[str, float | None] = {
-        domain: correct[domain] / total[domain] if total[domain] else None for domain in correct
+                known.setdefault(evaluation.domain, []).append(counts)
+    sizes = {domain: len(counts[0].total) if counts else 0 for domain, counts in known.items()}
+    return {
+        domain: (
+            summed((each.correct for each in counts), sizes[domain]),
+            summed((each.total for each in counts), sizes[domain]),
+        )
+        for domain, counts in known.items()
     }
+
+
+def _summarised(values: dict[str, float | None]) -> dict[str, float | None]:
     known = [value for value in values.values() if value is not None]
     return {**values, "mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)}
+
+
+def _score_entries(
+    reports: Sequence[Evaluation], names: Sequence[str], model: str, score: str, *, has_validation: bool
+) -> dict[str, Any]:
+    """Return what a round's line has where its score is not accuracy, and the classes that are never found, if any are."""
+    found = _by_domain(reports, names, model, TEST_SET)
+    known = [counts for counts in found.values() if counts[1]]
+    sides = [summed((counts[side] for counts in known), len(known[0][1]) if known else 0) for side in (0, 1)]
+    missed = {"unfound": labels} if (labels := unfound(*sides)) else {}
+    if score != BALANCED and not (score == "auto" and any(is_uneven(total) for _, total in known)):
+        return missed
+    entries: dict[str, Any] = {KEYS[BALANCED]: balanced_by_domain(reports, names, model)}
+    if has_validation:
+        entries[f"{KEYS[BALANCED]}_validation"] = balanced_by_domain(reports, names, model, VALIDATION_SET)
+    return entries | missed
 
 
 def mean_losses(updates: Sequence[Update]) -> dict[str, float]:
@@ -91,6 +133,7 @@ def metrics_line(
     attacks: Sequence[str] = (),
     is_validated: bool = False,
     is_alone: bool = False,
+    score: str = "auto",
     stage: StageContext | None = None,
 ) -> dict[str, Any]:
     """The round's line of metrics.jsonl.
@@ -109,6 +152,9 @@ def metrics_line(
         is_validated: Whether the run sets validation images aside. `accuracy_validation` is the accuracy on these; in
             another run on those of the clients' own accord, if each client that reports has some and at least two report.
         is_alone: Whether the run has one client alone, whose report on its own validation images then does.
+        score: `evaluation.score` of the configuration. Where it is balanced accuracy, the line has `balanced_accuracy` and,
+            with validation images, `balanced_accuracy_validation`. `unfound` names the classes of which no test image was
+            found, if there are any.
         stage: In a run with stages, what the line needs of earlier rounds; see `stage_entries`.
     """
     updates = _in_order(current.updates)
@@ -125,6 +171,8 @@ def metrics_line(
     has_validation = is_validated or (len(reports) >= needed and all(map(_has_validation, reports)))
     on_validation = accuracy_by_domain(reports, names, evaluated[0], VALIDATION_SET) if is_evaluated else None
     validation = {"accuracy_validation": on_validation} if has_validation else {}
+    has_balanced = has_validation and is_evaluated
+    scored = _score_entries(reports, names, evaluated[0], score, has_validation=has_balanced) if is_evaluated else {}
     return {
         "round": current.number,
         "accuracy": accuracy[evaluated[0]],
@@ -132,6 +180,7 @@ def metrics_line(
         **local,
         **attacked,
         **validation,
+        **scored,
         **({} if stage is None else stage_entries(current, stage, evaluated[0], is_evaluated=is_evaluated)),
         "loss": mean_losses(updates),
         "prototypes": {"local": sum(update.num_prototypes for update in updates), "global": num_global_prototypes},
@@ -271,7 +320,7 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
 
 
 def _ending(run: Run) -> dict[str, str]:
-    # Absent of a run that completed with its last round, as in files of earlier versions.
+    # Absent of a run that completed with its last round.
     if not run.status.is_final or run.reason is None:
         return {}
     return {"status": run.status.value, "reason": sentence_of(run.reason)}

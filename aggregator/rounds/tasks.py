@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from aggregator.rounds import machine
 from aggregator.rounds.configuration import config_of, place_of
-from shared.config.declared_arrays import keeps_arrays, sent_groups
+from shared.config.declared_arrays import sent_groups
 from shared.config.stream import PASS, STAGE
 from shared.methods import METHODS
-from shared.methods.slots import TaskView
+from shared.methods.parts.part import TaskView
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.reasons import IdleReason
 from shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
 
@@ -99,17 +100,15 @@ def _start(run: Run, client_id: str) -> Payload:
 
 def _sent_arrays(run: Run) -> Iterator[BlobRef]:
     """Yield the server arrays beside a client's task, none before the first aggregation."""
-    config = config_of(run)
-    if not keeps_arrays(config) or not run.server_state:
-        return
-    for name in sent_groups(config):
-        yield run.server_state[name]
+    if run.server_state:
+        for name in sent_groups(config_of(run)):
+            yield run.server_state[name]
 
 
 def _scalars(run: Run, client_id: str) -> Mapping[str, float]:
     """Return the numbers beside a client's task of training: its place in the run's stages, and those of the method."""
-    scalars = METHODS[run.method].scalars
-    if scalars is None:
+    method = METHODS[run.method]
+    if not method.has("scalars"):
         return _place_scalars(run)
     counts = [run.admitted_examples.get(name, 0) for name in machine.eligible(run)]
     view = TaskView(
@@ -117,7 +116,7 @@ def _scalars(run: Run, client_id: str) -> Mapping[str, float]:
         num_examples=run.admitted_examples.get(client_id, 0),
         mean_examples=sum(counts) / max(len(counts), 1),
     )
-    return {**scalars(view, config_of(run).method), **_place_scalars(run)}
+    return {**method.scalars(view, config_of(run).method), **_place_scalars(run)}
 
 
 def _place_scalars(run: Run) -> Mapping[str, float]:
@@ -129,7 +128,8 @@ def _place_scalars(run: Run) -> Mapping[str, float]:
 def _names_by_prototypes(run: Run) -> bool:
     """Whether clients need the round's prototypes to evaluate; only methods with `scores` need the configuration."""
     method = METHODS[run.method]
-    if method.scores is None and method.own_scores is None:
+    exchange = method.part(PrototypeExchange)
+    if exchange is None or (exchange.scores is None and exchange.own_scores is None):
         return False
     config = config_of(run)
     return method.names_by_prototypes(config.method, own_classes=config.evaluation.own_classes)

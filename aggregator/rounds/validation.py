@@ -1,4 +1,4 @@
-"""The best round of a run by its accuracy on validation images, and the end of a run that gets no better. Pure.
+"""The best round of a run by its score on validation images, and the end of a run that gets no better. Pure.
 
 The best round is told by events of the run's history, `best_round`, each of which replaces the one before.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.reasons import StoppedEarly
+from shared.scores import ACCURACY, BALANCED, KEYS, Score
 from shared.types import Event, Round, RoundPhase
 
 BEST_ROUND = "best_round"
@@ -19,16 +20,22 @@ BEST_ROUND = "best_round"
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The committed round with the highest mean accuracy on validation images, the first one of several; a fraction."""
+    """The committed round with the highest mean score on validation images, the first one of several; a fraction.
+
+    The score is that of the first round that was validated: values of two scores are never compared.
+    """
 
     round: int
     accuracy: float
+    score: Score = ACCURACY
 
 
 def best_of(events: Iterable[Event]) -> Best | None:
     """Return what the first of these events says, which is the newest; None without any."""
     event = next(iter(events), None)
-    return None if event is None else Best(event.round, float(event.data["accuracy"]))
+    return (
+        None if event is None else Best(event.round, float(event.data["accuracy"]), event.data.get("score", ACCURACY))
+    )
 
 
 def best_after(known: Best | None, current: Round | None) -> Best | None:
@@ -38,21 +45,46 @@ def best_after(known: Best | None, current: Round | None) -> Best | None:
         known: The best one of the rounds before it.
         current: The run's latest round.
     """
-    judged = judged_round(current)
+    judged = judged_round(current, known)
     return known if judged is None else better(known, judged)
 
 
-def judged_round(current: Round | None) -> Best | None:
-    """Return a run's latest round as the best one of itself; None if it has not committed, or was not validated."""
+def judged_round(current: Round | None, known: Best | None = None) -> Best | None:
+    """Return a run's latest round as the best one of itself; None if it has not committed, or was not validated.
+
+    Args:
+        current: The round.
+        known: The best round before it, whose score it is judged by.
+    """
     if current is None or current.phase is not RoundPhase.COMMITTED or not current.results_json:
         return None
-    return judged_line(json.loads(current.results_json))
+    return judged_line(json.loads(current.results_json), known)
 
 
-def judged_line(line: Mapping[str, Any]) -> Best | None:
-    """Return the round of a line of metrics.jsonl as the best one of itself; None if it was not validated."""
-    accuracy = (line.get("accuracy_validation") or {}).get("mean")
-    return None if accuracy is None else Best(line["round"], accuracy)
+def judged_line(line: Mapping[str, Any], known: Best | None = None) -> Best | None:
+    """Return the round of a line of metrics.jsonl as the best one of itself; None if it was not validated.
+
+    Args:
+        line: The line.
+        known: The best round before it, whose score it is judged by; None for the line's own score.
+    """
+    values: dict[Score, float | None] = {
+        score: (line.get(key) or {}).get("mean")
+        for score, key in ((ACCURACY, "accuracy_validation"), (BALANCED, f"{KEYS[BALANCED]}_validation"))
+    }
+    own = ACCURACY if values[BALANCED] is None else BALANCED
+    score = own if known is None else known.score
+    value = values[score]
+    return None if value is None else Best(line["round"], value, score)
+
+
+def best_of_lines(lines: Iterable[Mapping[str, Any]]) -> Best | None:
+    """Return the best round of lines of metrics.jsonl, in order; None where none was validated."""
+    best: Best | None = None
+    for line in lines:
+        judged = judged_line(line, best)
+        best = best if judged is None else better(best, judged)
+    return best
 
 
 def better(known: Best | None, other: Best) -> Best:
@@ -75,4 +107,5 @@ def early_stop(best: Best | None, last: Best | None, patience: int | None) -> St
 
 def event_of(best: Best, run_id: str, time: float) -> Event:
     """Return the event for a new best round."""
-    return Event(type="best_round", run_id=run_id, round=best.round, data={"accuracy": best.accuracy}, time=time)
+    data = {"accuracy": best.accuracy, **({} if best.score == ACCURACY else {"score": best.score})}
+    return Event(type="best_round", run_id=run_id, round=best.round, data=data, time=time)

@@ -17,6 +17,7 @@ from shared.errors import BY_REASON, FedplccError, MalformedRequest
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from shared.identity.principals import Principal, current_principal
+from shared.steering import VERBS
 from shared.wire.addresses import is_network
 from shared.wire.call_logs import Call
 
@@ -81,6 +82,8 @@ def into_audit(audit: Audit) -> Callable[[Principal, Call, FedplccError], None]:
     def refused(caller: Principal, call: Call, error: FedplccError) -> None:
         facts = {name: str(call.facts.get(name, "")) for name in ("run_id", "client_id", "request_id")}
         target = "/".join(facts[name] for name in ("run_id", "client_id") if facts[name])
-        audit.refused(caller, call.method.rpartition("/")[2], target, error.reason, facts["request_id"])
+        verb = VERBS.get(str(call.facts.get("verb", "")))
+        method = call.method.rpartition("/")[2] if verb is None else verb.__name__
+        audit.refused(caller, method, target, error.reason, facts["request_id"])
 
     return refused

@@ -31,6 +31,7 @@ from shared.convert.run_lists import (
     summary_to_proto,
 )
 from shared.convert.runs import run_to_proto
+from shared.convert.steering import verb_from_proto
 from shared.convert.uploads import initial_model_from_proto
 from shared.errors import MalformedRequest, Overloaded
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
@@ -177,71 +178,11 @@ class RunServicer(run_grpc.RunServiceServicer):
         token = f"{page[-1].round}:{page[-1].client_id}" if is_cut else ""
         return run_pb2.ListEvaluationsResponse(evaluations=page, next_page_token=token)
 
-    async def PauseRun(self, request: run_pb2.PauseRunRequest, context: Context) -> run_pb2.PauseRunResponse:
-        """See RunService.PauseRun."""
-        run = await call(self._coordinator.pause, request.run_id, now=request.now, request_id=request.request_id)
-        return run_pb2.PauseRunResponse(run=await self._encode(run))
-
-    async def ResumeRun(self, request: run_pb2.ResumeRunRequest, context: Context) -> run_pb2.ResumeRunResponse:
-        """See RunService.ResumeRun."""
-        run = await call(self._coordinator.resume, request.run_id, request_id=request.request_id)
-        return run_pb2.ResumeRunResponse(run=await self._encode(run))
-
-    async def StopRun(self, request: run_pb2.StopRunRequest, context: Context) -> run_pb2.StopRunResponse:
-        """See RunService.StopRun."""
-        run = await call(self._coordinator.stop, request.run_id, reason=request.reason, request_id=request.request_id)
-        return run_pb2.StopRunResponse(run=await self._encode(run))
-
-    async def ExtendRun(self, request: run_pb2.ExtendRunRequest, context: Context) -> run_pb2.ExtendRunResponse:
-        """See RunService.ExtendRun."""
-        run = await call(self._coordinator.extend, request.run_id, rounds=request.rounds, request_id=request.request_id)
-        return run_pb2.ExtendRunResponse(run=await self._encode(run))
-
-    async def QuarantineClient(
-        self, request: run_pb2.QuarantineClientRequest, context: Context
-    ) -> run_pb2.QuarantineClientResponse:
-        """See RunService.QuarantineClient."""
-        run = await call(
-            self._coordinator.quarantine,
-            request.run_id,
-            request.client_id,
-            reason=request.reason,
-            request_id=request.request_id,
-        )
-        return run_pb2.QuarantineClientResponse(run=await self._encode(run))
-
-    async def ReleaseClient(
-        self, request: run_pb2.ReleaseClientRequest, context: Context
-    ) -> run_pb2.ReleaseClientResponse:
-        """See RunService.ReleaseClient."""
-        run = await call(self._coordinator.release, request.run_id, request.client_id, request_id=request.request_id)
-        return run_pb2.ReleaseClientResponse(run=await self._encode(run))
-
-    async def AdmitClient(self, request: run_pb2.AdmitClientRequest, context: Context) -> run_pb2.AdmitClientResponse:
-        """See RunService.AdmitClient."""
-        admit = self._coordinator.admit_client
-        run = await call(admit, request.run_id, request.client_id, request_id=request.request_id)
-        return run_pb2.AdmitClientResponse(run=await self._encode(run))
-
-    async def RetireClient(
-        self, request: run_pb2.RetireClientRequest, context: Context
-    ) -> run_pb2.RetireClientResponse:
-        """See RunService.RetireClient."""
-        run = await call(
-            self._coordinator.retire_client,
-            request.run_id,
-            request.client_id,
-            forgets=request.forgets,
-            request_id=request.request_id,
-        )
-        return run_pb2.RetireClientResponse(run=await self._encode(run))
-
-    async def AdvanceStage(
-        self, request: run_pb2.AdvanceStageRequest, context: Context
-    ) -> run_pb2.AdvanceStageResponse:
-        """See RunService.AdvanceStage."""
-        run = await call(self._coordinator.advance_stage, request.run_id, request_id=request.request_id)
-        return run_pb2.AdvanceStageResponse(run=await self._encode(run))
+    async def SteerRun(self, request: run_pb2.SteerRunRequest, context: Context) -> run_pb2.SteerRunResponse:
+        """See RunService.SteerRun."""
+        verb = verb_from_proto(request)
+        run = await call(self._coordinator.steer, request.run_id, verb, request_id=request.request_id)
+        return run_pb2.SteerRunResponse(run=await self._encode(run))
 
     async def UpdateRun(self, request: run_pb2.UpdateRunRequest, context: Context) -> run_pb2.UpdateRunResponse:
         """See RunService.UpdateRun."""

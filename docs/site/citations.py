@@ -7,7 +7,7 @@ Five forms are citations:
 - `docs/algorithms.md, rule 1.7`; in a document also the link `[rule 1.7](algorithms.md#...)`: the page has the rule.
 - `FedPLCC, eq. 10 and 11`; in the file of a method, or of its tests, `eq. 10` alone: the method's section has the equation.
 - `section 4.1`, only of another publication, which is named before it: "the paper's section 4.1", "RFC 9113, section 6.9".
-- `DECISIONS.md, record 12`: the record is there.
+- `docs/decisions/012`: the folder has the file of this number.
 - `deploy/alerts.md`, `rounds/machine.py`: a path is there, seen from a folder above the file that cites it; a name without a
   folder is that of some file.
 
@@ -27,19 +27,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = "docs/algorithms.md"
-DECISIONS = "DECISIONS.md"
+DECISIONS = "docs/decisions"
 SUFFIXES = {".py", ".md", ".toml", ".js", ".proto", ".yaml", ".yml", ".json", ".html", ".css", ".service"}
 LEFT_OUT = {
     "shared/gen": "generated from protos/, whose comments are read",
     "docs/configuration.md": "generated from docstrings, which are read",
     "docs/site/citations.py": "shows the forms",
-    "experiments/results": "what was computed",
     "tests/golden": "what was recorded",
     "CHANGELOG.md": "history: what was there then",
-    "DECISIONS.md": "history: what was there then",
 }
 """Files and folders that are not read, each with the reason."""
-NOT_YET = {"report.md", "fedpull.py", "fedavgm.py"}
+NOT_YET = {"report.md", "fedpull.py", "fedavgm.py", "fedcentre.py"}
 """Files that a command writes, and the examples of a guide."""
 EXTERNAL = ("RFC", "standard", "paper", "https://")
 """Words before a section's number that name another publication."""
@@ -48,7 +46,8 @@ _NUMBERS = r"(\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*)"
 _RULE = re.compile(rf"(docs/algorithms\.md, |\[)?\b[Rr]ules? (?=\d+\.){_NUMBERS}")
 _EQUATION = re.compile(rf"(?:\b([A-Z]\w*), )?\b(?:[Ee]q\.|[Ee]quations?) {_NUMBERS}")
 _SECTION = re.compile(r"\b[Ss]ections? \d+")
-_RECORD = re.compile(rf"DECISIONS(?:\.md)?`?(?:\]\([^)]*\))?,? (?:records? )?{_NUMBERS}")
+_DECISION = re.compile(r"\bdocs/decisions/(\d+)\b(?!-)")
+_OLD_DECISION = re.compile(r"DECISIONS(?:\.md)?`?(?:\]\([^)]*\))?,? (?:records? )?\d+")
 _FILE = re.compile(r"(?<![\w/.:*<{$-])(?![\w./-]*\.\.\.)[\w./-]+\.(?:md|py)\b(?![/*])")
 _REACH = 160
 """Characters before a section's number in which its publication is named."""
@@ -56,23 +55,24 @@ _REACH = 160
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Rules, equations, records and files that can be cited.
+    """Rules, equations, decisions and files that can be cited.
 
     Attributes:
         rules: Numbers of rules, as "1.7".
         equations: Numbers of equations by the name of their method, as "FedPLCC".
-        records: Numbers of decisions.
+        decisions: Numbers of the files of decisions, as "012".
         files: Names of files, alone and with any number of their folders: `c.py`, `b/c.py`, `a/b/c.py`.
     """
 
     rules: frozenset[str]
     equations: Mapping[str, frozenset[str]]
-    records: frozenset[str]
+    decisions: frozenset[str]
     files: frozenset[str] = frozenset()
 
 
-def known(algorithms: str, decisions: str, paths: Iterable[str] = ()) -> Known:
-    """Return what the two documents define, and the names of these files."""
+def known(algorithms: str, paths: Iterable[str]) -> Known:
+    """Return what the page of algorithms defines, and the numbers and names of these files."""
+    paths = list(paths)
     return Known(
         rules=frozenset(re.findall(r"^### Rule (\d+\.\d+):", algorithms, re.MULTILINE)),
         equations={
@@ -80,7 +80,7 @@ def known(algorithms: str, decisions: str, paths: Iterable[str] = ()) -> Known:
             for name, section in sections(algorithms)
             if (numbers := re.findall(r"\*\*[Ee]q\. (\d+)\*\*", section))
         },
-        records=frozenset(re.findall(r"^#+ (\d+)\. ", decisions, re.MULTILINE)),
+        decisions=frozenset(re.findall(rf"^{DECISIONS}/(\d+)-", "\n".join(paths), re.MULTILINE)),
         files=frozenset(
             "/".join(parts[i:]) for path in paths for parts in [path.split("/")] for i in range(len(parts))
         ),
@@ -145,7 +145,7 @@ NOT_OURS = frozenset(
 def main() -> None:
     """Check every file; exits with the sentences, one a line, if there are any."""
     paths = [*files(ROOT), *LEFT_OUT]
-    there = known(_read(ROOT / ALGORITHMS), _read(ROOT / DECISIONS), paths)
+    there = known(_read(ROOT / ALGORITHMS), paths)
     found = [problem for path in files(ROOT) for problem in problems(path, _read(ROOT / path), there)]
     if found:
         sys.exit("\n".join(found))
@@ -183,10 +183,11 @@ def _problems_of(path: str, passage: str, known: Known, root: Path, method: str)
         before = passage[max(0, match.start() - _REACH) : match.start()]
         if not any(word in before for word in EXTERNAL):
             yield f"{match[0]!r}: of which publication? Rules of this project have the form docs/algorithms.md, rule N.M"
-    for match in _RECORD.finditer(passage):
-        for number in _numbers(match[1]):
-            if number not in known.records:
-                yield f"{match[0]!r}: DECISIONS.md has no record {number}"
+    for match in _DECISION.finditer(passage):
+        if match[1] not in known.decisions:
+            yield f"{match[0]!r}: {DECISIONS} has no file {match[1]}-*.md"
+    for match in _OLD_DECISION.finditer(passage):
+        yield f"{match[0]!r}: write {DECISIONS}/NNN"
     for match in _FILE.finditer(passage):
         is_there = any((root / folder / match[0]).is_file() for folder in Path(path).parents)
         if not (is_there or match[0] in known.files or Path(match[0]).name in NOT_YET):

@@ -30,7 +30,7 @@ extensions = [
 ]
 
 include_patterns = ["**.md"]
-exclude_patterns = [".*", "experiments/table5", *sorted(NOT_OURS)]  # git keeps no report there
+exclude_patterns = [".*", "experiments/*/*", *sorted(NOT_OURS)]  # git keeps no report there
 highlight_language = "text"
 
 myst_enable_extensions = ["dollarmath"]
@@ -43,7 +43,7 @@ suppress_warnings = [
 autodoc_typehints = "signature"
 python_maximum_signature_line_length = 100
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "exclude-members": "model_config, younger"}
+autodoc_default_options = {"members": True, "exclude-members": "model_config"}
 autodoc_preserve_defaults = True
 default_role = "literal"
 python_use_unqualified_type_names = True

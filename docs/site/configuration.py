@@ -28,7 +28,7 @@ from shared.config.sections import Section, section_of
 from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
 from shared.config.toml_text import toml_value
 from shared.methods import METHODS
-from shared.methods.base import MethodConfig
+from shared.methods.config import MethodConfig
 from shared.methods.prototypes import ClusterConfig, PrototypeConfig
 
 PAGE = Path(__file__).parents[1] / "configuration.md"
@@ -195,7 +195,7 @@ def _method_sections() -> Iterator[str]:
         yield _section(f"#### {_titles[kind]}", about.format(", ".join(having)), _keys(kind, keys))
         known += keys
     for name, method in METHODS.items():
-        keys = [key for key in method.config.model_fields if key in method.config.__annotations__ and key != "younger"]
+        keys = [key for key in method.config.model_fields if key in method.config.__annotations__]
         if keys:
             yield _section(f"#### `{name}`", f"Keys of `{name}` alone.", _keys(method.config, keys))
 

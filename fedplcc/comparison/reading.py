@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from aggregator.rounds.validation import better, early_stop, judged_line
+from aggregator.rounds.validation import best_of_lines, early_stop, judged_line
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.round_values import (
@@ -218,11 +218,9 @@ def _is_whole(files: Files) -> bool:
 def _stopped_early(manifest: Mapping[str, Any], lines: Sequence[str]) -> bool:
     """Whether run.patience ended the run with the last of these lines of metrics.jsonl."""
     patience = manifest.get("config", {}).get("run", {}).get("patience")
-    judged = [judged_line(_parsed(line, "it is no JSON object")) for line in lines]
-    best = None
-    for each in filter(None, judged):
-        best = better(best, each)
-    return bool(judged) and early_stop(best, judged[-1], patience) is not None
+    read = [_parsed(line, "it is no JSON object") for line in lines]
+    best = best_of_lines(read)
+    return bool(read) and early_stop(best, judged_line(read[-1], best), patience) is not None
 
 
 def strays(out: Path, cells: Iterable[Cell]) -> list[str]:

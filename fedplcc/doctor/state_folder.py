@@ -233,7 +233,7 @@ def _committed(state: Path) -> int | None:
 
 
 def _transactions(connection: sqlite3.Connection) -> int | None:
-    """The number of transactions in the database; None if an older version wrote it."""
+    """The number of transactions in the database; None before an aggregator has written to it."""
     try:
         row = connection.execute("SELECT transactions FROM writer").fetchone()
     except sqlite3.Error:
@@ -265,7 +265,7 @@ def _judged(subject: Subject, text: str, revision: str) -> Finding:
         return warning(
             "aggregator", f"{text}: the next start brings it to {schema.REVISION} and keeps a copy; make room"
         )
-    return problem("aggregator", f"{text}, which this version does not know: use the newer version that wrote it")
+    return problem("aggregator", f"{text}, which this version does not know: use the version that wrote it")
 
 
 def _revision(connection: sqlite3.Connection) -> str:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 
 from fedplcc.method_contract.numpy_ops import NumpyOps, cross_entropy, on_device
-from shared.methods.base import ClientStep, LossTerms, Prototypes
+from shared.methods.step import ClientStep, LossTerms, Prototypes
 from shared.types import PrototypeSet
 from trainer.learning.ops import TorchOps, to_device
 

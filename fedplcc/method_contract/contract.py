@@ -24,7 +24,7 @@ from fedplcc.method_contract.settings import Setting
 from shared.config.settings import environment_without_settings
 from shared.errors import ResourceExhausted
 from shared.methods import METHODS, add_methods
-from shared.methods.base import Method
+from shared.methods.method import Method
 
 CHECKS: tuple[Check, ...] = tuple(
     check

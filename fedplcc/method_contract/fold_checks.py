@@ -9,8 +9,9 @@ import numpy as np
 from fedplcc.method_contract.checks import Checks, require
 from fedplcc.method_contract.settings import Setting
 from shared.methods import fedavg
-from shared.methods.base import Block, fold_weights
-from shared.methods.slots import RESERVED, SLOT_NAME, FoldedBlock, ServerView
+from shared.methods.arrays import Block
+from shared.methods.config import fold_weights
+from shared.methods.parts.slots import RESERVED, SLOT_NAME, FoldedBlock, ServerSlots, ServerView
 
 check = Checks()
 
@@ -26,9 +27,10 @@ def slot_folded(
     setting: Setting, start: Block, blocks: Sequence[Block], counts: Sequence[int], slots: Mapping[str, Block]
 ) -> FoldedBlock:
     """Fold blocks with slots."""
-    assert setting.method.slot_fold is not None
+    part = setting.method.part(ServerSlots)
+    assert part is not None
     weights = fold_weights(counts, setting.config)
-    return setting.method.slot_fold(start, iter(blocks), weights, slots, VIEW, setting.config)
+    return part.fold(start, iter(blocks), weights, slots, VIEW, setting.config)
 
 
 def first_slots(setting: Setting, size: int) -> dict[str, Block]:
@@ -66,8 +68,7 @@ def any_cut_of_the_model_gives_the_same_bytes(setting: Setting) -> None:
 
 @check(has_slots)
 def slots_have_names_of_their_own_and_finite_first_values(setting: Setting) -> None:
-    method, slots = setting.method, setting.method.server_slots(setting.config)
-    require(method.slot_fold is not None, "server_slots needs slot_fold")
+    slots = setting.method.server_slots(setting.config)
     for name, value in slots.items():
         require(SLOT_NAME.fullmatch(name), f"slot {name!r}: a name has letters, digits and _, at most 32 of them")
         require(name not in RESERVED, f"slot {name!r}: the round's results have that name")
@@ -83,7 +84,9 @@ def a_slot_fold_makes_float32_of_every_slot_and_keeps_its_arguments(setting: Set
     before = [block.tobytes() for block in arguments]
     folded = slot_folded(setting, start, blocks, [2, 5], slots)
     require(folded.slots.keys() == slots.keys(), f"it gives the slots {sorted(folded.slots)}, not {sorted(slots)}")
-    has_start = setting.method.has_start(setting.config)
+    part = setting.method.part(ServerSlots)
+    assert part is not None
+    has_start = part.has_start(setting.config)
     require((folded.start is not None) == has_start, "a start block is given where has_start says so, and only there")
     for name, block in blocks_of(folded).items():
         require(block.dtype == np.float32 and block.shape == (20,), f"{name} is no float32 block of the same length")

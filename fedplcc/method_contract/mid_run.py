@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from fedplcc.method_contract.client_losses import Situation, a_point
+from fedplcc.method_contract.server_checks import stepped, uploaded
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client, in_order, merged, reported, reports_of
 from shared.config.stream import PASS, STAGE
-from shared.methods.base import ClientEnd, ClientState, MethodConfig, StageBegin
-from shared.methods.parts import Personal
-from shared.methods.slots import TaskView
+from shared.methods.arrays import ArrayGroup, ClientState
+from shared.methods.config import MethodConfig
+from shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
+from shared.methods.parts.part import ClientEnd, TaskView
+from shared.methods.parts.personal import Personal
 from shared.types import PrototypeSet
 
 Model = dict[str, np.ndarray]
@@ -59,20 +62,36 @@ def kept(setting: Setting, state: ClientState | None = None, seed: int = 0) -> C
         personal=PERSONAL[setting.personal_part],
     )
     method, own = setting.method, setting.method.kept_after(end, setting.config)
-    if method.state_with_report is None:
+    memory = stage_memory(setting)
+    if memory is None:
         return own
-    sent = PrototypeSet.empty() if method.client_report is None else reported(setting, *a_client(seed)).prototypes
-    return method.state_with_report(own, state, sent, STAGES[0], setting.config)
+    sent = reported(setting, *a_client(seed)).prototypes if method.has_prototypes else PrototypeSet.empty()
+    return memory.with_report(own, state, sent, STAGES[0], setting.config)
+
+
+def stage_memory(setting: Setting) -> StageMemory | None:
+    """What the method's clients remember of stages."""
+    kept_state = setting.method.part(KeptState)
+    return None if kept_state is None else kept_state.of_stages
 
 
 def in_second_stage(setting: Setting, state: ClientState, config: MethodConfig, seed: int = 0) -> ClientState:
     """The state with which a client trains that kept this one, and lacks another class than in the first stage."""
-    method = setting.method
-    if method.stage_state is None or not method.begins_stage(state, STAGES[1], config):
+    memory = stage_memory(setting)
+    if memory is None or not memory.begins(state, STAGES[1], config):
         return state
     features, labels = a_client(seed + 1)
     begin = StageBegin(features_ND=features, labels_N=labels, num_classes=NUM_CLASSES, state=state, scalars=STAGES[1])
-    return method.stage_state(begin, config)
+    return memory.state(begin, config)
+
+
+def sent_arrays(setting: Setting, config: MethodConfig) -> Mapping[str, ArrayGroup]:
+    """Server arrays that come with the task of the second round, where the loss may want them."""
+    setting = Setting(setting.method, config.model_dump())
+    if not (setting.method.has("loss_arrays") and setting.method.sends(config)):
+        return {}
+    made = stepped(setting, 1, [uploaded(setting, client, {}) for client in range(3)], {}).arrays
+    return {name: made[name] for name in setting.method.sends(config)}
 
 
 def mid_run(
@@ -85,7 +104,7 @@ def mid_run(
     features = features_under(trained, inputs)
     state = kept(setting, seed=7) or None if method.keeps_client_state and not is_first_time else None
     state = None if state is None else in_second_stage(setting, state, config, seed=7)
-    references = {} if method.reference_models is None else method.reference_models(received, state, config)
+    references = method.reference_models(received, state, config)
     prototypes = None
     if method.has_prototypes and not is_first_time:
         prototypes = merged(setting, in_order(reports_of(setting)))
@@ -98,8 +117,8 @@ def mid_run(
         start=params_of(received),
         references=seen,
         reference_logits={name: seen[name] @ arrays["head"] for name, arrays in references.items()},
-        kept={} if state is None or method.loss_state is None else _widened(method.loss_state(state, config)),
-        scalars={**({} if method.scalars is None else method.scalars(TASK, config)), **STAGES[1]},
+        kept=_widened(method.loss_arrays(state, {} if is_first_time else sent_arrays(setting, config), config)),
+        scalars={**method.scalars(TASK, config), **STAGES[1]},
     )
     return point, situation
 

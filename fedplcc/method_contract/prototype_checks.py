@@ -13,13 +13,25 @@ from fedplcc.method_contract.client_losses import Situation, a_point, values
 from fedplcc.method_contract.numpy_ops import NumpyOps, on_device
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client, in_order, merged, reported, reports_of
-from shared.methods.base import MAX_ROWS_PER_CLASS, Report, excess_rows
+from shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, PrototypeExchange, Report, excess_rows
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import Client, Payload, PrototypeSet, Update
 from trainer.learning.ops import TorchOps, to_device
 
 CPU = torch.device("cpu")
 check = Checks()
+
+
+def exchange_of(setting: Setting) -> PrototypeExchange:
+    """Return the method's part about prototypes."""
+    exchange = setting.method.part(PrototypeExchange)
+    assert exchange is not None
+    return exchange
+
+
+def carries(setting: Setting) -> bool:
+    """Whether global prototypes are made of those of the round before too."""
+    return setting.method.has_prototypes and exchange_of(setting).carry is not None
 
 
 def clients_to_report() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -125,7 +137,7 @@ def of_nothing_it_makes_an_empty_set(setting: Setting) -> None:
         assert to_device(prototypes_from_bytes(prototypes_to_bytes(made)), NUM_CLASSES, CPU) is None
 
 
-@check(lambda setting: setting.method.carry_prototypes is not None)
+@check(carries)
 def what_it_carries_from_the_round_before_is_usable_and_the_same_twice(setting: Setting) -> None:
     """Of a cohort that lacks a class, of one that reports nothing, and of one that reports everything anew."""
     reports = reports_of(setting)
@@ -139,11 +151,10 @@ def what_it_carries_from_the_round_before_is_usable_and_the_same_twice(setting: 
     assert prototypes_to_bytes(previous) == before
 
 
-@check(lambda setting: setting.method.carry_prototypes is not None)
+@check(carries)
 def without_a_round_before_nothing_is_carried(setting: Setting) -> None:
-    assert setting.method.server_prototypes is not None
     sets = in_order(reports_of(setting))
-    alone = setting.method.server_prototypes(sets, NUM_CLASSES, setting.config)
+    alone = exchange_of(setting).merge(sets, NUM_CLASSES, setting.config)
     for nothing in (PrototypeSet.empty(), PrototypeSet.empty(DIM)):
         assert prototypes_to_bytes(merged(setting, sets, nothing)) == prototypes_to_bytes(alone)
 
@@ -216,9 +227,9 @@ def a_feature_that_is_not_finite_is_refused(setting: Setting) -> None:
     raise AssertionError("a feature that is NaN is summarised like any other; raise a ValueError")
 
 
-@check(lambda setting: setting.method.scores is not None)
+@check(lambda setting: setting.method.has_prototypes and exchange_of(setting).scores is not None)
 def they_are_one_number_a_class_the_same_on_torch_and_the_best_is_finite(setting: Setting) -> None:
-    scores, config = setting.method.scores, setting.config
+    scores, config = exchange_of(setting).scores, setting.config
     assert scores is not None
     features = np.random.default_rng(0).normal(size=(6, DIM)).astype(np.float32)
     logits = np.resize(features, (6, NUM_CLASSES))

@@ -26,9 +26,9 @@ from fedplcc.method_contract.client_losses import (
 from fedplcc.method_contract.server_checks import bytes_of, stepped
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES
-from shared.methods.base import ClientStep, LossTerms
-from shared.methods.public import PUBLIC, PublicPart, PublicStep
-from shared.methods.server_arrays import MAX_ARRAY_BYTES, ArrayGroup, group_fault, most_bytes
+from shared.methods.arrays import MAX_ARRAY_BYTES, ArrayGroup, group_fault, most_bytes
+from shared.methods.parts.public import PUBLIC, PublicLearning, PublicStep
+from shared.methods.step import ClientStep, LossTerms
 
 check = Checks()
 
@@ -40,10 +40,11 @@ def uses_public(setting: Setting) -> bool:
     return setting.method.uses_public(setting.config)
 
 
-def part_of(setting: Setting) -> PublicPart:
+def part_of(setting: Setting) -> PublicLearning:
     """The part about public images."""
-    assert setting.method.public is not None
-    return setting.method.public
+    part = setting.method.part(PublicLearning)
+    assert part is not None
+    return part
 
 
 def on_public(step: ClientStep) -> PublicStep:
@@ -82,7 +83,6 @@ def uploaded(setting: Setting, client: int, num_batches: int = 1) -> dict[str, A
 def targets_of(setting: Setting) -> ArrayGroup:
     """What the server makes of three clients' groups for one batch."""
     size = part_of(setting).batch_size(setting.config)
-    require(setting.method.server_step is not None, "public images need a server_step, which makes the targets")
     arrays = stepped(setting, 1, [uploaded(setting, client) for client in range(3)], {}).arrays
     require(set(arrays) == {PUBLIC}, f"the server's step makes the groups {sorted(arrays)}, not {PUBLIC!r}")
     _require_declared(setting, arrays[PUBLIC], size)
@@ -112,7 +112,7 @@ def what_clients_say_of_public_images_is_as_declared_within_its_limit_and_passes
     schema = part.schema(config, NUM_CLASSES, NUM_BATCHES * size)
     require(all(shape[0] == NUM_BATCHES * size for _, shape in schema.values()), "every array has a row for each image")
     require(most_bytes({PUBLIC: schema}, NUM_CLASSES) <= MAX_ARRAY_BYTES, "two batches take more than the limit")
-    wrong = None if method.upload_fault is None else method.upload_fault(group, [1] * NUM_CLASSES, config)
+    wrong = method.upload_fault(group, [1] * NUM_CLASSES, config)
     require(wrong is None, f"its own check refuses what it makes: {wrong}")
 
 
@@ -174,7 +174,7 @@ def the_servers_step_on_public_images_gives_the_same_bytes_twice_and_finite_numb
         require(all(np.isfinite(array).all() for array in made.values()), "a mean of finite numbers is not finite")
 
 
-@check(lambda setting: setting.method.public is not None and setting.method.neutral is not None)
+@check(lambda setting: setting.method.part(PublicLearning) is not None and setting.method.neutral is not None)
 def the_neutral_setting_needs_no_public_images_and_keeps_nothing(setting: Setting) -> None:
     method = setting.method
     require(not method.uses_public(setting.neutral), "the neutral setting needs public images")

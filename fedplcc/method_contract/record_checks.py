@@ -9,8 +9,10 @@ from pydantic import ValidationError
 
 from fedplcc.method_contract.checks import Checks, module_text, require
 from fedplcc.method_contract.settings import Setting
-from shared.methods.base import MethodConfig
-from shared.methods.parts import Personal, Trains
+from shared.methods.config import MethodConfig
+from shared.methods.parts.part import Part
+from shared.methods.parts.personal import Personal
+from shared.methods.parts.phases import Trains
 
 check = Checks()
 
@@ -37,26 +39,24 @@ def it_can_be_fedavg_or_says_why_it_cannot(setting: Setting) -> None:
 
 
 @check()
-def its_half_for_prototypes_is_whole(setting: Setting) -> None:
-    method = setting.method
-    halves = (method.prototype_kind, method.client_report, method.server_prototypes)
-    require(
-        {half is None for half in halves} == {not method.has_prototypes},
-        "prototype_kind, client_report and server_prototypes come together, or none of them",
-    )
-    require(
-        method.has_prototypes or method.carry_prototypes is None,
-        "carry_prototypes is set of a method without prototypes",
-    )
-    require(
-        method.has_prototypes or not method.weights_are_counts,
-        "weights_are_counts is set of a method without prototypes",
-    )
+def it_has_at_most_one_part_of_each_kind(setting: Setting) -> None:
+    kinds = [type(part) for part in setting.method.parts]
+    require(all(issubclass(kind, Part) for kind in kinds), "parts has something that is no Part")
+    require(len(set(kinds)) == len(kinds), "parts has two of one kind")
+
+
+@check()
+def no_two_parts_have_something_of_the_same_name(setting: Setting) -> None:
+    parts, config = setting.method.parts, setting.config
+    kept = [name for part in parts for name in part.server_arrays(config, 3, 4)]
+    sent = [name for part in parts for name in part.uploads(config, 3, 4)]
+    for names in (kept, sent):
+        require(len(set(names)) == len(names), f"two parts have a group of the same name: {sorted(names)}")
 
 
 @check()
 def what_is_stretched_over_all_rounds_has_a_key_that_is_not_set(setting: Setting) -> None:
-    key = setting.method.length_key(setting.config)
+    key = setting.config.length_key
     require(
         key is None or getattr(setting.config, key, 0) is None,
         f"length_key names {key!r}, which is no hyper-parameter that is not set",
@@ -67,8 +67,8 @@ def what_is_stretched_over_all_rounds_has_a_key_that_is_not_set(setting: Setting
 def what_needs_a_clients_state_comes_with_a_state(setting: Setting) -> None:
     method = setting.method
     require(
-        method.keeps_client_state or (method.start_model, method.local_model, method.loss_state) == (None, None, None),
-        "start_model, local_model and loss_state need next_client_state",
+        method.keeps_client_state or not method.has("local_model"),
+        "a model of its own is one that a client has kept: a part needs next_state",
     )
 
 

@@ -12,17 +12,9 @@ import numpy as np
 from fedplcc.method_contract.checks import Checks, require
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client
-from shared.methods.server_arrays import (
-    MAX_ARRAY_BYTES,
-    ArrayGroup,
-    BeforeTraining,
-    GroupSchema,
-    ServerResult,
-    ServerRound,
-    group_fault,
-    most_bytes,
-)
-from shared.methods.slots import RESERVED, SLOT_NAME
+from shared.methods.arrays import MAX_ARRAY_BYTES, ArrayGroup, GroupSchema, group_fault, most_bytes
+from shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
+from shared.methods.parts.slots import RESERVED, SLOT_NAME
 from shared.tensors import to_bytes
 
 check = Checks()
@@ -32,12 +24,12 @@ Groups = Mapping[str, ArrayGroup]
 
 def has_step(setting: Setting) -> bool:
     """Whether the method's server makes arrays of its own; those of public images have checks of their own."""
-    return setting.method.server_step is not None and setting.method.public is None
+    return setting.method.keeps_arrays(setting.config) and not setting.method.uses_public(setting.config)
 
 
 def has_uploads(setting: Setting) -> bool:
     """Whether updates have something beside their models."""
-    return setting.method.before_training is not None
+    return bool(setting.method.uploads(setting.config, NUM_CLASSES, DIM))
 
 
 def a_head(number: int) -> ArrayGroup:
@@ -49,7 +41,7 @@ def a_head(number: int) -> ArrayGroup:
 
 def uploaded(setting: Setting, number: int, arrays: Groups, num_examples: int = 40) -> Groups:
     """Return what a client uploads that has got these server arrays; nothing where its method uploads nothing."""
-    if setting.method.before_training is None:
+    if not has_uploads(setting):
         return {}
     features_ND, labels_N = a_client(number, num_examples)
     sent = setting.method.sends(setting.config)
@@ -65,7 +57,6 @@ def uploaded(setting: Setting, number: int, arrays: Groups, num_examples: int = 
 
 def stepped(setting: Setting, number: int, uploads: Iterable[Groups], arrays: Groups) -> ServerResult:
     """Let the server do the step of a round."""
-    assert setting.method.server_step is not None
     step = ServerRound(
         round=number,
         seed=5,
@@ -103,8 +94,7 @@ def _require_declared(groups: Groups, declared: Mapping[str, GroupSchema]) -> No
 def arrays_are_declared_by_name_within_their_limit_and_have_who_makes_them(setting: Setting) -> None:
     method, config = setting.method, setting.config
     kept, sent = method.server_arrays(config, NUM_CLASSES, DIM), method.uploads(config, NUM_CLASSES, DIM)
-    require(bool(kept) == has_step(setting), "server_arrays and server_step come together, or neither of them")
-    require(bool(sent) == has_uploads(setting), "uploads and before_training come together, or neither of them")
+    require(bool(kept) == has_step(setting), "keeps_arrays says what server_arrays declares")
     require(set(method.sends(config)) <= kept.keys(), "sends names a group that server_arrays does not declare")
     for name in (*kept, *sent):
         require(SLOT_NAME.fullmatch(name), f"group {name!r}: a name has letters, digits and _, at most 32 of them")
@@ -126,7 +116,7 @@ def what_clients_upload_is_as_declared_and_passes_the_methods_own_check(setting:
             groups = uploaded(setting, 1, received, num_examples)
             _require_declared(groups, method.uploads(setting.config, NUM_CLASSES, DIM))
             counts = np.bincount(a_client(1, num_examples)[1], minlength=NUM_CLASSES).tolist()
-            fault = None if method.upload_fault is None else method.upload_fault(groups, counts, setting.config)
+            fault = method.upload_fault(groups, counts, setting.config)
             require(fault is None, f"its own check refuses what it makes: {fault}")
 
 
@@ -136,8 +126,6 @@ def a_step_makes_what_is_declared_the_same_bytes_twice_and_keeps_its_arguments(s
     first, second = two_rounds(setting)
     for result in (first, second):
         _require_declared(result.arrays, declared)
-        has_start = setting.method.has_start(setting.config)
-        require((result.head is not None) == has_start, "a head is given where has_start says so, and only there")
     require(list(map(bytes_of, two_rounds(setting))) == [bytes_of(first), bytes_of(second)], "other bytes each time")
     uploads = [uploaded(setting, client, first.arrays) for client in range(3)]
     before = bytes_of(first), [to_bytes(group) for groups in uploads for group in groups.values()]

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedplcc.method_contract.checks import Checks
-from fedplcc.method_contract.mid_run import PERSONAL, STAGES, Model, a_model, in_second_stage, kept
+from fedplcc.method_contract.mid_run import PERSONAL, STAGES, Model, a_model, in_second_stage, kept, stage_memory
 from fedplcc.method_contract.settings import Setting
+from shared.methods.parts.own_model import OwnModel
 from shared.tensors import from_bytes, to_bytes
 
 check = Checks()
@@ -50,21 +51,22 @@ def what_a_client_keeps_is_of_use(setting: Setting) -> None:
     """It gives another loss, another start or another model to evaluate; nothing is kept in vain."""
     method, config, received = setting.method, setting.config, a_model(0)
     first, second = (in_second_stage(setting, kept(setting, seed=seed), config, seed=seed) for seed in (7, 8))
-    hooks = (*([method.reference_models] if method.reference_models else []), method.start_of, method.own_model)
+    hooks = (method.reference_models, method.start_of, method.own_model)
     differs = [_digest(hook(received, first, config)) != _digest(hook(received, second, config)) for hook in hooks]
-    if method.loss_state is not None:
-        differs.append(_digest(method.loss_state(first, config)) != _digest(method.loss_state(second, config)))
+    wanted = [_digest(method.loss_arrays(state, {}, config)) for state in (first, second)]
+    differs.append(wanted[0] != wanted[1])
     assert any(differs)
 
 
-@check(lambda setting: setting.method.stage_state is not None and setting.method.keeps_client_state)
+@check(lambda setting: stage_memory(setting) is not None)
 def a_stage_s_state_is_made_once_can_rest_on_a_disk_and_leaves_the_one_before_alone(setting: Setting) -> None:
-    method, config, state = setting.method, setting.config, kept(setting, seed=7)
+    memory, config, state = stage_memory(setting), setting.config, kept(setting, seed=7)
+    assert memory is not None
     before = to_bytes(state) if state else b""
     first, second = (in_second_stage(setting, state, config, seed=7) for _ in range(2))
     assert _digest(first) == _digest(second) == _digest(from_bytes(to_bytes(first)) if first else {})
     assert (to_bytes(state) if state else b"") == before
-    assert not method.begins_stage(first, STAGES[1], config)
+    assert not memory.begins(first, STAGES[1], config)
 
 
 @check(lambda setting: setting.method.keeps_client_state)
@@ -78,9 +80,8 @@ def at_first_a_client_has_nothing_of_its_own(setting: Setting) -> None:
 def every_model_that_it_names_is_one_of_the_run(setting: Setting) -> None:
     method, config, received = setting.method, setting.config, a_model(0)
     for state in (None, kept(setting, seed=7) or None):
-        if method.reference_models is not None:
-            for arrays in method.reference_models(received, state, config).values():
-                assert_is_a_model(arrays, received)
+        for arrays in method.reference_models(received, state, config).values():
+            assert_is_a_model(arrays, received)
         for hook in (method.start_of, method.own_model):
             if (own := hook(received, state, config)) is not None:
                 assert_is_a_model(own, received)
@@ -90,26 +91,19 @@ def every_model_that_it_names_is_one_of_the_run(setting: Setting) -> None:
 def a_report_is_of_the_global_model_or_of_a_client_s_own(setting: Setting) -> None:
     evaluated = setting.method.evaluated_models(setting.config)
     assert evaluated in (("global",), ("global", "local"), ("local",))
-    has_personal = setting.personal_part != "none"
-    assert "local" not in evaluated or setting.method.local_model is not None or has_personal
+    assert "local" not in evaluated or setting.method.has("local_model")
 
 
 @check(lambda setting: setting.personal_part != "none")
 def a_client_puts_its_own_tensors_into_whatever_it_receives(setting: Setting) -> None:
     method, config = setting.method, setting.config
     received, state, names = a_model(0), kept(setting, seed=7), PERSONAL[setting.personal_part]
-    models = (
-        (method.start_of(received, state, config), method.start_model),
-        (
-            method.own_model(received, state, config),
-            method.local_model,
-        ),
-    )
-    for found, hook in models:
+    for found in (method.start_of(received, state, config), method.own_model(received, state, config)):
         assert found is not None
         assert all(found[name].tobytes() == a_model(8)[name].tobytes() for name in names)
         others = received.keys() - set(names)
-        assert hook is not None or all(found[name].tobytes() == received[name].tobytes() for name in others)
+        has_model = method.part(OwnModel) is not None
+        assert has_model or all(found[name].tobytes() == received[name].tobytes() for name in others)
 
 
 @check(lambda setting: not setting.method.shares_model(setting.config))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedplcc.method_contract.settings import Setting
-from shared.methods.base import Report
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.types import PrototypeSet
 
 NUM_CLASSES = 3
@@ -29,8 +29,9 @@ def a_client(number: int, num_examples: int = 40) -> tuple[np.ndarray, np.ndarra
 
 def reported(setting: Setting, features: np.ndarray, labels: np.ndarray) -> Report:
     """Return what a client with these features and labels reports."""
-    assert setting.method.client_report is not None
-    return setting.method.client_report(features, labels, NUM_CLASSES, setting.config)
+    exchange = setting.method.part(PrototypeExchange)
+    assert exchange is not None
+    return exchange.report(features, labels, NUM_CLASSES, setting.config)
 
 
 def merged(setting: Setting, sets: Sequence[PrototypeSet], previous: PrototypeSet | None = None) -> PrototypeSet:

@@ -21,8 +21,8 @@ from fedplcc.models.trained_model import TrainedModel
 from fedplcc.terminal.printable import printable
 from shared.errors import InvalidModel
 from trainer.data import ImageSet
-from trainer.data.sets.folder import read_image
-from trainer.data.source import Pixels, fit_image
+from trainer.data.pixels import Pixels, Unreadable, Window, read_pixels
+from trainer.data.source import fit_image
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.ops import TorchOps
 from trainer.models import FeatureModel
@@ -128,16 +128,19 @@ def predictions(
         InvalidModel: The model gives an image no probabilities, or cannot be computed deterministically on the device.
     """
     size = trained.config.data.image_size
-    images = _read(files, size, on_problem)
+    images = _read(files, size, trained.config.data.window, on_problem)
     while batch := list(islice(images, trained.config.training.evaluation_batch_size)):
         yield from _batch(trained, [file for file, _ in batch], [pixels for _, pixels in batch], top)
 
 
-def _read(files: Iterable[Path], image_size: int, on_problem: OnProblem) -> Iterator[tuple[Path, Pixels]]:
+def _read(
+    files: Iterable[Path], image_size: int, window: Window, on_problem: OnProblem
+) -> Iterator[tuple[Path, Pixels]]:
     for file in files:
-        pixels = read_image(file)
-        if pixels is None:
-            on_problem(f"{file} cannot be read as an image")
+        try:
+            pixels = read_pixels(file, window)
+        except Unreadable as why:
+            on_problem(f"{file} cannot be read as an image: {why}")
         else:
             yield file, fit_image(pixels, image_size)
 

@@ -18,6 +18,7 @@ from fedplcc.pictures.points import Points, points
 from fedplcc.pictures.shown_clients import ShownClient, reading
 from shared.config.run import RunConfig
 from shared.errors import InvalidConfig, InvalidData, InvalidModel
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.consent import Consent
@@ -90,15 +91,15 @@ def local_reports(trained: TrainedModel, clients: Sequence[ShownClient]) -> list
         InvalidData: A client's data cannot be read or have no training image.
         InvalidModel: A feature is not finite.
     """
-    config, report = trained.config, trained.config.algorithm.client_report
-    if report is None:
+    config, exchange = trained.config, trained.config.algorithm.part(PrototypeExchange)
+    if exchange is None:
         return [PrototypeSet.empty() for _ in clients]
     num_classes, sets = len(config.data.classes), []
     with opened_once():
         for client in clients:
             images = _training_images(client, config)
             features_ND, labels_N = features(trained, images)
-            sets.append(report(features_ND, labels_N, num_classes, config.method).prototypes)
+            sets.append(exchange.report(features_ND, labels_N, num_classes, config.method).prototypes)
     return sets
 
 
@@ -126,9 +127,9 @@ def points_of(trained: TrainedModel, sample: ImageSample, clients: Sequence[Show
     """
     features_ND, class_ids_N = features(trained, sample.images)
     sets, pool = local_reports(trained, clients), trained.prototypes
-    summarise = trained.config.algorithm.server_prototypes
-    if trained.round == 0 and summarise is not None:
-        pool = summarise(sets, len(trained.config.data.classes), trained.config.method)
+    exchange = trained.config.algorithm.part(PrototypeExchange)
+    if trained.round == 0 and exchange is not None:
+        pool = exchange.merge(sets, len(trained.config.data.classes), trained.config.method)
     domain_ids = [sample.domains.index(client.domain) for client in clients]
     local = list(zip(domain_ids, sets, strict=True))
     return points(features_ND, class_ids_N, sample.domain_ids_N, local=local, global_=pool)

@@ -15,9 +15,14 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
+from fedplcc.python_api.class_names import Names, NamesAt, check_names, label_of, names_of, own_names
 from fedplcc.runs.atomic_file import atomic_file, make_folder
 from shared.errors import InvalidData
+from trainer.data.names import composed, listed
+from trainer.data.pixels import Unreadable, Unstated
+from trainer.data.pixels import picture as as_rgb
 
 STORED = "fedplcc-data"
 """Folder of the written images, beside the folders of runs."""
@@ -57,7 +62,8 @@ class Client:
         data: Data specification as in a configuration, such as folder:PATH; a path is a folder.
         train: Training images.
         test: Test images; none if not given.
-        classes: Names of the labels 0, 1, ...; those of the data set, else of the run's configuration.
+        classes: Names of the labels 0, 1, ..., where the data set does not name them itself. Without names a label is the
+            class of its number, "0", "1", ..., or of its own name where labels are texts.
         domain: Label of the domain; the client's name if not given.
         samples_per_class: Size of a seeded, class-balanced training subset; all images if not given.
         fraction: Share of the training images, drawn by the seed from each class alike, in place of `samples_per_class`.
@@ -116,13 +122,18 @@ class Client:
 
     def _stored(self, run_classes: Sequence[str], folder: Path) -> str:
         arrays: dict[str, Any] = {}
+        found: dict[str, list[str]] = {}
         for split, images in (("train", self.train), ("test", self.test)):
-            x, y = _arrays(images, split)
-            arrays |= {f"x_{split}": x, f"y_{split}": y}
+            arrays[f"x_{split}"], found[split] = _arrays(images, split, self._names_at(images, split))
         if not len(arrays["x_test"]):
             arrays["x_test"] = arrays["x_train"][:0]
-        classes = self.classes if self.classes is not None else getattr(self.train, "classes", None)
-        arrays["classes"] = np.array([str(name) for name in (run_classes if classes is None else classes)])
+        declared = [name for split in ("train", "test") for name in self._declared(split)]
+        names = list(dict.fromkeys([*declared, *sorted({*found["train"], *found["test"]}, key=_in_order)]))
+        check_names(names, run_classes, are_named=bool(declared) or not all(name.isdigit() for name in names))
+        ids = {name: number for number, name in enumerate(names)}
+        for split, labels in found.items():
+            arrays[f"y_{split}"] = np.array([ids[name] for name in labels], np.int64)
+        arrays["classes"] = np.array(names)
         digest = hashlib.sha256()
         for name, array in sorted(arrays.items()):
             digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
@@ -134,45 +145,102 @@ class Client:
                 np.savez(file, **arrays)
         return f"npz:{path}"
 
+    def _declared(self, split: str) -> list[str]:
+        """Return the classes that are named for a side, with images or without."""
+        images = self.train if split == "train" else self.test
+        if self.classes is not None:
+            return [composed(str(name)) for name in self.classes]
+        own = None if images is None or isinstance(images, tuple) else own_names(images)
+        return [composed(name) for name in own or ()]
 
-def _arrays(images: Images | None, split: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return images `[N, height, width, channels]` and labels `[N]`."""
+    def _names_at(self, images: Images | None, split: str) -> NamesAt:
+        """Return the names of the labels of a side, by the number of an image.
+
+        Raises:
+            InvalidData: The data set has other names than `classes`, or names that cannot be told.
+        """
+        given = None if self.classes is None else tuple(str(name) for name in self.classes)
+        if images is None or isinstance(images, tuple):
+            return lambda number: given
+        try:
+            names = names_of(images)
+        except InvalidData as error:
+            if given is not None:
+                return lambda number: given
+            raise InvalidData(f"{split}: {error.detail}") from error
+        if given is None:
+            return names
+        for own in {names(number) for number in range(len(images))} - {None, given}:
+            raise InvalidData(
+                f"{split}: the data set names its classes {listed(own or ())}, and classes= names {listed(given)}; "
+                "leave out classes=, or change the data set's own classes"
+            )
+        return lambda number: given
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    """Return the place of a class among the others: numbers by value."""
+    return (int(name), "") if name.isdigit() else (-1, name)
+
+
+def _nobody(number: int) -> Names | None:
+    return None
+
+
+def _arrays(images: Images | None, split: str, names_at: NamesAt = _nobody) -> tuple[npt.NDArray[np.uint8], list[str]]:
+    """Return images `[N, height, width, channels]` and the class of each."""
     if images is None:
-        return np.zeros((0, 1, 1, 3), np.uint8), np.zeros(0, np.int64)
+        return np.zeros((0, 1, 1, 3), np.uint8), []
     if isinstance(images, tuple):
         if len(images) != 2:
             raise InvalidData(f"{split}: give a pair of images and labels, or a data set")
         x, y = np.asarray(images[0]), np.asarray(images[1])
         if x.ndim == 3:
             x = x[..., None]
+        if y.shape != (len(x),) or (y.size and y.dtype.kind not in "iuUSO"):
+            raise InvalidData(f"{split}: labels are {len(x)} whole numbers or names, not {y.dtype} of {list(y.shape)}")
+        labels = [_named(label, names_at(i), f"{split} image {i}") for i, label in enumerate(y.tolist())]
     else:
         if len(images) > MOST_IMAGES:
             raise InvalidData(f"{split}: a data set of more than {MOST_IMAGES} images; name a folder instead")
-        pairs = list(_pairs(images, split))
+        pairs = list(_pairs(images, split, names_at))
+        if len({pixels.shape[2] for pixels, _ in pairs}) > 1:  # some grey, some in colours
+            pairs = [(np.repeat(pixels, 3 // pixels.shape[2], axis=2), label) for pixels, label in pairs]
         if len({pixels.shape for pixels, _ in pairs}) > 1:
             raise InvalidData(f"{split}: its images differ in size; resize them, or name a folder of them with data=")
         x = np.stack([pixels for pixels, _ in pairs]) if pairs else np.zeros((0, 1, 1, 3), np.uint8)
-        y = np.array([label for _, label in pairs], np.int64)
+        labels = [label for _, label in pairs]
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[3] not in (1, 3):
         raise InvalidData(f"{split}: images are uint8 of [N, height, width, 1 or 3], not {x.dtype} of {list(x.shape)}")
-    if y.shape != (len(x),) or (y.size and not np.issubdtype(y.dtype, np.integer)):
-        raise InvalidData(f"{split}: labels are {len(x)} whole numbers, not {y.dtype} of {list(y.shape)}")
-    return x, y.astype(np.int64)
+    return x, labels
 
 
-def _pairs(images: LabelledImages, split: str) -> Iterator[tuple[npt.NDArray[np.uint8], int]]:
+def _named(label: Any, names: Names | None, what: str) -> str:
+    try:
+        return label_of(label, names)
+    except InvalidData as error:
+        raise InvalidData(f"{what}: {error.detail}") from error
+
+
+def _pairs(images: LabelledImages, split: str, names_at: NamesAt) -> Iterator[tuple[npt.NDArray[np.uint8], str]]:
     for number in range(len(images)):
+        what = f"{split} image {number}"
         try:
             picture, label = images[number]
-            yield _pixels(picture), int(label)
+            pixels = _pixels(picture)
         except InvalidData as error:
-            raise InvalidData(f"{split} image {number}: {error.detail}") from error
+            raise InvalidData(f"{what}: {error.detail}") from error
         except (TypeError, ValueError) as error:
-            raise InvalidData(f"{split} image {number} is no pair of an image and a label: {error}") from error
+            raise InvalidData(f"{what} is no pair of an image and a label: {error}") from error
+        if pixels.shape[2] not in (1, 3):
+            raise InvalidData(f"{what}: images are of [height, width, 1 or 3], not {list(pixels.shape)}")
+        yield pixels, _named(label, names_at(number), what)
 
 
 def _pixels(picture: Any) -> npt.NDArray[np.uint8]:
     """Return one image, `[height, width, channels]`."""
+    if isinstance(picture, Image.Image):
+        return _of_pillow(picture)
     is_tensor = hasattr(picture, "detach")
     pixels = np.asarray(picture.detach().cpu() if is_tensor else picture)
     if is_tensor and pixels.ndim == 3:
@@ -192,3 +260,14 @@ def _pixels(picture: Any) -> npt.NDArray[np.uint8]:
         raise InvalidData(f"it is {pixels.dtype} of {list(pixels.shape)}, no image of 8 bits")
     found: npt.NDArray[np.uint8] = pixels
     return found
+
+
+def _of_pillow(image: Image.Image) -> npt.NDArray[np.uint8]:
+    is_grey = image.mode == "L" and "transparency" not in image.info
+    try:
+        pixels = as_rgb(image)
+    except Unstated as error:
+        raise InvalidData(f"it is a picture of mode {image.mode} that states no range; convert it to 8 bits") from error
+    except Unreadable as error:
+        raise InvalidData(str(error)) from error
+    return pixels[:, :, :1] if is_grey else pixels

@@ -57,7 +57,7 @@ async def fetch_run(
     if record.best is not None:
         with suppress(BlobNotFound):  # a better round may have committed since, and this one been collected
             names = (folder / BEST_MODEL, folder / BEST_PROTOTYPES)
-            await _fetch_results(gateway, run_id, int(record.best["round"]), names, on_bytes)
+            await _fetch_results(gateway, run_id, record.best.round, names, on_bytes)
     write_record(folder, record)
     return record
 

@@ -26,9 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from aggregator.rounds.validation import Best, best_of_lines
 from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from fedplcc.runs.plots import accuracy_curves, domains_of
 from shared.errors import InvalidConfig, PayloadCorrupt
+from shared.scores import BALANCED, KEYS, score_of
 from shared.types import BlobRef
 
 MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.jsonl", "accuracy.png"
@@ -71,10 +73,9 @@ class RunRecord:
         return [json.loads(line) for line in self.metrics_lines]
 
     @property
-    def best(self) -> Mapping[str, Any] | None:
-        """The line of the round with the highest mean accuracy on validation images, the first one; None without any."""
-        validated = [line for line in self.metrics if (line.get("accuracy_validation") or {}).get("mean") is not None]
-        return max(validated, key=lambda line: line["accuracy_validation"]["mean"], default=None)
+    def best(self) -> Best | None:
+        """The round with the highest mean score on validation images, the first one; None without any."""
+        return best_of_lines(self.metrics)
 
 
 def claim_folder(folder: Path, run_id: str) -> None:
@@ -185,9 +186,10 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     evaluated = [line for line in lines if line["accuracy"] is not None]
     if evaluated:
         texts += _accuracies(evaluated[-1], "" if evaluated[-1] is lines[-1] else f" in round {evaluated[-1]['round']}")
-    if record.best is not None:
-        share = record.best["accuracy_validation"]["mean"]
-        texts.append(f"best round by validation: {record.best['round']}, mean {100 * share:.1f}% there")
+    best = record.best
+    if best is not None:
+        words = best.score.replace("_", " ")
+        texts.append(f"best round by validation: {best.round}, mean {words} {100 * best.accuracy:.1f}% there")
     names = [name for name in (*FILES, BEST_MODEL, BEST_PROTOTYPES, EVALUATIONS) if (folder / name).exists()]
     texts.append(f"results in {folder}: {', '.join(names)}")
     if PICTURE not in names:
@@ -200,6 +202,9 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
     kinds = {"accuracy": "accuracy", "accuracy_local": "accuracy of the clients' own models"}
     if line.get("accuracy_of"):
         del kinds["accuracy"]
+    if score_of(line) == BALANCED:
+        whose = " of the clients' own models" if line.get("accuracy_of") else ""
+        kinds = {KEYS[BALANCED]: f"balanced accuracy{whose}"} | kinds
     texts = []
     for key, name in kinds.items():
         accuracy = line.get(key) or {"mean": None}

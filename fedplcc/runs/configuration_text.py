@@ -52,7 +52,6 @@ EXAMPLES: Mapping[str, Any] = {
     "evaluation.epsilon": 0.3,
     "admission.max_update_norm": 100.0,
     "admission.max_prototype_norm": 1000.0,
-    "admission.max_style_norm": 100.0,
     "admission.max_prototypes_per_class": 100,
     "admission.max_num_examples": 100_000,
     "admission.quarantine_after": 3,

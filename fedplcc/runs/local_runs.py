@@ -8,20 +8,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from fedplcc.runs.artifacts import MANIFEST, METRICS
 from fedplcc.runs.run_folder import FEDERATION
-from shared.config.run import RunConfig
-from shared.config.sections import validate
-from shared.errors import InvalidConfig
-from shared.methods import METHODS
 
 MAX_FOLDERS = 100_000
 """Most folders that are looked into."""
@@ -201,7 +194,7 @@ def _read(folder: Path, *, has_ended: bool) -> LocalRun:
         mean=mean,
         worst=worst,
         created_at=datetime.fromtimestamp(float(began), UTC),
-        settings=dict(_flat(_filled(config))),
+        settings=dict(_flat(config)),
     )
 
 
@@ -221,19 +214,6 @@ def _last_rounds(path: Path) -> tuple[int, Mapping[str, Any]]:
 
 def _fraction(value: Any) -> float | None:
     return None if value is None else float(value)
-
-
-def _filled(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with the defaults that it leaves out; a section that this version refuses stays as it is."""
-    kinds: dict[str, Any] = {section: field.annotation for section, field in RunConfig.model_fields.items()}
-    if (method := METHODS.get(config["run"]["method"])) is not None:
-        kinds["method"] = method.config
-    filled = dict(config)
-    for section, kind in kinds.items():
-        with suppress(InvalidConfig):
-            record = validate(kind, config.get(section, {}), "")
-            filled[section] = to_jsonable_python(dict(record))  # of each key, for a record's JSON leaves defaults out
-    return filled
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shared.scores import ACCURACY, KEYS, score_of
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -32,7 +34,7 @@ def accuracy_curves(lines: Sequence[Mapping[str, Any]], *, title: str) -> bytes:
 
 
 def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure:
-    """Draw the accuracy of each domain and their mean over the rounds, and the mean of clients' own models beside it.
+    """Draw the score of each domain and their mean over the rounds, and the mean of clients' own models beside it.
 
     Args:
         lines: Lines of metrics.jsonl, in order. A domain without a report in a round leaves a gap; curves lead over rounds
@@ -49,7 +51,9 @@ def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure
 
     lines = [line for line in lines if line["accuracy"] is not None]
     domains, rounds = domains_of(lines), [line["round"] for line in lines]
-    labels = {domain: f"{domain}  {_last(lines, domain)}" for domain in (*domains, "mean")}
+    score = score_of(lines[-1]) if lines else ACCURACY
+    key = KEYS[score]
+    labels = {domain: f"{domain}  {_last(lines, domain, key)}" for domain in (*domains, "mean")}
     is_local = any(line.get("accuracy_of") for line in lines)
     if not is_local and any(line.get("accuracy_local") for line in lines):
         labels[LOCAL_MEAN] = f"{LOCAL_MEAN}  {_last(lines, 'mean', 'accuracy_local')}"
@@ -63,7 +67,7 @@ def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure
     for number, domain in enumerate(domains):
         axes.plot(
             rounds,
-            _percent(lines, domain),
+            _percent(lines, domain, key),
             color=f"C{number % COLOURS}",
             linestyle=STROKES[number // COLOURS % len(STROKES)],
             linewidth=1.6,
@@ -71,13 +75,14 @@ def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure
             markersize=3,
             label=labels[domain],
         )
-    axes.plot(rounds, _percent(lines, "mean"), color="black", linestyle="--", linewidth=2.0, label=labels["mean"])
+    axes.plot(rounds, _percent(lines, "mean", key), color="black", linestyle="--", linewidth=2.0, label=labels["mean"])
     if LOCAL_MEAN in labels:
         values = _percent(lines, "mean", "accuracy_local")
         axes.plot(rounds, values, color="black", linestyle=":", linewidth=2.0, label=labels[LOCAL_MEAN])
     axes.set_title(title)
     axes.set_xlabel("Round")
-    axes.set_ylabel("Accuracy of the clients' own models (%)" if is_local else "Accuracy on the domain's test set (%)")
+    name = "Accuracy" if score == ACCURACY else "Balanced accuracy"
+    axes.set_ylabel(f"{name} of the clients' own models (%)" if is_local else f"{name} on the domain's test set (%)")
     axes.set_ylim(0, 100)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(visible=True, alpha=0.3)
@@ -104,11 +109,11 @@ def png(figure: Figure) -> bytes:
     return picture.getvalue()
 
 
-def _percent(lines: Sequence[Mapping[str, Any]], domain: str, which: str = "accuracy") -> list[float]:
+def _percent(lines: Sequence[Mapping[str, Any]], domain: str, which: str) -> list[float]:
     values = [(line.get(which) or {}).get(domain) for line in lines]
     return [float("nan") if value is None else 100.0 * value for value in values]
 
 
-def _last(lines: Sequence[Mapping[str, Any]], domain: str, which: str = "accuracy") -> str:
+def _last(lines: Sequence[Mapping[str, Any]], domain: str, which: str) -> str:
     value = (lines[-1].get(which) or {}).get(domain) if lines else None
     return "no report" if value is None else f"{100 * value:.1f} %"

@@ -38,6 +38,7 @@ from shared.documents import Event
 from shared.errors import RequestIdReused
 from shared.process.metrics import new_registry
 from shared.reasons import sentence_of
+from shared.steering import ExtendRun, StopRun
 from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, RunStatus, TaskKind
 from trainer.cancellation import Cancelled, ShouldStop, never
 from trainer.consent import Consent
@@ -145,7 +146,7 @@ class Simulation:
             is_longer = config.run.rounds > run.total_rounds
             if not is_longer or longer(document_of(run), run.total_rounds, config.run.rounds).hash != config.hash:
                 raise
-            return self._service.extend(run.run_id, rounds=config.run.rounds).run_id
+            return self._service.steer(run.run_id, ExtendRun(config.run.rounds)).run_id
 
     def close(self) -> None:
         """End all work, and close the state directory."""
@@ -181,7 +182,7 @@ class Simulation:
         while not (run := self._service.get_run(self._run_id)).status.is_final:
             self._report_events()
             if run.status is not RunStatus.STOPPING and (why := stop_reason()) is not None:
-                run = self._service.stop(self._run_id, reason=why)
+                run = self._service.steer(self._run_id, StopRun(why))
             if run.status is RunStatus.STOPPING:
                 for aggregator in self._aggregators.values():
                     aggregator.leave()
@@ -311,7 +312,7 @@ def simulate_in_folder(
         record = simulation.record()
         files: list[tuple[ArtifactKind, int, str]] = [("model", -1, MODEL), ("prototypes", -1, PROTOTYPES)]
         if record.best is not None:
-            number = int(record.best["round"])
+            number = record.best.round
             files += [("model", number, BEST_MODEL), ("prototypes", number, BEST_PROTOTYPES)]
         for kind, number, name in files:
             blob, path = simulation.artifact(kind, number)

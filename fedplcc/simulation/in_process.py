@@ -77,4 +77,5 @@ class InProcess:
                 work.aggregator,
                 should_stop,
                 lambda activity, progress: self._observers.on_activity(work.client_id, activity.value, progress),
+                lambda problem: self._observers.on_problem(work.client_id, problem),
             )

@@ -18,10 +18,11 @@ from typing import Any
 
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.messages import Crashed, Link, ask
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
 from shared.process import log
 from shared.types import ForgottenRun, Membership
 from shared.version import VERSION
+from trainer.data.record import RunRecord
 from trainer.task.manifest import Manifest, Staged
 
 
@@ -129,6 +130,15 @@ class RemoteStates:
         """Return the promoted state of a run; None where there is none, or none that can be read."""
         state: ClientState | None = ask(self._link, "state", run_id)
         return state
+
+    def data_record(self, run_id: str) -> RunRecord | None:
+        """Return the record of the client's data in a run, or None where there is none, or none that can be read."""
+        record: RunRecord | None = ask(self._link, "data_record", run_id)
+        return record
+
+    def keep_data_record(self, run_id: str, record: RunRecord) -> None:
+        """Keep the record of the client's data in a run, durably, in place of the one before."""
+        ask(self._link, "keep_data_record", run_id, record)
 
 
 def _blob_bytes(reference: Any) -> bytes:

@@ -39,8 +39,8 @@ from shared.version import VERSION
 
 MANIFEST = "backup.json"
 AUTHORITY = Path(IDENTITY_FOLDER) / AUTHORITY_FILE
-FORMAT = 2
-"""Version of the folder's format; a newer one is refused. One of version 1 has no keys."""
+FORMAT = 1
+"""Version of the folder's format; another one is refused."""
 PIECE_BYTES = 1 << 20
 
 OnBlob = Callable[[int, int], None]
@@ -167,7 +167,7 @@ def read_manifest(folder: Path) -> Backup:
     """The manifest of a backup.
 
     Raises:
-        InvalidConfig: It is none, not complete, or of a newer version.
+        InvalidConfig: It is none, not complete, or of another format.
     """
     try:
         document: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
@@ -178,10 +178,8 @@ def read_manifest(folder: Path) -> Backup:
     except (OSError, ValueError) as error:
         raise InvalidConfig(f"{folder / MANIFEST} cannot be read ({error}): use another backup") from None
     try:
-        if not 1 <= document["format"] <= FORMAT:
-            raise InvalidConfig(
-                f"{folder} was written by version {document['version']}: restore it with that version or a newer one"
-            )
+        if document["format"] != FORMAT:
+            raise InvalidConfig(f"{folder} was written by version {document['version']}: restore it with that version")
         return Backup(**document)
     except (KeyError, TypeError):
         raise InvalidConfig(

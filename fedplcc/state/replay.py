@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.computation.aggregation import Aggregated, aggregate, earlier_updates
+from aggregator.computation.aggregation import Aggregated, aggregate
 from aggregator.computation.fold import BLOCK_ELEMENTS
+from aggregator.computation.parts.prototypes import earlier_updates
+from aggregator.computation.round_inputs import RoundInputs
 from aggregator.computation.weighed_domains import weighed_domains
 from aggregator.coordinator.layouts import Layouts
 from aggregator.rounds.configuration import config_of
@@ -18,6 +20,7 @@ from aggregator.store.blobs.files import BlobFiles
 from aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.state.snapshot import require_state, snapshot
 from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunDeleted, RunNotFound
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.types import BlobRef, EventQuery, Retired, Round, RoundPhase, Run, Update, state_blobs
 
 
@@ -76,15 +79,16 @@ def replay(state: Path, run_id: str, number: int, *, url: str | None = None) -> 
         assert run.model is not None
         files = _Scratch(Path(scratch), state)
         layouts = Layouts(store, files)
-        computed = aggregate(
-            run,
-            layouts.table(run),
-            files,
-            BLOCK_ELEMENTS,
-            earlier,
+        of = RoundInputs(
+            run=run,
+            table=layouts.table(run),
+            blobs=files,
+            block_elements=BLOCK_ELEMENTS,
+            earlier=earlier,
             int_lists=layouts.int_lists(run),
             domains=weighed_domains(run, store),
         )
+        computed = aggregate(of)
         return Replayed(
             run_id=run_id,
             number=number,
@@ -177,7 +181,8 @@ def _members_in(store: Store, run: Run, number: int) -> tuple[tuple[str, ...], d
 def _require_kept(store: Store, run: Run, number: int, earlier: Sequence[Update]) -> None:
     assert run.current_round is not None
     assert run.model is not None
-    is_carried = config_of(run).algorithm.carry_prototypes is not None
+    exchange = config_of(run).algorithm.part(PrototypeExchange)
+    is_carried = exchange is not None and exchange.carry is not None
     started_from = (
         ("model", (run.model,)),
         ("server state", state_blobs(run)),

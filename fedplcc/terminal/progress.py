@@ -27,7 +27,7 @@ from rich.table import Column
 
 from fedplcc.terminal.event_sentences import PHASES
 from fedplcc.terminal.printable import printable
-from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
+from fedplcc.terminal.round_table import RoundTable
 from fedplcc.terminal.run_history import RunHistory
 from shared.chance import RunWarningKind
 from shared.documents import Event
@@ -123,11 +123,10 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             return
         width = self._console.width if self._bar is not None else None
         table = RoundTable.of(metrics, width, config=self.run.config)
-        if self._table is None and metrics.get("accuracy_of"):
-            self.note(OWN_MODELS)
         if self._table is None or (metrics["accuracy"] is not None and not self._table.has_columns_of(table)):
             self._table = table
-            self.note(self._table.heading())
+            for text in (*table.notes, table.heading()):
+                self.note(text)
         self.note(self._table.line(metrics, self.run.last_round_s))
         warnings = self.run.warnings
         for warning in warnings:

@@ -9,11 +9,13 @@ from typing import Any, Self
 from fedplcc.runs.plots import SUMMARIES, domains_of
 from fedplcc.terminal.numbers import number, percent
 from fedplcc.terminal.stage_lines import place_names
+from shared.scores import BALANCED, score_of, values_of
 
 GAP = "  "
 DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 """Columns in the order in which a narrow terminal loses them; the domains follow, from the right."""
 OWN_MODELS = "accuracies are of the clients' own models: this run shares none, or none whole"
+BALANCED_NOTE = "accuracies are balanced, the mean of the classes' recalls: test classes are uneven"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class RoundTable:
         has_local: bool = False,
         has_time: bool = True,
         place: Sequence[str] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         """Choose the columns.
 
@@ -48,7 +51,9 @@ class RoundTable:
             has_local: Whether clients have models of their own beside the global one.
             has_time: Whether the duration of any round is known.
             place: Numbers that say where a round is in a run with stages; see `place_names`.
+            notes: What accuracies of these rounds are, where they are not those of one global model.
         """
+        self.notes = tuple(notes)
         self.domains, self.has_local, self.place = tuple(domains), has_local, tuple(place)
         self._columns = list(_columns(domains, has_local=has_local, has_time=has_time, place=place))
         others = {column.heading: column for column in self._columns if not column.is_domain}
@@ -71,11 +76,14 @@ class RoundTable:
         """A table for rounds like this one, in a run with this configuration if that is known."""
         has_local = bool(metrics.get("accuracy_local")) and not metrics.get("accuracy_of")
         place = place_names(metrics, config or {})
-        return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time, place=place)
+        notes = [OWN_MODELS] if metrics.get("accuracy_of") else []
+        notes += [BALANCED_NOTE] if score_of(metrics) == BALANCED else []
+        return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time, place=place, notes=notes)
 
     def has_columns_of(self, other: RoundTable) -> bool:
-        """Whether another table shows the same domains, models and places."""
-        return (self.domains, self.has_local, self.place) == (other.domains, other.has_local, other.place)
+        """Whether another table shows the same domains, models and places, and accuracies of the same kind."""
+        mine, others = ((each.domains, each.has_local, each.place, each.notes) for each in (self, other))
+        return mine == others
 
     def heading(self) -> str:
         """The names of the columns."""
@@ -83,6 +91,8 @@ class RoundTable:
 
     def line(self, metrics: Mapping[str, Any], seconds: float | None = None) -> str:
         """A round's accuracies in percent, its cross-entropy, its local and global prototypes, and its duration.
+
+        The accuracies are balanced ones where that is the round's score.
 
         Where clients have models of their own, also the mean and the worst of those models' accuracies.
         """
@@ -94,7 +104,7 @@ def _columns(domains: Sequence[str], *, has_local: bool, has_time: bool, place: 
     for name in place:
         yield _Column(name, len(name), _place(name))
     for name in (*domains, *SUMMARIES):
-        yield _Column(name, max(len(name), 6), _accuracy("accuracy", name), is_domain=name not in SUMMARIES)
+        yield _Column(name, max(len(name), 6), _score(name), is_domain=name not in SUMMARIES)
     if has_local:
         yield _Column("local mean", 10, _accuracy("accuracy_local", "mean"))
         yield _Column("local worst", 11, _accuracy("accuracy_local", "worst"))
@@ -106,6 +116,10 @@ def _columns(domains: Sequence[str], *, has_local: bool, has_time: bool, place: 
 
 def _place(name: str) -> Callable[[Mapping[str, Any], float | None], str]:
     return lambda line, _: str(line[name])
+
+
+def _score(name: str) -> Callable[[Mapping[str, Any], float | None], str]:
+    return lambda line, _: percent((values_of(line) or {}).get(name))
 
 
 def _accuracy(kind: str, name: str) -> Callable[[Mapping[str, Any], float | None], str]:

@@ -13,6 +13,7 @@ from typing import Any
 from fedplcc.terminal.event_sentences import sentence_of
 from shared.chance import ROUNDS, RunWarning, warnings_of
 from shared.documents import Client, Event, Round, Run
+from shared.scores import unfound_warning
 from shared.types import RoundPhase, RunStatus
 
 PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
@@ -151,7 +152,9 @@ class RunHistory:
         """The warnings about the run, from the rounds that are known here."""
         means = [(line["round"], line["accuracy"]["mean"]) for line in self.evaluated[-ROUNDS:]]
         known = [(number, mean) for number, mean in means if mean is not None]
-        return warnings_of(known, self.config, self.method)
+        classes = self.config.get("data", {}).get("classes", ())
+        unfound = unfound_warning(self.evaluated[-1], classes, self.total_rounds) if self.evaluated else None
+        return (*warnings_of(known, self.config, self.method), *filter(None, (unfound,)))
 
     @property
     def evaluated(self) -> list[Mapping[str, Any]]:

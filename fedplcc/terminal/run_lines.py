@@ -21,11 +21,11 @@ MAX_AWAITED_NAMES = 3
 
 def run_lines(runs: Sequence[RunSummary]) -> list[str]:
     """A heading, and a line for each run."""
-    rows = [("run", "method", "status", "round", "mean", "worst", "created", "tags", "reason")]
+    rows = [("run", "method", "status", "round", "mean", "worst", "score", "created", "tags", "reason")]
     for run in runs:
         created = run.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         round_text = f"{max(run.round, 0)}/{run.total_rounds}"
-        accuracies = (percent(run.mean_accuracy), percent(run.worst_accuracy))
+        accuracies = (percent(run.mean_accuracy), percent(run.worst_accuracy), run.score.removesuffix("_accuracy"))
         status = "deleted" if run.is_deleted else "archived" if run.is_archived else run.status.value
         rows.append((run.run_id, run.method, status, round_text, *accuracies, created, " ".join(run.tags), run.reason))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

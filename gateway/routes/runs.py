@@ -32,6 +32,18 @@ from shared.errors import (
 )
 from shared.identity.api_keys import Scope
 from shared.run_lists import LabelChange, RunOrder, RunQuery, RunShow
+from shared.steering import (
+    AdmitClient,
+    AdvanceStage,
+    ExtendRun,
+    PauseRun,
+    QuarantineClient,
+    ReleaseClient,
+    ResumeRun,
+    RetireClient,
+    StopRun,
+    Verb,
+)
 from shared.types import RunStatus
 
 OPERATIONS = Operations("runs")
@@ -185,14 +197,13 @@ async def pause_run(
 ) -> documents.Run:
     """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing."""
     at_once = now or (request is not None and request.now)
-    key = request_id_of(idempotency_key)
-    return documents.Run.of(await aggregator.pause_run(run_id, now=at_once, request_id=key))
+    return await _steered(aggregator, run_id, PauseRun(at_once), idempotency_key)
 
 
 @OPERATIONS.add("POST", f"{RUN_PATH}/resume", refusals=(RunNotFound, InvalidTransition, RequestIdReused))
 async def resume_run(aggregator: Aggregator, run_id: RunId, idempotency_key: SteeringKey = None) -> documents.Run:
     """Resume a run, or withdraw a pause that waits. Resuming a running run changes nothing."""
-    return documents.Run.of(await aggregator.resume_run(run_id, request_id=request_id_of(idempotency_key)))
+    return await _steered(aggregator, run_id, ResumeRun(), idempotency_key)
 
 
 @OPERATIONS.add("POST", f"{RUN_PATH}/stop", refusals=(RunNotFound, RequestIdReused), http_refusals=(413,))
@@ -203,8 +214,7 @@ async def stop_run(
     idempotency_key: SteeringKey = None,
 ) -> documents.Run:
     """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing."""
-    reason, key = request.reason if request else "", request_id_of(idempotency_key)
-    return documents.Run.of(await aggregator.stop_run(run_id, reason=reason, request_id=key))
+    return await _steered(aggregator, run_id, StopRun(request.reason if request else ""), idempotency_key)
 
 
 @OPERATIONS.add(
@@ -220,8 +230,7 @@ async def extend_run(
     idempotency_key: SteeringKey = None,
 ) -> documents.Run:
     """Let a completed run go on to more rounds; from there on it is the run that was longer from the start."""
-    key = request_id_of(idempotency_key)
-    return documents.Run.of(await aggregator.extend_run(run_id, rounds=request.rounds, request_id=key))
+    return await _steered(aggregator, run_id, ExtendRun(request.rounds), idempotency_key)
 
 
 @OPERATIONS.add(
@@ -238,8 +247,8 @@ async def quarantine_client(
     idempotency_key: SteeringKey = None,
 ) -> documents.Run:
     """Exclude a client from a run until its release. The open round keeps what the client has committed."""
-    reason, key = request.reason if request else "", request_id_of(idempotency_key)
-    return documents.Run.of(await aggregator.quarantine_client(run_id, client_id, reason=reason, request_id=key))
+    verb = QuarantineClient(client_id, request.reason if request else "")
+    return await _steered(aggregator, run_id, verb, idempotency_key)
 
 
 @OPERATIONS.add(
@@ -251,8 +260,7 @@ async def release_client(
     aggregator: Aggregator, run_id: RunId, client_id: ClientId, idempotency_key: SteeringKey = None
 ) -> documents.Run:
     """End a client's quarantine and forget its refused updates. Releasing a client without quarantine changes nothing."""
-    key = request_id_of(idempotency_key)
-    return documents.Run.of(await aggregator.release_client(run_id, client_id, request_id=key))
+    return await _steered(aggregator, run_id, ReleaseClient(client_id), idempotency_key)
 
 
 @OPERATIONS.add(
@@ -264,8 +272,7 @@ async def admit_client(
     aggregator: Aggregator, run_id: RunId, client_id: ClientId, idempotency_key: SteeringKey = None
 ) -> documents.Run:
     """Admit a client to a run from the next round on. Admitting a client that takes part changes nothing."""
-    key = request_id_of(idempotency_key)
-    return documents.Run.of(await aggregator.admit_client(run_id, client_id, request_id=key))
+    return await _steered(aggregator, run_id, AdmitClient(client_id), idempotency_key)
 
 
 @OPERATIONS.add(
@@ -287,8 +294,7 @@ async def retire_client(
 
     The open round keeps what the client has committed. Refused where the run's rounds would wait for ever without it.
     """
-    key = request_id_of(idempotency_key)
-    return documents.Run.of(await aggregator.retire_client(run_id, client_id, forgets=forget, request_id=key))
+    return await _steered(aggregator, run_id, RetireClient(client_id, forget), idempotency_key)
 
 
 @OPERATIONS.add("POST", f"{RUN_PATH}/stages", refusals=(RunNotFound, InvalidTransition, RequestIdReused))
@@ -297,4 +303,8 @@ async def advance_stage(aggregator: Aggregator, run_id: RunId, idempotency_key: 
 
     Asking again before that round has opened changes nothing.
     """
-    return documents.Run.of(await aggregator.advance_stage(run_id, request_id=request_id_of(idempotency_key)))
+    return await _steered(aggregator, run_id, AdvanceStage(), idempotency_key)
+
+
+async def _steered(aggregator: Aggregator, run_id: str, verb: Verb, idempotency_key: str | None) -> documents.Run:
+    return documents.Run.of(await aggregator.steer(run_id, verb, request_id=request_id_of(idempotency_key)))

@@ -1,18 +1,12 @@
-"""Groups of arrays that updates and the server of a run have: those of its method, of public images, and of styles."""
+"""Groups of arrays that updates and the server of a run have: those of its method, and of public images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from shared.config.run import RunConfig
-from shared.methods.public import PUBLIC
-from shared.methods.server_arrays import GroupSchema
-from shared.methods.styles import SCHEMA, STYLES
-
-
-def keeps_arrays(config: RunConfig) -> bool:
-    """Whether the server makes arrays after the fold of a round."""
-    return config.algorithm.server_step is not None or config.training.federates_styles
+from shared.methods.arrays import GroupSchema
+from shared.methods.parts.public import PUBLIC, PublicLearning
 
 
 def declared_uploads(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:
@@ -23,7 +17,7 @@ def declared_uploads(config: RunConfig, feature_dim: int) -> Mapping[str, GroupS
         feature_dim: D.
     """
     own = config.algorithm.uploads(config.method, len(config.data.classes), feature_dim)
-    return {**own, **_of_public_images(config), **_of_styles(config)}
+    return {**own, **_of_public_images(config)}
 
 
 def declared_arrays(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:
@@ -34,20 +28,16 @@ def declared_arrays(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSc
         feature_dim: D.
     """
     own = config.algorithm.server_arrays(config.method, len(config.data.classes), feature_dim)
-    return {**own, **_of_public_images(config), **_of_styles(config)}
+    return {**own, **_of_public_images(config)}
 
 
 def sent_groups(config: RunConfig) -> tuple[str, ...]:
     """Return the groups of server arrays that go to clients with the task of training."""
-    return (*config.algorithm.sends(config.method), *_of_public_images(config), *_of_styles(config))
-
-
-def _of_styles(config: RunConfig) -> dict[str, GroupSchema]:
-    return {STYLES: SCHEMA} if config.training.federates_styles else {}
+    return (*config.algorithm.sends(config.method), *_of_public_images(config))
 
 
 def _of_public_images(config: RunConfig) -> dict[str, GroupSchema]:
-    public = config.algorithm.public
+    public = config.algorithm.part(PublicLearning)
     if public is None or not public.is_used(config.method):
         return {}
     size = public.batch_size(config.method)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_validator
 
 from shared.config.sections import Section
 
@@ -29,6 +29,11 @@ class EvaluationSection(Section):
     """Clients report which class each class of their test images was given: the confusion matrix of each evaluation set. It
     needs at most 64 classes, and adds at most 32 KiB to a report of each set."""
 
+    score: Literal["auto", "accuracy", "balanced_accuracy"] = "auto"
+    """What decides the best round, the end by run.patience and the worst domain, and stands first wherever the run is shown:
+    accuracy, or balanced_accuracy, the mean of the classes' recalls. With auto it is balanced accuracy in rounds in which a
+    domain has more than three test images of one class for each of another."""
+
     own_classes: bool = False
     """Clients also report how the models do when they choose only among the classes of the client's own training images, in
     sets named test/own and all/own: by the nearest global prototype where the method names one for this, else by the
@@ -37,14 +42,6 @@ class EvaluationSection(Section):
     """Statistics of BatchNorm layers: those that the model came with (shared); or, with site, each client also evaluates its
     own model, the global one where the method gives it no other, with the mean and variance of its own training images under
     the model's weights."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added later; runs without them keep their hashes.
-        values: dict[str, Any] = plain(self)
-        younger = ("confusion", "own_classes", "batch_norm")
-        fields = type(self).model_fields
-        return {key: value for key, value in values.items() if key not in younger or value != fields[key].default}
 
     @field_validator("attacks")
     @classmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from shared.config.sections import Section
@@ -17,7 +15,3 @@ class MixStyleSettings(Section):
     alpha: float = Field(0.1, gt=0, le=100)
     """Both parameters of the Beta distribution of an image's own share in the mix; the smaller, the more often the share is
     close to 0 or 1."""
-    statistics: Literal["batch", "federation"] = "batch"
-    """What is mixed in: statistics of another image of the mini-batch, or such as are drawn from normal distributions with
-    the means and variances that all clients' images had in the round before (after FedFA, ICLR 2023). Updates then carry
-    the means and variances of 256 channels, and round 1 is as with "batch"."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import (
     Field,
     JsonValue,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -25,8 +23,6 @@ STEMS: Mapping[str, tuple[str, ...]] = {
     "cnn5": (),
 }
 """Built-in models with their possible stems, the default first."""
-OLD_DEFAULT_STEM = "imagenet5x5"
-"""Stem in older stored configurations of models without a stem; these keep their meaning and hash."""
 RESNETS = ("resnet10", "resnet18")
 """Built-in models that have normalisation layers, and stages."""
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
@@ -104,8 +100,6 @@ class ModelSection(Section):
         stems = STEMS.get(name, ())
         if stem is None:
             return stems[0] if stems else None
-        if not stems and stem == OLD_DEFAULT_STEM:
-            return stem
         if not stems:
             raise ValueError(f"model {name!r} has no stem to choose; leave the key out")
         if stem not in stems:
@@ -119,14 +113,6 @@ class ModelSection(Section):
         if name is not None and norm != "batch" and name not in RESNETS:
             raise ValueError(f"model {name!r} has no normalisation to choose; {' and '.join(RESNETS)} have")
         return norm
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added later; runs without it keep their hashes.
-        values: dict[str, Any] = plain(self)
-        if values.get("norm") == "batch":
-            del values["norm"]
-        return values
 
     @field_validator("options")
     @classmethod

@@ -167,7 +167,7 @@ def _about_long_tails(name: str) -> str:
 def _call(name: str, rule: Rule) -> str:
     # TOML's numbers and lists are JSON's.
     values = {key: value for key, value in rule.model_dump(mode="json").items() if value is not None}
-    if values.get("stages") == 1:  # the key was added later; parts without it keep their text
+    if values.get("stages") == 1:  # a part without stages says nothing of them
         del values["stages"]
     values["seed"] = values.pop("seed")  # last
     single = {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in values.items()}

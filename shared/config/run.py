@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,9 +19,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -41,7 +40,9 @@ from shared.config.stream import StreamSection, split_stages_spec, stages_spec
 from shared.config.training import TrainingSection as TrainingSection
 from shared.errors import InvalidConfig
 from shared.methods import METHODS, add_methods, refusal
-from shared.methods.base import MAX_ROWS_PER_CLASS, Method, MethodConfig, most_rows_per_class
+from shared.methods.config import MethodConfig
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
 from shared.methods.prototypes import PrototypeConfig
 from shared.types import LOCAL_MODEL
 
@@ -55,12 +56,12 @@ PROTOTYPES_BY_CONTENT = re.compile(r"sha256:[0-9a-f]{64}")
 """Form of `run.initial_prototypes` once the run is created."""
 MAX_KEPT_ROUNDS = 100
 """Most rounds of a run whose models its configuration keeps."""
-YOUNGER_SECTIONS = frozenset({"admission", "quorum", "evaluation", "public", "stream", "membership"})
-"""Sections added after the first release; runs that do not set them keep the hashes that they had."""
+VERSION: Literal["0.2"] = "0.2"
+"""Minor version of fedplcc that gives keys their meaning and their defaults; a configuration says it."""
 
 
 def _checked_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(classes)) < len(classes):
+    if len({unicodedata.normalize("NFC", name) for name in classes}) < len(classes):
         raise ValueError("a class is named twice")
     wrong = [name for name in classes if not name.isprintable() or not 1 <= len(name) <= MAX_CLASS_CHARACTERS]
     if wrong:
@@ -71,6 +72,8 @@ def _checked_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
 class RunSection(Section):
     """`[run]`"""
 
+    version: Literal["0.2"] = VERSION
+    """Minor version of fedplcc whose keys and defaults these are; the present one if left out. It is part of the hash."""
     name: Name = "run"
     """Name for people; not unique."""
     method: str = Field(max_length=128)
@@ -123,15 +126,6 @@ class RunSection(Section):
         if method not in METHODS:
             raise ValueError(refusal(method) or unknown("method", method, METHODS))
         return method
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added after the first release; runs without them keep their hashes.
-        values: dict[str, Any] = plain(self)
-        for key in ("initial_model", "initial_classes", "initial_prototypes", "drop_classes", "patience", "keep_every"):
-            if values[key] in (None, False):
-                del values[key]
-        return values
 
     @field_validator("initial_classes")
     @classmethod
@@ -191,18 +185,22 @@ class DataSection(Section):
     std: tuple[Positive, Positive, Positive] = Field((0.5, 0.5, 0.5), strict=False)
     """Standard deviation per channel, by which the difference is divided."""
     test_every: int = Field(5, ge=2, le=1000)
-    """In a folder without train/ and test/, every n-th file by sorted name is for testing."""
+    """In a folder without train/ and test/, one of so many images is for testing, each by its name alone."""
     validation_every: int | None = Field(None, ge=2, le=1000)
-    """Every n-th training image of a class is set aside for validation: it is never trained on, and reported as the set
-    `validation`. None if not set; a client's own validation_per_class goes before it."""
+    """One of so many training images is set aside for validation, in a folder each by its name alone, else every n-th of a
+    class: it is never trained on, and reported as the set `validation`. None if not set; a client's own
+    validation_per_class, and a folder val/ of its data, go before it."""
+    window: Annotated[tuple[float, float], Field(strict=False)] | Literal["auto"] | None = None
+    """Values that become black and white, for pictures of more than 8 bits whose file does not state its range (12 bits in
+    16, fractions), and in the file's unit for DICOM: [-160, 240], say. "auto" is the smallest of 8, 10, 12, 14, 16 and 32
+    bits that holds all of a site's; such pictures are left out, with the reason, if not set."""
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added later; runs without it keep their hashes.
-        values: dict[str, Any] = plain(self)
-        if values.get("validation_every", 0) is None:
-            del values["validation_every"]
-        return values
+    @field_validator("window")
+    @classmethod
+    def _upwards(cls, window: Any) -> Any:
+        if isinstance(window, tuple) and not window[0] < window[1]:
+            raise ValueError("the first of the two values is the lower one")
+        return window
 
     @field_validator("classes")
     @classmethod
@@ -220,10 +218,6 @@ class AdmissionSection(Section):
     max_prototype_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of an uploaded prototype; an update with a larger one is refused. FedProto and FPL use distances:
     without a limit, one huge prototype makes a run diverge. No limit if not set."""
-    max_style_norm: float | None = Field(None, gt=0)
-    """Largest L2 norm of the styles of an update, with training.mix_style.statistics = "federation"; an update with a larger
-    one is refused. Without a limit, one client's huge styles take every client's training away from its images, and past
-    max_update_norm. No limit if not set."""
     max_prototypes_per_class: int | None = Field(None, ge=1, le=MAX_ROWS_PER_CLASS)
     """Largest number of prototypes of one class in an update; an update with more is refused. The aggregator's clustering
     compares every two prototypes of a class: its time grows with the square of this number times the number of clients. If
@@ -236,15 +230,6 @@ class AdmissionSection(Section):
     late ones do not. Never if not set."""
     quarantined: tuple[Name, ...] = Field((), strict=False, fail_fast=True)
     """Clients excluded from the start, whether or not run.clients names them."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added after their section; runs with the section but without a key keep their hashes.
-        values: dict[str, Any] = plain(self)
-        for key in ("max_prototype_norm", "max_style_norm", "max_prototypes_per_class"):
-            if values[key] is None:
-                del values[key]
-        return values
 
     @field_validator("quarantined")
     @classmethod
@@ -274,14 +259,6 @@ class QuorumSection(Section):
     do its task. Choose it longer than a client's longest work without reported progress: reading its data, or clustering."""
     on_no_quorum: Literal["wait", "fail"] = "wait"
     """Behaviour of a run that cannot reach its quorum: wait for clients, and name them, or fail."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The key was added after its section; runs with the section but without the key keep their hashes.
-        values: dict[str, Any] = plain(self)
-        if values["hard_deadline_s"] is None:
-            del values["hard_deadline_s"]
-        return values
 
     @model_validator(mode="after")
     def _somebody_may_be_missing(self) -> Self:
@@ -422,15 +399,7 @@ class RunConfig(BaseModel):
     @property
     def canonical_json(self) -> str:
         """JSON of the configuration, with sorted keys and no spaces."""
-        sections = {name: getattr(self, name) for name in type(self).model_fields}
-        is_default = {name: section == type(self).model_fields[name].default for name, section in sections.items()}
-        return canonical_json(
-            {
-                name: section.model_dump(mode="json")
-                for name, section in sections.items()
-                if not (name in YOUNGER_SECTIONS and is_default[name])
-            }
-        )
+        return canonical_json({name: getattr(self, name).model_dump(mode="json") for name in type(self).model_fields})
 
     @property
     def hash(self) -> str:
@@ -469,15 +438,6 @@ class ClientSection(Section):
         if model is not None and not MODEL_KIND.fullmatch(model.kind):
             raise ValueError(MODEL_KIND_RULE)
         return model
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added later; folders of earlier runs keep their federation.json.
-        values: dict[str, Any] = plain(self)
-        for key in ("fraction", "validation_per_class", "model"):
-            if values.get(key, 0) is None:
-                del values[key]
-        return values
 
     @model_validator(mode="after")
     def _one_size_of_subset(self) -> Self:

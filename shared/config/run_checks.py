@@ -10,7 +10,9 @@ from shared.config.model import batch_norm_refusal, mixing_refusal
 from shared.config.public import PublicSection
 from shared.config.sections import InvalidKey, unknown
 from shared.config.stream import unknown_classes
-from shared.methods.base import MAX_PAIRS, MethodConfig, most_rows_per_class
+from shared.methods.config import MethodConfig
+from shared.methods.parts.prototypes import MAX_PAIRS, most_rows_per_class
+from shared.methods.parts.public import PublicLearning
 from shared.methods.prototypes import PrototypeConfig
 from shared.types import BATCH_NORM
 
@@ -29,7 +31,7 @@ def check_sections(config: RunConfig) -> None:
 
 
 def _public_images_where_they_are_used(config: RunConfig) -> None:
-    part, name = config.algorithm.public, config.run.method
+    part, name = config.algorithm.part(PublicLearning), config.run.method
     if part is None or not part.is_used(config.method):
         if config.public != PublicSection():
             raise InvalidKey("public", f"method {name} uses no public images here; leave [public] out")
@@ -101,12 +103,6 @@ def _a_limit_on_what_is_sent(config: RunConfig) -> None:
         raise InvalidKey(
             "admission.max_prototype_norm",
             f"admission.max_prototype_norm limits prototypes, and {config.run.method} has none; leave it out",
-        )
-    if config.admission.max_style_norm is not None and not config.training.federates_styles:
-        raise InvalidKey(
-            "admission.max_style_norm",
-            'admission.max_style_norm limits styles, which clients send with training.mix_style.statistics = "federation" '
-            "alone; leave it out",
         )
 
 

@@ -9,9 +9,7 @@ from pydantic import (
     AfterValidator,
     Field,
     JsonValue,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -21,11 +19,6 @@ from shared.config.sections import FACTORY, InvalidKey, Section, check_keys, val
 
 AUGMENTATIONS = ("crop", "resized_crop", "flip", "color", "gray")
 """Augmentations of this package."""
-YOUNGER_KEYS = (
-    *("optimizer", "schedule", "warmup_rounds", "schedule_rounds", "step_rounds", "step_factor"),
-    *("precision", "adversarial", "prototype_statistics", "mix_style"),
-)
-"""Keys added after the first release; stored configurations leave them out while they have their defaults."""
 
 
 def _augmentation(name: str) -> str:
@@ -92,8 +85,8 @@ class TrainingSection(Section):
     that lags behind the weights (trained); or those of its training images under the trained weights (site). The model that
     is sent is the same."""
     mix_style: Mapping[str, JsonValue] | None = None
-    """Mix channel statistics of early features between images (Zhou et al., ICLR 2021): a table of probability, alpha and
-    statistics. Only for resnet10 and resnet18. Nothing is mixed if not set, nor in what leaves a client for prototypes."""
+    """Mix channel statistics of early features between images (Zhou et al., ICLR 2021): a table of probability and
+    alpha. Only for resnet10 and resnet18. Nothing is mixed if not set, nor in what leaves a client for prototypes."""
 
     @property
     def augmentation_code(self) -> tuple[str, ...]:
@@ -110,11 +103,6 @@ class TrainingSection(Section):
         """The mixing of features; None where they stay as they are."""
         return None if self.mix_style is None else MixStyleSettings.model_validate(self.mix_style)
 
-    @property
-    def federates_styles(self) -> bool:
-        """Whether updates carry channel statistics, which the server pools for the next round."""
-        return self.mixing is not None and self.mixing.statistics == "federation"
-
     @field_validator("mix_style")
     @classmethod
     def _a_mixing(cls, values: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
@@ -130,15 +118,6 @@ class TrainingSection(Section):
             return None
         check_keys(values, AdversarialSettings, "training.adversarial.")
         return validate(AdversarialSettings, values, "training.adversarial.").model_dump()
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # The keys were added after the first release; runs without them keep their hashes.
-        values: dict[str, Any] = plain(self)
-        for key in YOUNGER_KEYS:
-            if key in values and values[key] == type(self).model_fields[key].default:
-                del values[key]
-        return values
 
     @model_validator(mode="before")
     @classmethod

@@ -96,7 +96,7 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
         ),
         last_committed=None if membership.last_committed is None else committed_to_proto(membership.last_committed),
         version=membership.version,
-        open_runs=None if membership.open_runs is None else round_service_pb2.OpenRuns(run_ids=membership.open_runs),
+        open_runs=membership.open_runs,
         audit_head=None if head is None else round_service_pb2.AuditHead(number=head.number, hash=head.hash),
         forgotten_runs=[
             round_service_pb2.ForgottenRun(run_id=forgotten.run_id, round=forgotten.round)
@@ -118,7 +118,7 @@ def membership_from_proto(response: round_service_pb2.JoinResponse) -> Membershi
         max_inline_bytes=at_least(0, "max_inline_bytes", response.limits.max_inline_bytes),
         last_committed=committed_from_proto(response.last_committed) if response.HasField("last_committed") else None,
         version=bounded_text("version", response.version),
-        open_runs=tuple(response.open_runs.run_ids) if response.HasField("open_runs") else None,
+        open_runs=tuple(response.open_runs),
         audit_head=checked_head(response.audit_head.number, response.audit_head.hash)
         if response.HasField("audit_head")
         else None,

@@ -13,6 +13,7 @@ from shared.convert.page_tokens import place_of, refused_token, token_of
 from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from shared.reasons import Stated, sentence_of
 from shared.run_lists import LabelChange, RunCursor, RunList, RunOrder, RunQuery, RunSummary
+from shared.scores import ACCURACY, BALANCED
 
 _TAG = re.compile(TAG_PATTERN)
 
@@ -111,6 +112,7 @@ def summary_to_proto(run: RunSummary) -> pb2.RunSummary:
         tags=run.tags,
         is_archived=run.is_archived,
         is_deleted=run.is_deleted,
+        score=run.score,
         mean_accuracy=run.mean_accuracy,
         worst_accuracy=run.worst_accuracy,
         worst_domain=run.worst_domain,
@@ -136,6 +138,7 @@ def summary_from_proto(message: pb2.RunSummary) -> RunSummary:
         tags=tuple(message.tags),
         is_archived=message.is_archived,
         is_deleted=message.is_deleted,
+        score=BALANCED if message.score == BALANCED else ACCURACY,
         mean_accuracy=message.mean_accuracy if message.HasField("mean_accuracy") else None,
         worst_accuracy=message.worst_accuracy if message.HasField("worst_accuracy") else None,
         worst_domain=message.worst_domain,

@@ -69,6 +69,13 @@ class RoundMetrics(Document):
     evaluated."""
     accuracy_validation: dict[str, float | None] | None = None
     """As `accuracy`, on training images that clients set aside; null where none do, and if the round is not evaluated."""
+    balanced_accuracy: dict[str, float | None] | None = None
+    """As `accuracy`, the mean of the recalls of the classes; not null where it is the round's score: test images of classes
+    are uneven, or the configuration says so (`evaluation.score`)."""
+    balanced_accuracy_validation: dict[str, float | None] | None = None
+    """As `balanced_accuracy`, on validation images."""
+    unfound: list[int] = Field([])
+    """Classes of which no test image was given the right class, of those with at least five test images; the first 64."""
     loss: dict[str, float]
     """Mean training loss by term."""
     prototypes: PrototypeCounts

@@ -12,6 +12,7 @@ from shared.chance import RunWarningKind
 from shared.convert.runs import RunView
 from shared.documents.document import Document, Sha256, utc_time
 from shared.reasons import sentence_of
+from shared.scores import Score
 from shared.types import RoundPhase, RunStatus
 
 
@@ -229,10 +230,13 @@ class RunSummary(Document):
     """Its tags, sorted."""
     is_archived: bool
     is_deleted: bool
+    score: Score
+    """What the next two are: accuracy, or balanced accuracy, the mean of the classes' recalls, where test images of classes
+    are uneven or the configuration says so (`evaluation.score`)."""
     mean_accuracy: float | None
     """Mean over the domains in the last committed round that was evaluated, 0 to 1; null before one was."""
     worst_accuracy: float | None
-    """The least accuracy of a domain in that round."""
+    """The least one of a domain in that round."""
     worst_domain: str | None
     """The domain that has it."""
     links: RunLinks
@@ -257,6 +261,7 @@ class RunSummary(Document):
             tags=list(run.tags),
             is_archived=run.is_archived,
             is_deleted=run.is_deleted,
+            score=run.score,
             mean_accuracy=run.mean_accuracy,
             worst_accuracy=run.worst_accuracy,
             worst_domain=run.worst_domain or None,

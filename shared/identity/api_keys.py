@@ -52,8 +52,7 @@ SCOPE_OF_CALL: Mapping[str, Scope] = {
         {
             Scope.READ: "GetRun ListRuns ListRounds ListEvaluations WatchRun ListClients",
             Scope.RESULTS: "FetchArtifact GetPrototypeMap",
-            Scope.RUN: "CreateRun UploadInitialModel PauseRun ResumeRun StopRun ExtendRun QuarantineClient ReleaseClient "
-            "AdmitClient RetireClient AdvanceStage UpdateRun DeleteRun ForgetClient",
+            Scope.RUN: "CreateRun UploadInitialModel SteerRun UpdateRun DeleteRun ForgetClient",
         },
     ),
     **_calls(

@@ -26,7 +26,7 @@ from shared.methods import (
     fpl,
     moon,
 )
-from shared.methods.base import Method
+from shared.methods.method import Method
 from shared.methods.plugins import entry_point, load_method
 
 BUILTIN: Mapping[str, Method] = MappingProxyType(

@@ -28,11 +28,15 @@ import numpy as np
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import ClientStep, LossTerms, Method, MethodConfig, always
+from shared.methods.arrays import ArrayGroup, GroupSchema
+from shared.methods.config import MethodConfig
 from shared.methods.creff_matching import Head, head_gradient, matched, new_head, trained_head
 from shared.methods.exact_maths import DoubleArray, near_normal
 from shared.methods.maths import to_float32
-from shared.methods.server_arrays import ArrayGroup, BeforeTraining, GroupSchema, ServerResult, ServerRound
+from shared.methods.method import Method
+from shared.methods.parts.arrays import ServerArrays
+from shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
+from shared.methods.step import ClientStep, LossTerms
 
 FEATURES, HEAD, GRADIENTS = "federated_features", "head", "head_gradients"
 """Groups: what the server keeps for itself, what it sends, and what clients upload."""
@@ -185,13 +189,16 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    has_start=always,
-    server_arrays=server_arrays,
-    server_step=server_step,
-    sends=sends,
-    uploads=uploads,
-    before_training=before_training,
-    upload_fault=upload_fault,
-    needs_linear_head=True,
-    size_fault=size_fault,
+    parts=(
+        ServerArrays(
+            kept=server_arrays,
+            step=server_step,
+            sent=sends,
+            uploaded=uploads,
+            made=before_training,
+            fault=upload_fault,
+            too_large=size_fault,
+            needs_linear_head=True,
+        ),
+    ),
 )

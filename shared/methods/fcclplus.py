@@ -28,22 +28,17 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from shared.methods import fedavg
-from shared.methods.base import (
-    Array,
-    ClientEnd,
-    ClientState,
-    ClientStep,
-    Coefficient,
-    LossTerms,
-    Method,
-    MethodConfig,
-    ModelArrays,
-    Term,
-)
+from shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
+from shared.methods.config import Coefficient, MethodConfig
 from shared.methods.fedproto import has_local_model, own_model, shares_model
 from shared.methods.maths import to_float32
-from shared.methods.public import PUBLIC, PublicPart, PublicStep
-from shared.methods.server_arrays import ArrayGroup, GroupSchema, ServerResult, ServerRound
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState
+from shared.methods.parts.own_model import OwnModel
+from shared.methods.parts.part import ClientEnd, ServerResult, ServerRound
+from shared.methods.parts.public import PUBLIC, PublicLearning, PublicStep
+from shared.methods.parts.references import ReferenceModels
+from shared.methods.step import Array, ClientStep, LossTerms, Term
 
 TEACHER = "teacher"
 LOGITS, SIMILARITIES = "logits", "similarities"
@@ -205,21 +200,20 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    server_step=server_step,
-    upload_fault=upload_fault,
-    public=PublicPart(
-        is_used=uses_public,
-        batch_size=lambda config: config.public_batch,
-        learning_rate=lambda config: config.public_lr,
-        schema=public_schema,
-        outputs=public_outputs,
-        loss=public_loss,
+    parts=(
+        PublicLearning(
+            is_used=uses_public,
+            batch_size=lambda config: config.public_batch,
+            learning_rate=lambda config: config.public_lr,
+            schema=public_schema,
+            outputs=public_outputs,
+            loss=public_loss,
+            step=server_step,
+            fault=upload_fault,
+        ),
+        KeptState(after=next_client_state),
+        ReferenceModels(models=reference_models),
+        OwnModel(local=own_model, start=own_model, is_kept=has_local_model, is_shared=shares_model),
     ),
-    next_client_state=next_client_state,
-    reference_models=reference_models,
-    start_model=own_model,
-    local_model=own_model,
-    has_local_model=has_local_model,
-    shares_model=shares_model,
     neutral={"kd": 0.0, "corr": 0.0, "isd": 0.0},
 )

@@ -28,20 +28,13 @@ import numpy as np
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import (
-    Array,
-    ClientEnd,
-    ClientState,
-    ClientStep,
-    Coefficient,
-    LossTerms,
-    Method,
-    ModelArrays,
-    Report,
-    Temperature,
-    Term,
-    class_means,
-)
+from shared.methods.arrays import ClientState, ModelArrays
+from shared.methods.config import Coefficient, Temperature
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState
+from shared.methods.parts.own_model import OwnModel
+from shared.methods.parts.part import ClientEnd
+from shared.methods.parts.prototypes import PrototypeExchange, Report, class_means
 from shared.methods.prototypes import (
     ClusterConfig,
     batch_mean,
@@ -52,6 +45,7 @@ from shared.methods.prototypes import (
     pooled,
     same_class,
 )
+from shared.methods.step import Array, ClientStep, LossTerms, Term
 from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
@@ -139,11 +133,15 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=LOCAL_CLUSTER,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    weights_are_counts=True,
-    next_client_state=next_client_state,
-    local_model=local_model,
+    parts=(
+        PrototypeExchange(
+            kind=LOCAL_CLUSTER,
+            report=client_report,
+            merge=server_prototypes,
+            weights_are_counts=True,
+        ),
+        KeptState(after=next_client_state),
+        OwnModel(local=local_model),
+    ),
     neutral={"lambda1": 0.0, "lambda2": 0.0},
 )

@@ -25,19 +25,15 @@ from typing import Literal
 import numpy as np
 
 from shared.methods import fedavg
-from shared.methods.base import (
-    Block,
-    ClientEnd,
-    ClientState,
-    ClientStep,
-    Coefficient,
-    LossTerms,
-    Method,
-    MethodConfig,
-    Term,
-)
+from shared.methods.arrays import Block, ClientState
+from shared.methods.config import Coefficient, MethodConfig
 from shared.methods.maths import to_float32, unrounded_mean
-from shared.methods.slots import FoldedBlock, ServerView, TaskView
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState
+from shared.methods.parts.part import ClientEnd, TaskView
+from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from shared.methods.parts.task_numbers import TaskNumbers
+from shared.methods.step import ClientStep, LossTerms, Term
 
 ALPHA, H = "alpha", "h"
 """Number beside the task: alpha_k. Slot: the mean of all clients' h_k."""
@@ -121,10 +117,9 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    server_slots=server_slots,
-    slot_fold=slot_fold,
-    has_start=has_start,
-    next_client_state=next_client_state,
-    loss_state=loss_state,
-    scalars=scalars,
+    parts=(
+        ServerSlots(first_values=server_slots, fold=slot_fold, has_start=has_start),
+        KeptState(after=next_client_state, for_loss=loss_state),
+        TaskNumbers(of=scalars),
+    ),
 )

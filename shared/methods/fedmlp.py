@@ -38,24 +38,16 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from shared.methods import fedavg
-from shared.methods.base import (
-    Array,
-    ClientState,
-    ClientStep,
-    Coefficient,
-    LossTerms,
-    Method,
-    Ops,
-    Prototypes,
-    Report,
-    StageBegin,
-    Temperature,
-    Term,
-)
+from shared.methods.arrays import ClientState
+from shared.methods.config import Coefficient, Temperature
 from shared.methods.exact_maths import DoubleArray
 from shared.methods.finch import finch_star
-from shared.methods.parts import Personal
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
+from shared.methods.parts.personal import Personal, PersonalTensors
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.methods.prototypes import Partition, PrototypeConfig, batch_mean, local_means, mean_per_class, pooled
+from shared.methods.step import Array, ClientStep, LossTerms, Ops, Prototypes, Term
 from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 CLASSES, SEMANTIC = 0, 1
@@ -321,19 +313,22 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=CLASS_MEAN,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    carry_prototypes=carry_prototypes,
-    comparison="distance",
-    weights_are_counts=True,
-    personal=personal,
-    uploads_personal=uploads_personal,
-    scores=scores,
-    own_scores=own_scores,
-    begins_stage=begins_stage,
-    stage_state=stage_state,
-    state_with_report=state_with_report,
-    loss_state=loss_state,
+    parts=(
+        PrototypeExchange(
+            kind=CLASS_MEAN,
+            report=client_report,
+            merge=server_prototypes,
+            carry=carry_prototypes,
+            comparison="distance",
+            weights_are_counts=True,
+            scores=scores,
+            own_scores=own_scores,
+        ),
+        KeptState(
+            for_loss=loss_state,
+            of_stages=StageMemory(begins=begins_stage, state=stage_state, with_report=state_with_report),
+        ),
+        PersonalTensors(which=personal, is_uploaded=uploads_personal),
+    ),
     neutral={"lambda1": 0.0, "lambda2": 0.0, "lambda3": 0.0, "own_head": False, "upload_head": True},
 )

@@ -18,17 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shared.methods import fedavg
-from shared.methods.base import (
-    ClientState,
-    ClientStep,
-    Coefficient,
-    LossTerms,
-    Method,
-    MethodConfig,
-    ModelArrays,
-    Temperature,
-    Term,
-)
+from shared.methods.arrays import ClientState, ModelArrays
+from shared.methods.config import Coefficient, MethodConfig, Temperature
+from shared.methods.method import Method
+from shared.methods.parts.references import ReferenceModels
+from shared.methods.step import ClientStep, LossTerms, Term
 
 TEACHER = "teacher"
 """Name of the reference model: the round's global model."""
@@ -75,6 +69,6 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    reference_models=reference_models,
+    parts=(ReferenceModels(models=reference_models),),
     neutral={"beta": 0.0},
 )

@@ -27,9 +27,12 @@ import numpy as np
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import Block, ClientStep, LossTerms, Method, MethodConfig
+from shared.methods.arrays import Block
+from shared.methods.config import MethodConfig
 from shared.methods.maths import to_float32, unrounded_mean
-from shared.methods.slots import FoldedBlock, ServerView
+from shared.methods.method import Method
+from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from shared.methods.step import ClientStep, LossTerms
 
 M, V = "m", "v"
 """Slots: the running mean of the changes, and of their squares."""
@@ -119,7 +122,6 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    server_slots=server_slots,
-    slot_fold=slot_fold,
+    parts=(ServerSlots(first_values=server_slots, fold=slot_fold),),
     neutral={"server_opt": "sgdm", "server_lr": 1.0, "beta1": 0.0},
 )

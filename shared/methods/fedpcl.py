@@ -29,7 +29,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from shared.methods import fedavg
-from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Method, Report, Temperature, Term
+from shared.methods.config import Coefficient, Temperature
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.methods.prototypes import (
     MIN_FEATURE_NORM,
     PrototypeConfig,
@@ -39,6 +41,7 @@ from shared.methods.prototypes import (
     mean_per_class,
     same_class,
 )
+from shared.methods.step import Array, ClientStep, LossTerms, Term
 from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 
@@ -115,9 +118,13 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=CLASS_MEAN,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    weights_are_counts=True,
+    parts=(
+        PrototypeExchange(
+            kind=CLASS_MEAN,
+            report=client_report,
+            merge=server_prototypes,
+            weights_are_counts=True,
+        ),
+    ),
     neutral={"lambda1": 0.0, "lambda2": 0.0},
 )

@@ -30,12 +30,14 @@ Differs from the paper, or settles what it leaves open:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Method, Prototypes, Report, Temperature, Term
+from shared.methods.config import Coefficient, Temperature
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.methods.prototypes import (
     SIMILARITY_FLOOR,
     ClusterConfig,
@@ -48,6 +50,7 @@ from shared.methods.prototypes import (
     same_class,
     sparse_cosine,
 )
+from shared.methods.step import Array, ClientStep, LossTerms, Prototypes, Term
 from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
@@ -88,10 +91,6 @@ class Config(ClusterConfig):
     corr_over: Literal["class", "all"] = "class"
     """Prototypes that eq. 8 ranks and pulls a feature to: those of its class, as published, or those of all classes.
     With all, `phi` is a share of all, and the correlation is at least minus the sum of all weights."""
-
-    younger: ClassVar[frozenset[str]] = frozenset(
-        {"unit_weights", "ramp_rounds", "corr_margin", "weights_by", "weights_over", "weights_in", "corr_over"}
-    )
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
@@ -170,9 +169,13 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=LOCAL_CLUSTER,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    weights_are_counts=True,
+    parts=(
+        PrototypeExchange(
+            kind=LOCAL_CLUSTER,
+            report=client_report,
+            merge=server_prototypes,
+            weights_are_counts=True,
+        ),
+    ),
     neutral={"lambda1": 0.0, "lambda2": 0.0},
 )

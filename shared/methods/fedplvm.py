@@ -25,7 +25,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import Array, ClientStep, Coefficient, LossTerms, Method, Prototypes, Report, Temperature, Term
+from shared.methods.config import Coefficient, Temperature
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.methods.prototypes import (
     SIMILARITY_FLOOR,
     ClusterConfig,
@@ -37,6 +39,7 @@ from shared.methods.prototypes import (
     same_class,
     sparse_cosine,
 )
+from shared.methods.step import Array, ClientStep, LossTerms, Prototypes, Term
 from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
@@ -97,9 +100,13 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=LOCAL_CLUSTER,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    weights_are_counts=True,
+    parts=(
+        PrototypeExchange(
+            kind=LOCAL_CLUSTER,
+            report=client_report,
+            merge=server_prototypes,
+            weights_are_counts=True,
+        ),
+    ),
     neutral={"lambda1": 0.0},
 )

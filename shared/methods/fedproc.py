@@ -28,7 +28,8 @@ import numpy as np
 from pydantic import Field
 
 from shared.methods import fedavg
-from shared.methods.base import ClientStep, LossTerms, Method, Report, Term
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.methods.prototypes import (
     MIN_FEATURE_NORM,
     PrototypeConfig,
@@ -40,6 +41,7 @@ from shared.methods.prototypes import (
     mean_per_class,
     same_class,
 )
+from shared.methods.step import ClientStep, LossTerms, Term
 from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 
@@ -51,6 +53,11 @@ class Config(PrototypeConfig):
     out."""
     similarity: Literal["dot", "cosine"] = "dot"
     """Similarity of a feature and a centre of length 1: their dot product, or their cosine."""
+
+    @property
+    def length_key(self) -> str | None:
+        """`anneal_rounds` where it is not set."""
+        return "anneal_rounds" if self.anneal_rounds is None else None
 
 
 def client_loss(step: ClientStep, config: Config) -> LossTerms:
@@ -105,22 +112,20 @@ def carry_prototypes(made: PrototypeSet, previous: PrototypeSet, num_classes: in
     )
 
 
-def length_key(config: Config) -> str | None:
-    """Return `anneal_rounds` where it is not set."""
-    return "anneal_rounds" if config.anneal_rounds is None else None
-
-
 METHOD = Method(
     name="fedproc",
     paper="Mu et al., FGCS 2023, https://arxiv.org/abs/2109.12273",
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=CLASS_MEAN,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    carry_prototypes=carry_prototypes,
-    weights_are_counts=True,
-    length_key=length_key,
+    parts=(
+        PrototypeExchange(
+            kind=CLASS_MEAN,
+            report=client_report,
+            merge=server_prototypes,
+            carry=carry_prototypes,
+            weights_are_counts=True,
+        ),
+    ),
     neutral={"anneal_rounds": 0},
 )

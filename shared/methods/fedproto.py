@@ -23,20 +23,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from shared.methods import fedavg
-from shared.methods.base import (
-    Array,
-    ClientEnd,
-    ClientState,
-    ClientStep,
-    Coefficient,
-    LossTerms,
-    Method,
-    ModelArrays,
-    Ops,
-    Prototypes,
-    Report,
-    Term,
-)
+from shared.methods.arrays import ClientState, ModelArrays
+from shared.methods.config import Coefficient
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState
+from shared.methods.parts.own_model import OwnModel
+from shared.methods.parts.part import ClientEnd
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.methods.prototypes import (
     PrototypeConfig,
     batch_mean,
@@ -45,6 +38,7 @@ from shared.methods.prototypes import (
     mean_per_class,
     square_distance,
 )
+from shared.methods.step import Array, ClientStep, LossTerms, Ops, Prototypes, Term
 from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 
@@ -118,17 +112,18 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=CLASS_MEAN,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    comparison="distance",
-    weights_are_counts=True,
-    next_client_state=next_client_state,
-    start_model=own_model,
-    local_model=own_model,
-    has_local_model=has_local_model,
-    shares_model=shares_model,
-    scores=scores,
-    own_scores=scores,
+    parts=(
+        PrototypeExchange(
+            kind=CLASS_MEAN,
+            report=client_report,
+            merge=server_prototypes,
+            comparison="distance",
+            weights_are_counts=True,
+            scores=scores,
+            own_scores=scores,
+        ),
+        KeptState(after=next_client_state),
+        OwnModel(local=own_model, start=own_model, is_kept=has_local_model, is_shared=shares_model),
+    ),
     neutral={"lambda1": 0.0},
 )

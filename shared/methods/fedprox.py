@@ -14,7 +14,9 @@ Differs from the paper, or settles what it leaves open:
 from __future__ import annotations
 
 from shared.methods import fedavg
-from shared.methods.base import ClientStep, Coefficient, LossTerms, Method, MethodConfig, Term
+from shared.methods.config import Coefficient, MethodConfig
+from shared.methods.method import Method
+from shared.methods.step import ClientStep, LossTerms, Term
 
 
 class Config(MethodConfig):

@@ -26,8 +26,11 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from shared.methods import fedavg
-from shared.methods.base import ClientStep, LossTerms, Method, MethodConfig
-from shared.methods.parts import Personal, Phase
+from shared.methods.config import MethodConfig
+from shared.methods.method import Method
+from shared.methods.parts.personal import Personal, PersonalTensors
+from shared.methods.parts.phases import Phase, TrainingPhases
+from shared.methods.step import ClientStep, LossTerms
 
 
 class Config(MethodConfig):
@@ -76,8 +79,6 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    personal=personal,
-    uploads_personal=uploads_personal,
-    phases=phases,
+    parts=(PersonalTensors(which=personal, is_uploaded=uploads_personal), TrainingPhases(phases=phases)),
     neutral={"personal": "none", "upload_head": True},
 )

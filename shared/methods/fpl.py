@@ -22,7 +22,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from shared.methods import fedavg
-from shared.methods.base import ClientStep, Coefficient, LossTerms, Method, Report, Temperature, Term
+from shared.methods.config import Coefficient, Temperature
+from shared.methods.method import Method
+from shared.methods.parts.prototypes import PrototypeExchange, Report
 from shared.methods.prototypes import (
     Partition,
     PrototypeConfig,
@@ -35,6 +37,7 @@ from shared.methods.prototypes import (
     same_class,
     square_distance,
 )
+from shared.methods.step import ClientStep, LossTerms, Term
 from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 
@@ -88,9 +91,13 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    prototype_kind=CLASS_MEAN,
-    client_report=client_report,
-    server_prototypes=server_prototypes,
-    weights_are_counts=True,
+    parts=(
+        PrototypeExchange(
+            kind=CLASS_MEAN,
+            report=client_report,
+            merge=server_prototypes,
+            weights_are_counts=True,
+        ),
+    ),
     neutral={"lambda1": 0.0, "lambda2": 0.0},
 )

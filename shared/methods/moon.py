@@ -21,19 +21,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shared.methods import fedavg
-from shared.methods.base import (
-    ClientEnd,
-    ClientState,
-    ClientStep,
-    Coefficient,
-    LossTerms,
-    Method,
-    MethodConfig,
-    ModelArrays,
-    Temperature,
-    Term,
-)
+from shared.methods.arrays import ClientState, ModelArrays
+from shared.methods.config import Coefficient, MethodConfig, Temperature
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState
+from shared.methods.parts.part import ClientEnd
+from shared.methods.parts.references import ReferenceModels
 from shared.methods.prototypes import MIN_FEATURE_NORM, batch_mean
+from shared.methods.step import ClientStep, LossTerms, Term
 
 RECEIVED, PREVIOUS = "received", "previous"
 """Names of the reference models: the round's global model, and the client's local one of its last committed update."""
@@ -82,7 +77,6 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    next_client_state=next_client_state,
-    reference_models=reference_models,
+    parts=(KeptState(after=next_client_state), ReferenceModels(models=reference_models)),
     neutral={"mu": 0.0},
 )

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from shared.bounds import METHOD_NAME
 from shared.errors import InvalidConfig
 from shared.importing import import_module
-from shared.methods.base import Method
+from shared.methods.method import Method
 
 GROUP = "fedplcc.methods"
 """Group of entry points; each is `NAME = "package.module"`."""
@@ -49,7 +49,9 @@ def load_method(name: str, *, needs_no_torch: bool = False) -> Method:
         )
     record = getattr(module, RECORD, None)
     if not isinstance(record, Method):
-        raise InvalidConfig(f"{module_name!r} has no method: set {RECORD} = Method(...) in it, of shared.methods.base")
+        raise InvalidConfig(
+            f"{module_name!r} has no method: set {RECORD} = Method(...) in it, of shared.methods.method"
+        )
     return replace(record, name=name)
 
 

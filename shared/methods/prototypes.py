@@ -6,13 +6,15 @@ Shape legend: B batch, N samples of a client, D feature size, M classes, G proto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from shared.methods.base import Array, ClientStep, MethodConfig, Ops, Prototypes, Report, per_class_counts
+from shared.methods.config import MethodConfig
 from shared.methods.finch import MIN_NORM, MergeMean, finch_star, partition_level
+from shared.methods.parts.prototypes import Report, per_class_counts
+from shared.methods.step import Array, ClientStep, Ops, Prototypes
 from shared.types import FloatArray, IntArray, PrototypeSet
 
 
@@ -49,8 +51,6 @@ class PrototypeConfig(MethodConfig):
     proto_window: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = 1
     """Rounds whose local prototypes are in the pool: those of this round and of the ones before, of all clients, so that
     global prototypes move less. Ours. Each set counts as one of a client of its own."""
-
-    younger: ClassVar[frozenset[str]] = frozenset({"proto_staleness", "proto_pass", "proto_window"})
 
     @property
     def num_past_rounds(self) -> int:

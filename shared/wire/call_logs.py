@@ -227,10 +227,19 @@ def as_name(text: str) -> str:
     return text if _NAME.fullmatch(text) else f"<{len(text)} characters>"
 
 
+def _verb(message: Any) -> str:
+    """Return the verb of a message that steers a run; empty for others."""
+    descriptor = getattr(message, "DESCRIPTOR", None)
+    return "" if descriptor is None or "verb" not in descriptor.oneofs_by_name else message.WhichOneof("verb") or ""
+
+
 def _named(message: Any) -> dict[str, object]:
-    """Return the run, round, client, blob and request id that a message names, and no other field."""
+    """Return the run, round, client, blob, verb and request id that a message names, and no other field."""
     named = getattr(message, "header", message)
     facts = {name: getattr(named, name, "") for name in ("run_id", "client_id", "sha256")}
+    verb = _verb(message)
+    if verb:
+        facts |= {"verb": verb, "client_id": getattr(getattr(message, verb), "client_id", "")}
     facts["sha256"] = facts["sha256"] or getattr(getattr(named, "blob", None), "sha256", "")
     facts["idempotency_key"] = getattr(named, "request_id", "")
     known: dict[str, object] = {name: as_name(value) for name, value in facts.items() if value}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Locator, expect
 
+from shared.steering import PauseRun, QuarantineClient, ReleaseClient, ResumeRun, StopRun
 from shared.types import ClientActivity, ClientProblem
 from tests.support.screens.browsing import Console, Look, in_every_look
 
@@ -88,14 +89,14 @@ def _working(tour: Tour) -> None:
     tour.dialog("pause", "Pause …")
     tour.dialog("stop", "Stop …")
     tour.dialog("quarantine", "Quarantine …")
-    federation.coordinator.quarantine(run.run_id, "bob", reason="its scanner is being repaired")
+    federation.coordinator.steer(run.run_id, QuarantineClient("bob", reason="its scanner is being repaired"))
     release = tour.button("Release …")
     tour.scene("run-quarantine", release, console.page.get_by_text("its scanner is being repaired"))
     tour.dialog("release", "Release …")
     tour.scene("clients", console.open("#/clients").page.get_by_text(PROBLEM.hint))
     tour.scene("start", console.open("#/start").page.get_by_role("checkbox").first)
     tour.scene("overview", console.open().page.get_by_role("link", name="first"))
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     console.open(f"#/runs/{run.run_id}")
     tour.scene("run-paused", tour.status("paused"))
     tour.dialog("resume", "Resume …")
@@ -105,13 +106,13 @@ def _ends(tour: Tour) -> None:
     """Runs that have ended."""
     console, federation = tour.console, tour.console.served.federation
     (run,) = federation.coordinator.list_runs(limit=10)
-    federation.coordinator.release(run.run_id, "bob")
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ReleaseClient("bob"))
+    federation.coordinator.steer(run.run_id, ResumeRun())
     console.open(f"#/runs/{run.run_id}")
     federation.run_to_end(run.run_id)
     tour.scene("run-completed", tour.status("completed"))
     stopped = console.served.create(run={"name": "second", "rounds": 4})
-    federation.coordinator.stop(stopped, reason="a wrong learning rate")
+    federation.coordinator.steer(stopped, StopRun(reason="a wrong learning rate"))
     federation.run_to_end(stopped)
     console.open(f"#/runs/{stopped}")
     tour.scene("run-stopped", tour.status("stopped"), console.page.get_by_text("wrong learning rate"))

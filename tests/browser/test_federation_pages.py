@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
+from shared.steering import StopRun
 from shared.types import ClientActivity, ClientProblem
 from tests.support.federation.numpy_client import a_document
 from tests.support.screens.browsing import Console
@@ -52,7 +53,7 @@ def test_earlier_runs_are_turned_like_pages(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     for number in range(NUM_RUNS):
         run = coordinator.create_run(f"run {number}", a_document(run={"name": f"run-{number:02}"}))
-        coordinator.stop(run.run_id)
+        coordinator.steer(run.run_id, StopRun())
         coordinator.tick()
     page = console.open("#/").page
     names = page.locator("main tbody th a")
@@ -73,7 +74,7 @@ def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
 
     forgotten = [made(f"forgotten-{number:02}") for number in range(NUM_RUNS)]
     for number in range(NUM_RUNS):
-        coordinator.stop(made(f"later-{number:02}"))
+        coordinator.steer(made(f"later-{number:02}"), StopRun())
         coordinator.tick()
     page = console.open("#/").page
     names, show = page.locator("main tbody th a"), page.get_by_role("combobox", name="Show")
@@ -88,7 +89,7 @@ def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
     expect(names).to_have_text(["forgotten-02", "forgotten-01", "forgotten-00"])
     expect(page.get_by_role("heading", name="Earlier runs")).to_be_focused()
 
-    coordinator.stop(forgotten[1])
+    coordinator.steer(forgotten[1], StopRun())
     coordinator.tick()
     page.get_by_role("button", name="First page").click()  # asks at once; a busy page asks seldom by itself
     expect(names).to_have_text(newest)
@@ -114,7 +115,7 @@ def test_runs_of_one_kind_are_found_among_all(console: Console) -> None:
 
 def test_an_address_that_names_no_kind_of_run_shows_all(console: Console) -> None:
     coordinator = console.served.federation.coordinator
-    coordinator.stop(coordinator.create_run("only", a_document(run={"name": "only"})).run_id)
+    coordinator.steer(coordinator.create_run("only", a_document(run={"name": "only"})).run_id, StopRun())
     coordinator.tick()
     page = console.open("#/?show=constructor").page
     expect(page.locator("main tbody th a")).to_have_text(["only"])
@@ -127,7 +128,7 @@ def test_runs_that_came_to_nothing_are_not_asked_again_and_again_what_they_came_
     run = federation.create(run={"rounds": 3})
     while federation.coordinator.get_run(run.run_id).round_number < 1:
         federation.step()
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
     assert federation.run_to_end(run.run_id).round_number == 1
     page = console.open("#/").page
     expect(page.locator("main tbody")).to_contain_text("0 of 3")

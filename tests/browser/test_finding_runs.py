@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 
 from aggregator.coordinator.service import Coordinator
 from shared.run_lists import LabelChange
+from shared.steering import StopRun
 from tests.support.federation.numpy_client import a_document
 from tests.support.screens.browsing import Console
 
@@ -16,7 +17,7 @@ def made(coordinator: Coordinator, name: str, *, is_open: bool = False) -> str:
     """A run of this name, which has ended unless it is to be open; returns its id."""
     run_id = str(coordinator.create_run(f"request {name}", a_document(run={"name": name})).run_id)
     if not is_open:
-        coordinator.stop(run_id)
+        coordinator.steer(run_id, StopRun())
         coordinator.tick()
     return run_id
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from shared.steering import StopRun
 from shared.types import ClientActivity
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
@@ -134,7 +135,7 @@ def test_earlier_runs_are_in_the_order_that_the_gateway_gives_to_all_of_them(con
     coordinator = console.served.federation.coordinator
     for number in range(23):
         run = coordinator.create_run(f"sorted {number} {look}", a_document(run={"name": f"{look}-{22 - number:02}"}))
-        coordinator.stop(run.run_id)
+        coordinator.steer(run.run_id, StopRun())
         coordinator.tick()
     page = console.open(f"#/?name={look}-").page
     names = page.locator("main tbody th a")

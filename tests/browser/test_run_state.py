@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 import aggregator
+from shared.steering import PauseRun, ResumeRun
 from shared.types import RoundPhase, RunStatus
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.served_gateway import ServedGateway
@@ -57,8 +58,8 @@ def past(modules: Console) -> tuple[Document, list[Document], list[Document]]:
     run_id = served.create(run={"rounds": 3})
     served.federation.join()
     served.federation.step()
-    served.federation.coordinator.pause(run_id, now=True)
-    served.federation.coordinator.resume(run_id)
+    served.federation.coordinator.steer(run_id, PauseRun(now=True))
+    served.federation.coordinator.steer(run_id, ResumeRun())
     served.federation.run_to_end(run_id)
     history = http.get(f"/v1/runs/{run_id}/events", params={"after": 0}).json()["events"]
     return http.get(f"/v1/runs/{run_id}").json(), http.get(f"/v1/runs/{run_id}/rounds").json()["rounds"], history
@@ -448,7 +449,6 @@ def test_sentences_say_who_and_why(modules: Console) -> None:
 
 
 def test_every_sentence_stands_without_details(modules: Console) -> None:
-    """What an older aggregator did not write must not break the page."""
     for kind in types_of_events():
         text = modules.call("lib/sentences.js", "sentenceOf", an_event(1, kind, client_id="bob"))
         assert text

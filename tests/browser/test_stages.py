@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from aggregator.coordinator.service import Limits
+from shared.steering import AdmitClient, RetireClient
 from tests.browser.test_run_details import opened
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.served_gateway import ServedGateway
@@ -33,8 +34,8 @@ def with_comings(served: ServedGateway, **sections: Any) -> str:
     run_id = served.create(method="fedplcc", **sections)
     federation.join()
     changes: dict[int, Callable[[], object]] = {
-        2: lambda: federation.coordinator.admit_client(run_id, "cid"),
-        5: lambda: federation.coordinator.retire_client(run_id, "bob"),
+        2: lambda: federation.coordinator.steer(run_id, AdmitClient("cid")),
+        5: lambda: federation.coordinator.steer(run_id, RetireClient("bob")),
     }
     for number, change in changes.items():
         while federation.coordinator.get_run(run_id).round_number < number:

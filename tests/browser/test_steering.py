@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
+from shared.steering import StopRun
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import Console
 
@@ -29,7 +30,7 @@ def run_id(console: Console) -> Iterator[str]:
     console.open(f"#/runs/{run_id}")
     expect(status(console, "running")).to_be_visible()
     yield run_id
-    federation.coordinator.stop(run_id)
+    federation.coordinator.steer(run_id, StopRun())
     assert federation.run_to_end(run_id).status.is_final
 
 

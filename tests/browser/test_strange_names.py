@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from aggregator.coordinator.service import Limits
+from shared.steering import QuarantineClient, StopRun
 from shared.types import ClientProblem
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.numpy_client import NumpyClient
@@ -49,7 +50,7 @@ def test_names_and_sentences_are_text_and_fit(console: Console, look: Look) -> N
     while federation.coordinator.get_run(run_id).round_number < 2:
         assert federation.step()
     federation.heartbeat(first, problem=ClientProblem(reason="ODD", detail=MARKUP, hint=HEBREW))
-    federation.coordinator.quarantine(run_id, second.client_id, reason=f"{HEBREW} {MARKUP}")
+    federation.coordinator.steer(run_id, QuarantineClient(second.client_id, reason=f"{HEBREW} {MARKUP}"))
 
     for view in (f"#/runs/{run_id}", "#/clients", "#/", "#/start"):
         console.open(view)
@@ -64,7 +65,7 @@ def test_names_and_sentences_are_text_and_fit(console: Console, look: Look) -> N
     expect(console.page.get_by_role("dialog")).to_contain_text(MARKUP)
     console.page.keyboard.press("Escape")
 
-    federation.coordinator.stop(run_id, reason=MARKUP)
+    federation.coordinator.steer(run_id, StopRun(reason=MARKUP))
     federation.run_to_end(run_id)
     expect(console.page.locator(".run-head")).to_contain_text(MARKUP[1:])
     assert console.page.evaluate("window.wasRun") is None

@@ -40,7 +40,9 @@ from aggregator.rounds.selection import select_cohort
 from shared.config.run import parse_run_config
 from shared.errors import FedplccError
 from shared.methods import METHODS
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.process import failpoints
+from shared.steering import PauseRun, ResumeRun, StopRun, Verb
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from shared.types import (
     LOCAL_CLUSTER,
@@ -449,9 +451,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         coordinator = self.federation.coordinator
 
         def call() -> object:
-            if action == "pause":
-                return coordinator.pause(run_id, now=now, request_id=key)
-            return getattr(coordinator, action)(run_id, request_id=key)
+            verbs: dict[str, Verb] = {"pause": PauseRun(now=now), "resume": ResumeRun(), "stop": StopRun()}
+            return coordinator.steer(run_id, verbs[action], request_id=key)
 
         self._ask(
             lambda oracle: oracle.steer(action, run_id, now=now, key=key),
@@ -616,9 +617,9 @@ class ExactlyOnce(RuleBasedStateMachine):
             model = mean_model([from_bytes(_data(work, MODEL)) for work in counted], counts)
             assert current.model.sha256 == sha256_hex(to_bytes(model))
             pooled = PrototypeSet.empty()
-            if method.server_prototypes is not None:
+            if (exchange := method.part(PrototypeExchange)) is not None:
                 sets = [prototypes_from_bytes(_data(work, LOCAL_CLUSTER)) for work in counted]
-                pooled = method.server_prototypes(sets, len(config.data.classes), config.method)
+                pooled = exchange.merge(sets, len(config.data.classes), config.method)
             assert current.prototypes is not None
             assert current.prototypes.sha256 == sha256_hex(prototypes_to_bytes(pooled))
             figures["rounds folded once more"] += 1

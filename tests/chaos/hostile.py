@@ -17,6 +17,7 @@ from shared.convert.tasks import task_from_proto
 from shared.errors import FedplccError
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
 from shared.tensors import sha256_hex, to_bytes
 from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Task, TaskKind, Update
 from shared.wire.tls import ClientTls
@@ -212,10 +213,10 @@ def steer(control: RunControl, run_id: str, client_id: str = MALLORY) -> dict[st
     """Pause, resume, quarantine and stop as an operator does; returns the seconds of each."""
     took = {}
     requests: dict[str, Callable[[], object]] = {
-        "pause": lambda: control.pause(run_id, now=True),
-        "resume": lambda: control.resume(run_id),
-        "quarantine": lambda: control.quarantine(run_id, client_id),
-        "stop": lambda: control.stop(run_id),
+        "pause": lambda: control.steer(run_id, PauseRun(now=True)),
+        "resume": lambda: control.steer(run_id, ResumeRun()),
+        "quarantine": lambda: control.steer(run_id, QuarantineClient(client_id)),
+        "stop": lambda: control.steer(run_id, StopRun()),
     }
     for action, ask in requests.items():
         begin = time.monotonic()

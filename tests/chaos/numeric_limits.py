@@ -37,6 +37,7 @@ from shared.errors import FedplccError
 from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
 from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.methods import METHODS
+from shared.steering import StopRun
 from shared.types import ClientActivity, PrototypeSet, RunStatus, Task, TaskKind
 from shared.wire.statuses import translate, translated
 from shared.wire.tls import ClientTls
@@ -297,7 +298,7 @@ class Bench:
         status = self._status(run_id)
         if status is not RunStatus.COMPLETED:
             self.report.violated(f"{what}: the run is {status}")
-            self._call(what, self.control.stop, run_id)
+            self._call(what, self.control.steer, run_id, StopRun())
             return
         lines = self.control.metrics_lines(run_id)
         try:
@@ -335,7 +336,7 @@ class Bench:
                     break
                 self._act(self.ann, what)
                 self._act(self.mallory, what)
-            self._call(what, self.control.stop, run_id)
+            self._call(what, self.control.steer, run_id, StopRun())
             for client in (self.ann, self.mallory):
                 task_of(client)
                 client.heartbeat()
@@ -443,7 +444,7 @@ def search(
             bench.of_configuration(method)
     run_id = bench.control.create(a_document("fedplcc", clients=("ann",))).run_id
     bench.of_run_service(run_id)
-    bench.control.stop(run_id)
+    bench.control.steer(run_id, StopRun())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

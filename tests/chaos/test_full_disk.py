@@ -17,6 +17,7 @@ import pytest
 
 from shared.errors import FedplccError
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
 from shared.types import BlobRef, RunSpec, Task, TaskKind
 from tests.chaos.network import undisturbed
 from tests.support.federation.grpc_client import GrpcClient, RunControl
@@ -114,14 +115,14 @@ def test_people_steer_runs_on_a_disk_that_is_full_to_the_last_byte_and_a_start_t
             eventually(lambda: (small_disk / "reserve").is_file(), "the reserve is taken", WAIT_S)
             fill_to_the_last_byte(small_disk)
             eventually(lambda: why_waiting(control, going), "the run says why it waits", WAIT_S)
-            in_time("quarantine", lambda: control.quarantine(waiting, "ann"))
-            in_time("pause", lambda: control.pause(going, now=True))
-            in_time("resume", lambda: control.resume(going))
-            in_time("stop", lambda: control.stop(waiting))
+            in_time("quarantine", lambda: control.steer(waiting, QuarantineClient("ann")))
+            in_time("pause", lambda: control.steer(going, PauseRun(now=True)))
+            in_time("resume", lambda: control.steer(going, ResumeRun()))
+            in_time("stop", lambda: control.steer(waiting, StopRun()))
             aggregator.kill()
             federation.start_aggregator("--heartbeat-interval-s", "0.5")
             assert [each.client_id for each in control.get(waiting).quarantined] == ["ann"]
-            in_time("stop", lambda: control.stop(going))
+            in_time("stop", lambda: control.steer(going, StopRun()))
             eventually(lambda: control.get(going).status == types_pb2.RUN_STATUS_STOPPED, "it has stopped", WAIT_S)
         control.close()
 
@@ -174,9 +175,9 @@ def test_a_member_that_fills_the_disk_loses_its_uploads_and_an_honest_run_ends_i
                     lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", WAIT_S
                 )
             lines = control.metrics_lines(run_id)
-            in_time("quarantine", lambda: control.quarantine(theirs, "eve"))
+            in_time("quarantine", lambda: control.steer(theirs, QuarantineClient("eve")))
             eventually(lambda: not list(small_disk.glob("incoming/eve/*")), "its uploads are gone", WAIT_S)
-            in_time("stop", lambda: control.stop(theirs))
+            in_time("stop", lambda: control.steer(theirs, StopRun()))
         finally:
             hoarder.is_over.set()
             hoarder.join(WAIT_S)

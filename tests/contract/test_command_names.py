@@ -122,7 +122,7 @@ def test_every_command_line_in_documents_and_messages_can_be_typed(known: Mappin
     [
         "Try `fedplcc run stages RUN`, which shows it.",
         "```\nfedplcc runs results --sort mean\n```",
-        'raise InvalidConfig("fetch it with: fedplcc data SPEC --fetsh")',
+        'raise InvalidConfig("fetch it with: fedplcc data describe SPEC --fetsh")',
         "until fedplcc health http://127.0.0.1:8080; do sleep 1; done",
         "    CMD fedplcc health 127.0.0.1:50052",
         "    sudo fedplcc backup state copy",

@@ -16,16 +16,16 @@ import typer
 import yaml
 
 from aggregator.metrics.outcomes import CONTENT_REFUSALS
+from docs.site import metrics
 from fedplcc.command.all_commands import app
 from tests.support import ROOT
 from tests.support.hosts.prometheus_server import FOLDER, RULES, faster, faster_rules, rules
-from tests.support.records import metrics_tables
 from tests.support.screens import dashboards
 from tests.support.screens.dashboards import OF_PROMETHEUS, OF_SCRAPE, labels_in, metrics_in
 
 DEPLOY = ROOT / "deploy"
 RUNBOOK = DEPLOY / "alerts.md"
-DOCUMENTS = (metrics_tables.DOCUMENT, RUNBOOK, DEPLOY / "README.md", ROOT / "README.md")
+DOCUMENTS = (metrics.DOCUMENT, RUNBOOK, DEPLOY / "README.md", ROOT / "README.md")
 RULE_TESTS = FOLDER / "tests" / "fedplcc.yml"
 SERIES_OF = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 OF_GRAFANA = frozenset({"__rate_interval", "__interval", "__range"})
@@ -37,8 +37,8 @@ _IN_TEMPLATE = re.compile(r"\$labels\.(\w+)")
 def exported() -> Mapping[str, frozenset[str]]:
     """Labels of every series that a process exports, by its name, whether it has a value yet or not."""
     found: dict[str, frozenset[str]] = dict(OF_PROMETHEUS)
-    for registry in metrics_tables.registries().values():
-        for family, labels in metrics_tables.families(registry):
+    for registry in metrics.registries().values():
+        for family, labels in metrics.families(registry):
             of_type = {"le"} if family.type == "histogram" else set[str]()
             for suffix in SERIES_OF.get(family.type, ("",)):
                 name = family.name + suffix

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from shared.methods import METHODS
-from shared.methods.base import MethodConfig
+from shared.methods.config import MethodConfig
 from shared.methods.prototypes import ClusterConfig, PrototypeConfig
 from tests.support import ROOT
 

@@ -45,6 +45,7 @@ VIOLATIONS = {
     "Services know shared, never each other": ("gateway/http/sse.py", "import aggregator.rounds.machine"),
     "Only the trainer and the command know torch": ("aggregator/rounds/events.py", "def lazily():\n    import torch"),
     "Methods and records are pure": ("shared/methods/maths.py", "import sqlite3"),
+    "Methods know parts, parts know no method": ("shared/methods/config.py", "import shared.methods.method"),
     "The coordinator does not know how it is called or where it stores": (
         "aggregator/coordinator/ledger.py",
         "from aggregator.store.database.sql_store import SqlStore",

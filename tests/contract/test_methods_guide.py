@@ -16,11 +16,16 @@ import pytest
 
 from fedplcc.method_contract import public_checks
 from fedplcc.method_contract.client_losses import on_numpy
+from fedplcc.method_contract.contract import findings
 from fedplcc.method_contract.mid_run import mid_run
 from fedplcc.method_contract.settings import Setting
-from shared.methods import METHODS
-from shared.methods.base import Method
+from shared.methods import METHODS, add_methods, remove_method
+from shared.methods.method import Method
+from shared.methods.parts.part import Part
+from shared.methods.parts.public import PublicLearning
 from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.in_process import LocalFederation
 from tests.support.records.method_settings import of_methods
 
 FOLDER = ROOT / "shared" / "methods"
@@ -59,12 +64,12 @@ def test_a_method_s_row_says_what_its_code_does(method: Method) -> None:
     name, uploads, downloads, keeps, terms, server = TABLE[method.name]
     assert f"({method.name}.py)" in name
     step = on_numpy(*mid_run(Setting(method)))
-    on_public = public_checks.terms_of(Setting(method)) if method.public is not None else ()
+    on_public = public_checks.terms_of(Setting(method)) if method.part(PublicLearning) is not None else ()
     assert terms.replace("`", "").split() == [*method.client_loss(step, method.config()), *on_public]
     assert (keeps == "-") == (not method.keeps_client_state)
     assert ("means" in uploads or "centres" in uploads) == method.has_prototypes
-    assert downloads.endswith(", a number") == (method.scalars is not None)
-    has_more = method.has_prototypes or method.sends(method.config()) or method.public is not None
+    assert downloads.endswith(", a number") == method.has("scalars")
+    has_more = method.has_prototypes or method.sends(method.config()) or method.part(PublicLearning) is not None
     assert (downloads.removesuffix(", a number") == "model") == (not has_more)
     assert ("per class" in server) == method.has_prototypes
 
@@ -74,8 +79,19 @@ def test_every_attribute_of_a_method_is_explained() -> None:
     assert explained == {field.name for field in dataclasses.fields(Method)}
 
 
-def test_every_part_that_it_names_is_there() -> None:
-    listed = re.search(r"has the parts of prototype methods:(.*?)\n\n", GUIDE, re.DOTALL)
+def test_every_part_has_a_row_with_every_attribute() -> None:
+    rows = {row[0].split("`")[1]: set(re.findall(r"`(\w+)`", row[2])) for row in rows_of("Part")}
+    kinds = {
+        kind.__name__: kind for kind in Part.__subclasses__() if kind.__module__.startswith("shared.methods.parts.")
+    }
+    assert rows.keys() == kinds.keys()
+    for name, kind in kinds.items():
+        assert dataclasses.is_dataclass(kind)
+        assert {field.name for field in dataclasses.fields(kind)} <= rows[name]
+
+
+def test_every_function_that_it_names_is_there() -> None:
+    listed = re.search(r"the functions that prototype methods share:(.*?)\n\n", GUIDE, re.DOTALL)
     assert listed is not None
     names = re.findall(r"`(\w+)`", listed[1])
     code = (FOLDER / "prototypes.py").read_text()
@@ -153,6 +169,30 @@ def test_the_examples_keep_the_whole_contract_and_train(extended: Project) -> No
         *(f"test_the_neutral_setting_gives_fedavgs_models[{name}]" for name in extended.methods),
     ):
         assert f"{check} PASSED" in finished.stdout, said
+
+
+def test_a_method_of_another_package_brings_a_part_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploaded, made and kept by the aggregator, sent, used in the loss and computed again: none of them knows the part."""
+    package = tmp_path / "a_stranger"
+    package.mkdir()
+    (package / "centre.py").write_text(EXAMPLES["fedcentre"])
+    monkeypatch.syspath_prepend(tmp_path)
+    add_methods(["a_stranger.centre"])
+    try:
+        found = list(findings(METHODS["a_stranger.centre"]))
+        assert [each for each in found if each.problem is not None] == []
+        tiny_federation.write_data(tmp_path)
+        values = tiny_federation.document(tmp_path, "a_stranger.centre", run={"rounds": 2})
+        lines = tiny_federation.simulated(tmp_path / "run", values)
+        assert [list(line["loss"]) for line in lines] == [["ce"], ["ce", "centre"]]
+        with LocalFederation.small(tmp_path / "numpy") as federation:
+            federation.join()
+            run = federation.run_to_end(federation.create("a_stranger.centre", run={"rounds": 3}).run_id)
+            kept = [each.server_state for each in federation.coordinator.list_rounds(run.run_id)[1:]]
+            assert [set(each) for each in kept] == [{"feature_centre"}] * 3
+            assert len({each["feature_centre"].sha256 for each in kept}) == 3
+    finally:
+        remove_method("a_stranger.centre")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

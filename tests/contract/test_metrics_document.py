@@ -7,27 +7,27 @@ import re
 import pytest
 from prometheus_client import Gauge
 
-from tests.support.records import metrics_tables
+from docs.site import metrics
 
 
 def test_the_document_has_the_tables_of_what_is_exported() -> None:
-    text = metrics_tables.DOCUMENT.read_text()
-    assert re.findall(r"<!-- table: (\w+) -->", text) == list(metrics_tables.registries())
-    assert metrics_tables.rewritten(text) == text, "write it anew with `python -m tests.support.records.metrics_tables`"
+    text = metrics.DOCUMENT.read_text()
+    assert re.findall(r"<!-- table: (\w+) -->", text) == list(metrics.registries())
+    assert metrics.rewritten(text) == text, "write it anew with `python -m docs.site.metrics`"
 
 
 def test_a_metric_that_the_document_does_not_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = metrics_tables.registries()
+    found = metrics.registries()
     Gauge("fedplcc_new", "Something new.", ["kind"], registry=found["trainer"])
-    monkeypatch.setattr(metrics_tables, "registries", lambda: found)
-    text = metrics_tables.DOCUMENT.read_text()
-    assert set(metrics_tables.rewritten(text).splitlines()) - set(text.splitlines()) == {
+    monkeypatch.setattr(metrics, "registries", lambda: found)
+    text = metrics.DOCUMENT.read_text()
+    assert set(metrics.rewritten(text).splitlines()) - set(text.splitlines()) == {
         "| `fedplcc_new` | gauge | `kind` | Something new. |"
     }
 
 
 def test_every_metric_is_in_base_units_and_explained() -> None:
-    for registry in metrics_tables.registries().values():
+    for registry in metrics.registries().values():
         for family in registry.collect():
             assert not re.search(r"_(ms|millis|kb|mb|percent|minutes|hours)(_|$)", family.name)
             assert family.documentation.endswith("."), f"{family.name}: a sentence"
@@ -35,4 +35,4 @@ def test_every_metric_is_in_base_units_and_explained() -> None:
 
 @pytest.mark.parametrize("name", ["round_age_seconds", "checkpoint_age_seconds", "client_silence_seconds"])
 def test_what_is_computed_when_it_is_scraped_is_named_before_it_has_a_value(name: str) -> None:
-    assert f"| `fedplcc_{name}` | gauge |" in metrics_tables.DOCUMENT.read_text()
+    assert f"| `fedplcc_{name}` | gauge |" in metrics.DOCUMENT.read_text()

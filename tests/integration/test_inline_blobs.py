@@ -1,4 +1,4 @@
-"""Small blobs travel inside commits and tasks, over streams and polls; older peers transfer them as before."""
+"""Small blobs travel inside commits and tasks, over streams and polls; they are transferred where one end takes none."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ROUNDS = 3
 WAIT_S = 60.0
 
 
-@pytest.fixture(params=[256 << 10, 0], ids=["inline", "older aggregator"])
+@pytest.fixture(params=[256 << 10, 0], ids=["inline", "uploaded"])
 def aggregator(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Aggregator]:
-    """One that takes and sends small blobs inside messages, and one that does as those before it did."""
+    """One that takes and sends small blobs inside messages, and one that takes none."""
     with Federation(tmp_path) as federation:
         flags = ("--max-inline-bytes", str(request.param), "--heartbeat-interval-s", "30")
         federation.start_aggregator(*flags)
@@ -73,7 +73,7 @@ def test_a_round_of_small_models_needs_a_commit_and_a_report_of_each_client(
             assert aggregator.value("fedplcc_transfer_bytes_total", direction=direction, kind=kind) == moved > 0
 
 
-def test_a_client_of_the_first_version_is_sent_no_bytes_with_its_tasks_and_uploads_its_own(
+def test_a_client_that_takes_none_is_sent_no_bytes_with_its_tasks_and_uploads_its_own(
     aggregator: Aggregator, tmp_path: Path
 ) -> None:
     document = a_document("fedplcc", clients=("ann",), run={"rounds": 1})

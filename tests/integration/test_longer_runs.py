@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fedplcc.runs.artifacts import BEST_MODEL, MODEL
+from shared.steering import ExtendRun
 from shared.tensors import sha256_hex
 from tests.integration.test_methods_everywhere import ENDED, RUN_S, shorter, simulated, validated
 from tests.support import ROOT
@@ -71,7 +72,7 @@ def test_a_run_goes_on_after_everybody_was_killed(
     start(federation, data)
     control = RunControl(federation.address, tls=federation.operator_tls)
     eventually(lambda: len(control.stub.ListClients(_all_clients()).clients) == 2, "both joined", RUN_S)
-    extended = control.extend(run_id, rounds=3)
+    extended = control.steer(run_id, ExtendRun(rounds=3))
     assert extended.total_rounds == 3
     assert end_of(control, run_id) == expected.lines
     control.close()

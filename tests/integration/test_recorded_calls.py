@@ -21,6 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from aggregator.identity.authority import Authority
 from shared.convert.payloads import blob_to_proto
+from shared.convert.steering import steering_to_proto
 from shared.convert.tasks import task_from_proto
 from shared.errors import FedplccError
 from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
@@ -36,6 +37,17 @@ from shared.identity.certificates import identity_of, key_from_pem, key_to_pem, 
 from shared.identity.credentials import Credentials
 from shared.identity.names import Role
 from shared.identity.recovery import sign_recovery
+from shared.steering import (
+    AdmitClient,
+    AdvanceStage,
+    ExtendRun,
+    PauseRun,
+    QuarantineClient,
+    ReleaseClient,
+    ResumeRun,
+    RetireClient,
+    StopRun,
+)
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, TaskKind
 from shared.wire.caller import KEY_METADATA
@@ -229,7 +241,7 @@ def test_every_rpcs_recorded_bytes_are_refused_from_others_and_answered_to_their
     assert [current.metrics_json for current in rounds] == undisturbed(tmp_path / "reference")
     _results(runs, run_id)
     _steering(runs)
-    runs.ExtendRun(run_pb2.ExtendRunRequest(run_id=run_id, rounds=5, request_id="extend"))
+    runs.SteerRun(steering_to_proto(run_id, ExtendRun(5), "extend"))
     admin.RotateAuthority(admin_pb2.RotateAuthorityRequest())
     assert replays.seen == set(METHODS), "each RPC is recorded"
     assert len(METHODS) >= 40
@@ -351,14 +363,8 @@ def _steering(runs: Any) -> None:
         request_id="another", config_json=json.dumps(a_document(stream={"stages": 3, "advance": "manual"}))
     )
     run_id = runs.CreateRun(request).run.run_id
-    runs.PauseRun(run_pb2.PauseRunRequest(run_id=run_id, now=True, request_id="pause"))
-    runs.ResumeRun(run_pb2.ResumeRunRequest(run_id=run_id, request_id="resume"))
-    named = {"run_id": run_id, "client_id": "bob"}
-    runs.QuarantineClient(run_pb2.QuarantineClientRequest(**named, request_id="quarantine"))
-    runs.ReleaseClient(run_pb2.ReleaseClientRequest(**named, request_id="release"))
-    runs.RetireClient(run_pb2.RetireClientRequest(**named, request_id="retire"))
-    runs.AdmitClient(run_pb2.AdmitClientRequest(**named, request_id="admit"))
-    runs.AdvanceStage(run_pb2.AdvanceStageRequest(run_id=run_id, request_id="advance"))
-    runs.StopRun(run_pb2.StopRunRequest(run_id=run_id, request_id="stop"))
+    verbs = (PauseRun(now=True), ResumeRun(), QuarantineClient("bob"), ReleaseClient("bob"), RetireClient("bob"))
+    for verb in (*verbs, AdmitClient("bob"), AdvanceStage(), StopRun()):
+        runs.SteerRun(steering_to_proto(run_id, verb, type(verb).__name__))
     runs.DeleteRun(run_pb2.DeleteRunRequest(run_id=run_id))
     runs.ForgetClient(run_pb2.ForgetClientRequest(client_id="bob"))

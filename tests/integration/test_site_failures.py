@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.steering import StopRun
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.numpy_trainer import NumpyTrainer
@@ -222,7 +223,7 @@ def test_a_head_of_two_layers_is_refused_to_creff_and_everybody_reads_why_and_ti
     assert said["detail"] == sentence
     (rejection,) = get(federation, f"/v1/runs/{run_id}")["rejections"]
     assert (rejection["client_id"], rejection["detail"]) == ("ann", sentence)
-    control.stop(run_id)
+    control.steer(run_id, StopRun())
     small = {"num_features": 2, "match_steps": 1, "retrain_epochs": 1}
     run_to_end(
         control,

@@ -13,6 +13,7 @@ import pytest
 
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.steering import PauseRun, ResumeRun, StopRun
 from tests.chaos.fault_proxy import FaultProxy
 from tests.chaos.network import WideClient, undisturbed
 from tests.support.federation.grpc_client import RunControl
@@ -88,7 +89,7 @@ def test_a_run_paused_in_an_upload_whose_aggregator_is_killed_goes_on_from_the_s
     document = a_document("fedplcc", run={"rounds": 1})
     run_id = control.create(document).run_id
     before = wait_in_upload(federation, control, run_id, 1)
-    assert control.pause(run_id, now=True, request_id="p").status == types_pb2.RUN_STATUS_PAUSED
+    assert control.steer(run_id, PauseRun(now=True), request_id="p").status == types_pb2.RUN_STATUS_PAUSED
     eventually(lambda: is_idle(control), "everybody is idle", IDLE_S * 4)
     federation.processes["aggregator"].kill()
     federation.start_aggregator()
@@ -96,8 +97,10 @@ def test_a_run_paused_in_an_upload_whose_aggregator_is_killed_goes_on_from_the_s
     kept = parts(federation)
     assert all(kept[name] >= size for name, size in before.items()), "what came stays"
     link.up.bytes_per_s = float("inf")
-    assert control.resume(run_id, request_id="r").status == types_pb2.RUN_STATUS_RUNNING
-    assert control.pause(run_id, now=True, request_id="p").status == types_pb2.RUN_STATUS_RUNNING, "that one was done"
+    assert control.steer(run_id, ResumeRun(), request_id="r").status == types_pb2.RUN_STATUS_RUNNING
+    assert control.steer(run_id, PauseRun(now=True), request_id="p").status == types_pb2.RUN_STATUS_RUNNING, (
+        "that one was done"
+    )
     eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", WAIT_S)
     clients = [WideClient(name) for name in NAMES]
     assert control.metrics_lines(run_id) == undisturbed(tmp_path / "undisturbed", clients, document)
@@ -110,11 +113,11 @@ def test_a_run_stopped_in_an_upload_leaves_everybody_idle_and_no_byte_for_ever(
     run_id = control.create(a_document("fedplcc", run={"rounds": 2})).run_id
     wait_in_upload(federation, control, run_id, 2)  # what the test before made of round 1 is stored already
     began = time.monotonic()
-    control.stop(run_id, request_id="s")
+    control.steer(run_id, StopRun(), request_id="s")
     eventually(lambda: is_idle(control), "everybody is idle", 30)
     assert time.monotonic() - began <= IDLE_S
     eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_STOPPED, "the run has stopped", IDLE_S)
-    assert control.stop(run_id, request_id="s").status == types_pb2.RUN_STATUS_STOPPED
+    assert control.steer(run_id, StopRun(), request_id="s").status == types_pb2.RUN_STATUS_STOPPED
     assert control.get(run_id).round == 2
     federation.processes["aggregator"].kill()
     # What the aggregator's collection does, days later: nobody goes on with what is left.

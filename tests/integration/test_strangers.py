@@ -15,6 +15,7 @@ import pytest
 
 from shared.config.toml_text import toml_tables
 from shared.errors import InvalidConfig
+from shared.steering import StopRun
 from tests.integration.test_methods_everywhere import ENDED, RUN_S
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
@@ -139,7 +140,7 @@ def test_who_did_not_list_it_imports_nothing_and_says_so(folder: Path, federatio
     eventually(lambda: control.get(other).status in ENDED, f"run {other} ends", RUN_S)
     parked = control.get(run_id)
     assert parked.status not in ENDED
-    assert control.stop(run_id)
+    assert control.steer(run_id, StopRun())
     assert not trace.exists()
     control.close()
 

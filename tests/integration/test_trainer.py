@@ -19,6 +19,7 @@ from shared.errors import InvalidArgument, InvalidData
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.process.metrics import new_registry
+from shared.steering import PauseRun, ResumeRun, StopRun
 from shared.types import Client, ClientActivity
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually, free_port
@@ -176,7 +177,7 @@ def test_a_stop_in_the_middle_of_training_leaves_the_trainer_idle_and_of_use(
 ) -> None:
     run_id = control.create(a_document(steps=100_000), "endless").run_id
     eventually(lambda: trainer.num_samples > 0, "training begins")
-    control.stop(run_id)
+    control.steer(run_id, StopRun())
     eventually(lambda: is_idle(control), "the trainer is idle", 5)
     completed(control, run_id, types_pb2.RUN_STATUS_STOPPED)
     assert trainer.value("tasks_total", kind="train", outcome="cancelled") == 1
@@ -190,9 +191,9 @@ def test_a_round_that_is_paused_at_once_begins_anew_and_ends_in_the_same_bytes(
     before = trainer.num_samples
     run_id = control.create(a_document(steps=150), "paused").run_id
     eventually(lambda: trainer.num_samples > before, "training begins")
-    control.stub.PauseRun(run_pb2.PauseRunRequest(run_id=run_id, now=True), timeout=10)
+    control.steer(run_id, PauseRun(now=True))
     eventually(lambda: is_idle(control), "the trainer is idle", 5)
-    control.stub.ResumeRun(run_pb2.ResumeRunRequest(run_id=run_id), timeout=10)
+    control.steer(run_id, ResumeRun())
     assert completed(control, run_id) == undisturbed
 
 
@@ -202,8 +203,8 @@ def test_a_pause_that_is_taken_back_at_once_cannot_leave_the_trainer_without_wor
     run_id = control.create(a_document(steps=300), "hurried").run_id
     eventually(lambda: trainer.num_samples > 0, "training begins")
     for _ in range(5):
-        control.stub.PauseRun(run_pb2.PauseRunRequest(run_id=run_id, now=True), timeout=10)
-        control.stub.ResumeRun(run_pb2.ResumeRunRequest(run_id=run_id), timeout=10)
+        control.steer(run_id, PauseRun(now=True))
+        control.steer(run_id, ResumeRun())
     assert len(completed(control, run_id)) == 2
 
 
@@ -255,7 +256,7 @@ def test_data_that_do_not_fit_are_reported_once_and_the_trainer_is_there_for_the
         problem = eventually(lambda: the_client(control).problem, "the aggregator knows")
         assert (problem.reason, problem.is_fatal) == ("INVALID_DATA", True)
         assert "--data" in problem.hint
-        control.stop(run_id)
+        control.steer(run_id, StopRun())
         assert len(completed(control, control.create(a_document(), "right").run_id)) == 2
     finally:
         trainer.end()

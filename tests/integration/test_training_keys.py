@@ -14,49 +14,22 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed, simulated
-from tests.support.records.method_settings import public_of
 
 pytestmark = pytest.mark.slow
 
 RUN_S = 120.0
-MIX_STYLE = {"probability": 1.0, "statistics": "federation"}
 
 
 def document(data: Path) -> dict[str, Any]:
-    """Left trains on half of its images, right on all of its own; rounds 2 and 3 have styles of both."""
+    """Left trains on half of its images, right on all of its own."""
     values = tiny_federation.document(
         data,
         run={"rounds": 3},
         model={"name": "resnet10", "stem": "imagenet5x5", "norm": "group"},
-        training={"local_steps": 2, "augment": list(AUGMENTATIONS), "mix_style": MIX_STYLE},
+        training={"local_steps": 2, "augment": list(AUGMENTATIONS), "mix_style": {"probability": 1.0}},
     )
     values["clients"]["left"]["fraction"] = 0.5
     return values
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["fedopt", "creff", "fcclplus", "fedproto"])
-def test_styles_travel_beside_slots_arrays_public_images_and_kept_models(
-    method: str, data: Path, tmp_path: Path
-) -> None:
-    """Round 1 mixes within the batch, as it does without styles, and the next one does not."""
-    results = []
-    for statistics in ("batch", "federation"):
-        values = tiny_federation.document(
-            data,
-            method,
-            run={"rounds": 2},
-            model={"name": "resnet10", "stem": "imagenet5x5"},
-            training={"local_steps": 1, "mix_style": {**MIX_STYLE, "statistics": statistics}},
-        )
-        hyper = {"share_model": False} if method == "fedproto" else {}
-        values |= {"method": hyper, **public_of(method, hyper)}
-        simulated(values, tmp_path / statistics)
-        lines = (tmp_path / statistics / "metrics.jsonl").read_text().splitlines()
-        results.append([json.loads(line) for line in lines])
-    in_batch, federated = results
-    assert federated[0]["loss"] == in_batch[0]["loss"]
-    assert federated[1]["loss"] != in_batch[1]["loss"]
 
 
 @pytest.mark.full

@@ -19,11 +19,12 @@ from hypothesis.extra import numpy as hnp
 from aggregator.computation.aggregation import aggregate
 from aggregator.computation.fold import WeightedModel, fold_models, sent_table
 from aggregator.computation.reading_ahead import AHEAD
+from aggregator.computation.round_inputs import RoundInputs
 from aggregator.computation.update_checks import check_model
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import PayloadCorrupt
 from shared.methods import METHODS
-from shared.methods.base import MethodConfig
+from shared.methods.config import MethodConfig
 from shared.tensors import (
     blob_ref,
     from_bytes,
@@ -219,7 +220,8 @@ def test_the_order_of_arrival_changes_no_byte(order: list[str], seed: int, block
         def result(names: Sequence[str], block: int) -> tuple[str, str]:
             arrived = {name: updates[name] for name in names}
             current = a_round(1, RoundPhase.AGGREGATING, cohort=NAMES, updates=arrived)
-            made = aggregate(replace(run, current_round=current), table, blobs, block)
+            collected = replace(run, current_round=current)
+            made = aggregate(RoundInputs(run=collected, table=table, blobs=blobs, block_elements=block))
             return made.model.sha256, made.prototypes.sha256
 
         model_sha256, prototypes_sha256 = result(order, block_elements)

@@ -19,6 +19,7 @@ from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.method_contract.settings import Setting
 from shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
 from shared.methods.finch import MergeMean
+from shared.methods.parts.prototypes import PrototypeExchange
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import Payload, PrototypeSet, Update
 from tests.support.records.method_settings import SETTINGS
@@ -215,12 +216,12 @@ def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
 ) -> None:
     """Zero, equal, opposite and huge features; classes that nobody has; through the aggregator's own check."""
     method, config = setting.method, setting.config
-    assert method.client_report is not None
-    assert method.server_prototypes is not None
+    exchange = method.part(PrototypeExchange)
+    assert exchange is not None
     rng = np.random.default_rng(seed)
     labels = [rng.integers(0, num_classes, len(features)) for features in clients]
     features = [rows * np.float32(1e6 if is_far else 1) for rows in clients]
-    reports = [method.client_report(*client, num_classes, config) for client in zip(features, labels, strict=True)]
+    reports = [exchange.report(*client, num_classes, config) for client in zip(features, labels, strict=True)]
     for report, classes in zip(reports, labels, strict=True):
         counts = tuple(np.bincount(classes, minlength=num_classes).tolist())
         update = Update(
@@ -232,7 +233,7 @@ def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
         )
         uploaded = prototypes_from_bytes(prototypes_to_bytes(report.prototypes))
         check_prototypes(uploaded, update, method=method, dim=3, class_counts=counts)
-    made = method.server_prototypes([report.prototypes for report in reports], num_classes, config)
+    made = exchange.merge([report.prototypes for report in reports], num_classes, config)
     assert np.isfinite(made.vectors).all()
     assert (made.weights > 0).all()
     assert set(made.class_ids.tolist()) <= {int(label) for classes in labels for label in classes}
@@ -248,10 +249,10 @@ def test_a_client_with_nothing_to_report_changes_no_byte_of_any_method(
     setting: Setting, clients: list[np.ndarray], seed: int
 ) -> None:
     method, config = setting.method, setting.config
-    assert method.client_report is not None
-    assert method.server_prototypes is not None
+    exchange = method.part(PrototypeExchange)
+    assert exchange is not None
     rng = np.random.default_rng(seed)
-    sets = [method.client_report(rows, rng.integers(0, 3, len(rows)), 3, config).prototypes for rows in clients]
+    sets = [exchange.report(rows, rng.integers(0, 3, len(rows)), 3, config).prototypes for rows in clients]
     with_empty = [*sets, PrototypeSet.empty()]
-    left, right = (method.server_prototypes(each, 3, config) for each in (sets, with_empty))
+    left, right = (exchange.merge(each, 3, config) for each in (sets, with_empty))
     assert prototypes_to_bytes(left) == prototypes_to_bytes(right)

@@ -19,6 +19,7 @@ from aggregator.coordinator.service import Limits
 from aggregator.rounds.selection import select_cohort
 from shared.config.run import parse_run_config
 from shared.errors import FedplccError, MalformedUpdate, NotAMember, RoundClosed, UpdateConflict
+from shared.steering import PauseRun, ResumeRun
 from shared.types import BlobRef, CommittedUpdate, RoundPhase, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -185,12 +186,12 @@ class Rounds(RuleBasedStateMachine):
     @precondition(lambda self: self.run.status in (RunStatus.RUNNING, RunStatus.PAUSED))
     @rule(now=st.booleans())
     def pause(self, now: bool) -> None:
-        self.federation.coordinator.pause(self.run_id, now=now)
+        self.federation.coordinator.steer(self.run_id, PauseRun(now=now))
 
     @precondition(lambda self: self.run.status in (RunStatus.RUNNING, RunStatus.PAUSED))
     @rule()
     def resume(self) -> None:
-        self.federation.coordinator.resume(self.run_id)
+        self.federation.coordinator.steer(self.run_id, ResumeRun())
 
     # What always holds
 
@@ -225,7 +226,7 @@ class Rounds(RuleBasedStateMachine):
             return
         self.federation.join()
         if self.run.status is not RunStatus.COMPLETED:
-            self.federation.coordinator.resume(self.run_id)
+            self.federation.coordinator.steer(self.run_id, ResumeRun())
         run = self.federation.run_to_end(self.run_id)
         assert run.status is RunStatus.COMPLETED
         assert run.model is not None

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from aggregator.coordinator.service import Limits
 from shared.errors import ClientNotFound, InvalidTransition
+from shared.steering import AdmitClient, AdvanceStage, QuarantineClient, ReleaseClient, RetireClient
 from shared.types import STREAM_PLACE, Event, RunStatus
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -110,15 +111,15 @@ def change(federation: LocalFederation, run_id: str, action: str, name: str) -> 
     try:
         match action:
             case "admit":
-                coordinator.admit_client(run_id, name)
+                coordinator.steer(run_id, AdmitClient(name))
             case "retire" | "forget":
-                coordinator.retire_client(run_id, name, forgets=action == "forget")
+                coordinator.steer(run_id, RetireClient(name, forgets=action == "forget"))
             case "quarantine":
-                coordinator.quarantine(run_id, name, reason="a test")
+                coordinator.steer(run_id, QuarantineClient(name, reason="a test"))
             case "release":
-                coordinator.release(run_id, name)
+                coordinator.steer(run_id, ReleaseClient(name))
             case "end the stage":
-                coordinator.advance_stage(run_id)
+                coordinator.steer(run_id, AdvanceStage())
             case "restart":
                 federation.restart()
     except (ClientNotFound, InvalidTransition):

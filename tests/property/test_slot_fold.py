@@ -20,9 +20,10 @@ from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
 from aggregator.store.blobs.hashed_reading import HashedBlob
 from shared.errors import PayloadCorrupt
 from shared.methods import METHODS
-from shared.methods.base import Method, MethodConfig
+from shared.methods.config import MethodConfig
 from shared.methods.maths import weighted_mean
-from shared.methods.slots import ServerView
+from shared.methods.method import Method
+from shared.methods.parts.slots import ServerSlots, ServerView
 from shared.tensors import from_bytes, laid_out, read_header, sha256_hex, to_bytes
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.ahead_method import METHOD as AHEAD
@@ -88,14 +89,15 @@ def test_parameters_take_the_slot_fold_and_all_else_the_fold() -> None:
     start, *updates = models = [a_model(seed) for seed in range(3)]
     made = folded(models, [3, 1])
     result = from_bytes(made["model"])
-    assert FEDOPT.slot_fold is not None
+    part = FEDOPT.part(ServerSlots)
+    assert part is not None
     for name, value in start.items():
         blocks = [update[name] for update in updates]
         if name not in IS_TRAINED:
             assert result[name].tobytes() == weighted_mean(blocks, [3, 1]).tobytes()
             continue
         slots = {slot: np.full(value.shape, first, np.float32) for slot, first in FEDOPT.server_slots(ADAM).items()}
-        right = FEDOPT.slot_fold(value, iter(blocks), [3, 1], slots, VIEW, ADAM)
+        right = part.fold(value, iter(blocks), [3, 1], slots, VIEW, ADAM)
         assert result[name].tobytes() == right.result.tobytes()
         assert {slot: from_bytes(made[slot])[name].tobytes() for slot in slots} == {
             slot: block.tobytes() for slot, block in right.slots.items()

@@ -169,7 +169,7 @@ MEMBERSHIP = st.builds(
     max_blob_bytes=st.integers(1, 2**62),
     max_inline_bytes=st.integers(0, 2**62),
     last_committed=st.none() | COMMITTED,
-    open_runs=st.none() | st.lists(TEXT, max_size=3).map(tuple),
+    open_runs=st.lists(TEXT, max_size=3).map(tuple),
     version=TEXT,
     forgotten_runs=st.lists(st.builds(ForgottenRun, NAME, st.integers(-1, 2**31 - 1)), max_size=3).map(tuple),
 )

@@ -13,6 +13,8 @@ from trainer.data.loading import DEFAULT_TEST_EVERY
 from trainer.data.specs import open_source
 from trainer.data.subset import subset_size
 
+RANGE = 'pictures whose files state no range: a run reads them with data.window; "auto" is {:g} to {:g} here'
+"""Remark on the window of a site."""
 NUM_LOOKED_AT = 8
 """Number of images that are opened where not all of them are."""
 
@@ -26,11 +28,15 @@ class FirstLook:
             opened: unreadable ones count.
         num_looked_at: Number of images that were opened.
         unreadable: Names of those of them that could not be read.
+        why: Why the first of them could not; empty if all could.
+        remarks: Sentences for the owner: what was left out, and how folders were understood.
     """
 
     class_counts: Mapping[str, int]
     num_looked_at: int
     unreadable: tuple[str, ...]
+    why: str
+    remarks: tuple[str, ...]
 
 
 def first_look(
@@ -55,11 +61,19 @@ def first_look(
     if not len(source.train):
         raise InvalidData(f"data {spec!r} has no training image; a client needs at least one")
     numbers = spread(len(source.train)).tolist()
-    unreadable = [source.train.name(i) for i in numbers if source.train.read(i) is None]
+    bad = [i for i in numbers if source.train.read(i) is None]
+    remarks = source.remarks
+    found = source.train.auto() if bad and source.train.auto is not None else None
+    if found is not None:  # a run's data.window is not known yet: what that would show is no fault of the site
+        seen = source.train.seen_through(found)
+        bad = [i for i in bad if seen.read(i) is None]
+        remarks = (*remarks, RANGE.format(*found))
+    why = source.train.why(bad[0]) if bad else ""
+    unreadable = [source.train.name(i) for i in bad]
     if len(unreadable) == len(numbers):
         raise InvalidData(
             f"data {spec!r}: none of the {len(numbers)} training images that were looked at can be read, "
-            f"{unreadable[0]!r} among them; `fedplcc data SPEC --check` reads all of them"
+            f"{unreadable[0]!r} among them: {why}; `fedplcc data describe SPEC --check` reads all of them"
         )
     counts = np.bincount(source.train.labels_N, minlength=len(source.class_names)).tolist()
     return FirstLook(
@@ -69,6 +83,8 @@ def first_look(
         },
         num_looked_at=len(numbers),
         unreadable=tuple(unreadable),
+        why=why,
+        remarks=remarks,
     )
 
 

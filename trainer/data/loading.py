@@ -5,9 +5,8 @@ Shape legend: N images, S image size.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +15,8 @@ import numpy.typing as npt
 from shared.config.run import DataSection
 from shared.errors import InvalidData
 from shared.types import IntArray
+from trainer.data.names import composed, nearest
+from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark, digest_of
 from trainer.data.source import Samples, Source, fit_image
 from trainer.data.specs import open_balanced_test, open_source, unlabelled_images
 from trainer.data.subset import class_order, subset_size
@@ -33,13 +34,20 @@ class ImageSet:
     Attributes:
         images_NSS3: uint8 `[N, S, S, 3]`.
         labels_N: int64 `[N]`, each an index into the contract's classes.
+        marks: Name and digest of each image, see record.py; none where images do not come from a data set.
     """
 
     images_NSS3: npt.NDArray[np.uint8]
     labels_N: IntArray
+    marks: tuple[Mark, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels_N)
+
+    def of(self, is_wanted_N: npt.NDArray[np.bool_]) -> ImageSet:
+        """Return the images that are wanted, in their order."""
+        marks = tuple(mark for mark, is_wanted in zip(self.marks, is_wanted_N.tolist(), strict=False) if is_wanted)
+        return ImageSet(self.images_NSS3[is_wanted_N], self.labels_N[is_wanted_N], marks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +62,7 @@ class ClientData:
         unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not
             need were not tried.
         note: Remark that belongs into every report of results on this data; empty if there is none.
+        arrived: Images that a run which goes on did not begin with, and that were left out.
     """
 
     classes: tuple[str, ...]
@@ -62,6 +71,7 @@ class ClientData:
     validation: ImageSet
     unreadable: tuple[str, ...] = ()
     note: str = ""
+    arrived: tuple[str, ...] = ()
 
     @property
     def class_counts(self) -> tuple[int, ...]:
@@ -78,6 +88,7 @@ def load_dataset(
     validation_per_class: int | None = None,
     seed: int = 0,
     may_be_empty: bool = False,
+    began: DataRecord | None = None,
 ) -> ClientData:
     """Read a client's data set and fit it to the run's data contract.
 
@@ -91,18 +102,24 @@ def load_dataset(
         validation_per_class: Training images of a class to set aside for validation; the contract's rule if None.
         seed: Decides the images of a subset. Clients that share a data set need different seeds.
         may_be_empty: Whether there may be no training image, as in a stage that a client has nothing of.
+        began: The images of a run that goes on: of each side those of these names are read, whatever has arrived.
 
     Raises:
         InvalidData: The data set cannot be opened, breaks the contract, or gives no training image.
     """
-    source = open_source(spec, contract.test_every)
+    source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
-    aside = _aside(source, contract, validation_per_class, seed)
     size = contract.image_size
-    chosen = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
+    if began is None:
+        aside = _aside(source, contract, validation_per_class, seed)
+        chosen = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
+        tested = _selections(source, source.test, None, seed)
+    else:
+        (aside, _) = _named(source.train, began, VALIDATION)
+        chosen, tested = [_named(source.train, began, TRAIN)], [_named(source.test, began, TEST)]
     train, bad_train = _read(source.train, class_ids, size, chosen)
     validation, bad_validation = _read(source.train, class_ids, size, [(aside, len(aside))])
-    test, bad_test = _read(source.test, class_ids, size, _selections(source, source.test, None, seed))
+    test, bad_test = _read(source.test, class_ids, size, tested)
     unreadable = (*bad_train, *bad_validation, *bad_test)
     if not len(train) and not may_be_empty:
         raise _nothing_to_train_on(spec, unreadable)
@@ -113,7 +130,15 @@ def load_dataset(
         validation=validation,
         unreadable=unreadable,
         note=source.note,
+        arrived=_arrived(source, began) if began is not None and samples_per_class is None and fraction is None else (),
     )
+
+
+def _arrived(source: Source, began: DataRecord) -> tuple[str, ...]:
+    """Return the names of readable images that a record has on no side."""
+    known = {name for side in began.sides.values() for name in side}
+    unknown = ((part, i) for part in (source.train, source.test) for i in range(len(part)) if part.name(i) not in known)
+    return tuple(part.name(i) for part, i in unknown if part.read(i) is not None)
 
 
 def load_training_images(
@@ -146,9 +171,10 @@ def load_training_images(
     """
     samples = unlabelled_images(spec)
     if samples is not None:
+        samples = samples.seen_through(contract.window)
         num_classes, chosen = 1, [(np.arange(len(samples)), len(samples))]
     else:
-        source = open_source(spec, contract.test_every)
+        source = _opened(spec, contract)
         samples, num_classes = source.train, len(source.class_names)
         aside = _aside(source, contract, validation_per_class, seed)
         chosen = _selections(source, samples, samples_per_class, seed, aside, fraction=fraction)
@@ -172,7 +198,9 @@ def load_balanced_test(spec: str, *, contract: DataSection) -> ImageSet:
     if source is None:
         return ImageSet(_allocated(0, contract.image_size), NOTHING)
     whole = [(np.arange(len(source.test)), len(source.test))]
-    return _read(source.test, _class_ids(source, contract, spec), contract.image_size, whole)[0]
+    return _read(
+        source.test.seen_through(contract.window), _class_ids(source, contract, spec), contract.image_size, whole
+    )[0]
 
 
 def load_split(
@@ -200,7 +228,7 @@ def load_split(
     Raises:
         InvalidData: The data set cannot be opened or breaks the contract.
     """
-    source = open_source(spec, contract.test_every)
+    source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
     read = [
@@ -214,6 +242,7 @@ def load_split(
     images = ImageSet(
         np.concatenate([images.images_NSS3 for images, _ in read]),
         np.concatenate([images.labels_N for images, _ in read]),
+        tuple(mark for images, _ in read for mark in images.marks),
     )
     return images, tuple(name for _, unreadable in read for name in unreadable)
 
@@ -233,25 +262,48 @@ def describe(
     return {name: subset_size(count, samples_per_class) for name, count in zip(source.class_names, counts, strict=True)}
 
 
+def remarks(spec: str, *, test_every: int = DEFAULT_TEST_EVERY) -> tuple[str, ...]:
+    """Return sentences for the owner of a data set: what was left out, and how its folders were understood.
+
+    Raises:
+        InvalidData: The data set cannot be opened.
+    """
+    return open_source(spec, test_every).remarks
+
+
+def _opened(spec: str, contract: DataSection) -> Source:
+    source = open_source(spec, contract.test_every)
+    window = contract.window
+    return replace(source, train=source.train.seen_through(window), test=source.test.seen_through(window))
+
+
 def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
     """Return the contract's class id of each of the source's classes."""
-    known = {name: i for i, name in enumerate(contract.classes)}
-    unknown = [name for name in source.class_names if name not in known]
+    known = {composed(name): i for i, name in enumerate(contract.classes)}
+    own = [composed(name) for name in source.class_names]
+    unknown = [name for name in own if name not in known]
     if unknown:
-        nearest = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise InvalidData(
             f"data {spec!r} has the {source.class_noun} {unknown[0]!r}{more}, but the run's classes are "
-            f"{', '.join(contract.classes)}{hint}"
+            f"{', '.join(contract.classes)}{nearest(unknown[0], contract.classes)}"
         )
-    return np.array([known[name] for name in source.class_names], dtype=np.int64)
+    return np.array([known[name] for name in own], dtype=np.int64)
 
 
 def _aside(source: Source, contract: DataSection, per_class: int | None, seed: int) -> IntArray:
-    """Return the numbers of the training images that are set aside for validation."""
+    """Return the numbers of the training images that are for validation: by the data set itself, else by a rule."""
+    train = source.train
+    if train.aside is not None:
+        return train.aside
     return held_out(
-        source.train.labels_N, source.class_names, every=contract.validation_every, per_class=per_class, seed=seed
+        train.labels_N,
+        source.class_names,
+        every=contract.validation_every,
+        per_class=per_class,
+        seed=seed,
+        keys=train.keys,
+        groups=train.groups,
     )
 
 
@@ -264,12 +316,20 @@ Selection = tuple[IntArray, int]
 """Candidate images, to be tried in order, and the number of images to take of them."""
 
 
+def _named(samples: Samples, began: DataRecord, side: str) -> Selection:
+    """Return the images of one side of a record, whole."""
+    known = began.sides.get(side, {})
+    numbers = np.array([i for i in range(len(samples)) if samples.name(i) in known], np.int64)
+    return numbers, len(numbers)
+
+
 def _read(
     samples: Samples, class_ids: IntArray, image_size: int, selections: Sequence[Selection]
 ) -> tuple[ImageSet, list[str]]:
     """Return the images to use, in the source's order, and the names of those that could not be read."""
     images_NSS3 = _allocated(sum(wanted for _, wanted in selections), image_size)
     numbers: list[int] = []
+    digests: dict[int, str] = {}
     unreadable: list[str] = []
     for candidates, wanted in selections:
         enough = len(numbers) + wanted
@@ -281,13 +341,15 @@ def _read(
                 unreadable.append(samples.name(i))
                 continue
             images_NSS3[len(numbers)] = fit_image(pixels, image_size)
+            digests[i] = digest_of(pixels)
             numbers.append(i)
     images_NSS3 = images_NSS3[: len(numbers)]
     order_N = np.array(numbers, dtype=np.int64)
     if np.any(order_N[1:] < order_N[:-1]):
         images_NSS3 = images_NSS3[order_N.argsort()]  # copies the images; a whole set is in order already
         order_N.sort()
-    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]]), unreadable
+    marks = tuple((samples.name(i), digests[i]) for i in order_N.tolist())
+    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]], marks), unreadable
 
 
 def _selections(
@@ -305,7 +367,7 @@ def _selections(
         return [(candidates, len(candidates))]
     selections = []
     for label, class_name in enumerate(source.class_names):
-        of_class = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed)
+        of_class = class_order(np.flatnonzero(samples.labels_N == label), class_name, seed, samples.keys)
         candidates = of_class[~np.isin(of_class, without)]
         wanted = subset_size(len(of_class), samples_per_class, fraction)
         selections.append((candidates, min(wanted, len(candidates))))

@@ -10,12 +10,13 @@ import numpy as np
 from shared.errors import InvalidData
 from shared.types import IntArray
 from trainer.data.loading import ImageSet
+from trainer.data.pixels import Window
 from trainer.data.source import fit_image
 from trainer.data.specs import open_source
 from trainer.reproducibility.randomness import derive_seed
 
 
-def load_public(spec: str, num_images: int, *, image_size: int, test_every: int) -> ImageSet:
+def load_public(spec: str, num_images: int, *, image_size: int, test_every: int, window: Window = None) -> ImageSet:
     """Read public images: `num_images` of the data set's training images, drawn and ordered by their number alone.
 
     Labels are not looked at: those of the result are all 0.
@@ -25,11 +26,12 @@ def load_public(spec: str, num_images: int, *, image_size: int, test_every: int)
         num_images: n.
         image_size: S.
         test_every: For folders without a split of their own.
+        window: The run's `[data] window`.
 
     Raises:
         InvalidData: The data set cannot be opened, has fewer training images, or one of them cannot be read.
     """
-    samples = open_source(spec, test_every).train
+    samples = open_source(spec, test_every).train.seen_through(window)
     if len(samples) < num_images:
         raise InvalidData(
             f"public data {spec!r} have {len(samples)} training images, and the run uses {num_images} "

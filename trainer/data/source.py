@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from shared.types import IntArray
+from trainer.data.pixels import Pixels as Pixels
+from trainer.data.pixels import Window
 
-Pixels = npt.NDArray[np.uint8]
-"""One image, height x width x (1 or 3)."""
+NOTHING: IntArray = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,20 +23,63 @@ class Samples:
         labels_N: Class of each image, an index into the source's `class_names`; int64.
         read: Returns the image of a number, or None where it cannot be read.
         name: Returns the name of the image of a number, for reports.
+        why: Returns why the image of a number cannot be read.
+        windowed: Returns `read` and `why` for a window, and returns the window of "auto"; None where pixels are 8 bits.
+        keys: The name by which each image has its role, see roles.py; None where its place in the data set is its identity.
+        groups: The patient, lesion or camera of each image; None where none are named.
+        aside: Numbers of the images that the data set itself sets aside for validation; None where it says nothing.
+        auto: Returns the window of the whole site for "auto"; None where pixels are 8 bits.
     """
 
     labels_N: IntArray
     read: Callable[[int], Pixels | None]
     name: Callable[[int], str] = str
+    why: Callable[[int], str] = field(default=lambda i: "it is damaged")
+    windowed: Callable[[Window], Reader] | None = None
+    keys: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    aside: IntArray | None = None
+    auto: AutoWindow | None = None
 
     def __len__(self) -> int:
         return len(self.labels_N)
 
     def take(self, numbers: IntArray) -> Samples:
         """Return the samples of these numbers, in their order."""
+        windowed = self.windowed
+
+        def of_window(window: Window) -> Reader:
+            assert windowed is not None
+            read, why = windowed(window)
+            return lambda i: read(int(numbers[i])), lambda i: why(int(numbers[i]))
+
         return Samples(
-            self.labels_N[numbers], lambda i: self.read(int(numbers[i])), lambda i: self.name(int(numbers[i]))
+            self.labels_N[numbers],
+            lambda i: self.read(int(numbers[i])),
+            lambda i: self.name(int(numbers[i])),
+            lambda i: self.why(int(numbers[i])),
+            None if windowed is None else of_window,
+            _taken(self.keys, numbers),
+            _taken(self.groups, numbers),
+            None if self.aside is None else np.flatnonzero(np.isin(numbers, self.aside)).astype(np.int64),
+            self.auto,
         )
+
+    def seen_through(self, window: Window) -> Samples:
+        """Return the samples with this window, where their pixels have one."""
+        if self.windowed is None or window is None:
+            return self
+        read, why = self.windowed(window)
+        return replace(self, read=read, why=why)
+
+
+AutoWindow = Callable[[], "tuple[float, float] | None"]
+"""Returns the window of a site for `data.window = "auto"`; None where every picture states its range."""
+Reader = tuple[Callable[[int], Pixels | None], Callable[[int], str]]
+
+
+def _taken(texts: tuple[str, ...] | None, numbers: IntArray) -> tuple[str, ...] | None:
+    return None if texts is None else tuple(texts[i] for i in numbers.tolist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +90,7 @@ class Source:
         class_names: Every class that the data set declares, with images or without.
         class_noun: Noun for a class of this kind of data set, for messages: "class folder", "class".
         note: Remark that belongs into every report of results on this data; empty if there is none.
+        remarks: Sentences for the owner of the data: what was left out, and how their folders were understood.
     """
 
     class_names: tuple[str, ...]
@@ -54,6 +98,7 @@ class Source:
     test: Samples
     class_noun: str = "class"
     note: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def union(sources: Sequence[Source]) -> Source:
@@ -66,6 +111,7 @@ def union(sources: Sequence[Source]) -> Source:
         test=_joined([(source.test, source.class_names) for source in sources], names),
         class_noun=sources[0].class_noun,
         note="; ".join(notes),
+        remarks=tuple(dict.fromkeys(remark for source in sources for remark in source.remarks)),
     )
 
 
@@ -74,19 +120,50 @@ def _joined(parts: Sequence[tuple[Samples, tuple[str, ...]]], names: tuple[str, 
     ends = np.cumsum([len(samples) for samples, _ in parts])
     labels = [np.array([names.index(name) for name in own], np.int64)[samples.labels_N] for samples, own in parts]
 
-    def found(number: int) -> tuple[Samples, int]:
+    def found(number: int) -> tuple[int, int]:
         part = int(np.searchsorted(ends, number, side="right"))
-        return parts[part][0], number - (int(ends[part - 1]) if part else 0)
+        return part, number - (int(ends[part - 1]) if part else 0)
 
-    def read(number: int) -> Pixels | None:
-        samples, place = found(number)
-        return samples.read(place)
+    def readers(of_part: Sequence[Reader]) -> Reader:
+        def read(number: int) -> Pixels | None:
+            part, place = found(number)
+            return of_part[part][0](place)
+
+        def why(number: int) -> str:
+            part, place = found(number)
+            return of_part[part][1](place)
+
+        return read, why
+
+    def windowed(window: Window) -> Reader:
+        seen = [samples.seen_through(window) for samples, _ in parts]
+        return readers([(samples.read, samples.why) for samples in seen])
 
     def name(number: int) -> str:
-        samples, place = found(number)
-        return samples.name(place)
+        part, place = found(number)
+        return parts[part][0].name(place)
 
-    return Samples(np.concatenate(labels), read, name)
+    read, why = readers([(samples.read, samples.why) for samples, _ in parts])
+    starts = [0, *ends.tolist()]
+    aside = [
+        samples.aside + start for (samples, _), start in zip(parts, starts, strict=False) if samples.aside is not None
+    ]
+    return Samples(
+        np.concatenate(labels),
+        read,
+        name,
+        why,
+        windowed,
+        _all_of([samples.keys for samples, _ in parts]),
+        _all_of([samples.groups for samples, _ in parts]),
+        np.concatenate(aside) if aside else None,
+    )
+
+
+def _all_of(texts: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """Return the texts of all parts one after another; None where a part has none."""
+    known = [each for each in texts if each is not None]
+    return tuple(text for each in known for text in each) if len(known) == len(texts) else None
 
 
 def fit_image(pixels: Pixels, image_size: int) -> Pixels:

@@ -20,7 +20,7 @@ from trainer.data.parts import PART, Part, balanced_test, long_tailed, part_of, 
 from trainer.data.sets import digit5, domainnet, office10
 from trainer.data.sets.arrays import open_factory, open_npz
 from trainer.data.sets.digits import open_digits
-from trainer.data.sets.folder import open_folder, open_unlabelled
+from trainer.data.sets.folder import FORM, open_folder, open_unlabelled, split_options
 from trainer.data.sets.torchvision_sets import SETS, open_torchvision
 from trainer.data.source import Samples, Source, union
 
@@ -74,8 +74,16 @@ def unlabelled_images(spec: str) -> Samples | None:
     Raises:
         InvalidData: The folder cannot be read.
     """
-    kind, _, path = spec.partition(":")
-    return open_unlabelled(_path(path)) if kind == "folder" and path else None
+    kind, _, text = spec.partition(":")
+    if kind != "folder" or not text:
+        return None
+    path, options = split_options(text)
+    return open_unlabelled(_path(path)) if options.labels is None else None
+
+
+def _folder(text: str, test_every: int) -> Source:
+    path, options = split_options(text)
+    return open_folder(_path(path), test_every, options=options)
 
 
 def _path(text: str) -> Path:
@@ -191,7 +199,7 @@ _open_domainnet10 = partial(domainnet.open_domainnet, classes=domainnet.TEN_CLAS
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "digits": Kind("digits:DOMAIN", lambda text, _: open_digits(text)),
-        "folder": Kind("folder:PATH", lambda text, test_every: open_folder(_path(text), test_every)),
+        "folder": Kind(FORM, _folder),
         "npz": Kind("npz:PATH", partial(_at_path, open_npz)),
         **{name: Kind(f"{name}:PATH", partial(_at_path, partial(open_torchvision, name))) for name in SETS},
         "digit5": Kind("digit5:DOMAIN:PATH", partial(_in_domain, "digit5", digit5.DOMAINS, digit5.open_digit5)),

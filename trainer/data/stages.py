@@ -169,7 +169,9 @@ def read_stream(
 def joined(parts: Sequence[ImageSet]) -> ImageSet:
     """Return several image sets as one, in their order."""
     return ImageSet(
-        np.concatenate([part.images_NSS3 for part in parts]), np.concatenate([part.labels_N for part in parts])
+        np.concatenate([part.images_NSS3 for part in parts]),
+        np.concatenate([part.labels_N for part in parts]),
+        tuple(mark for part in parts for mark in part.marks),
     )
 
 
@@ -185,4 +187,4 @@ def _of_classes(images: ImageSet, wanted: set[int]) -> ImageSet:
     is_wanted_N = np.isin(images.labels_N, sorted(wanted))
     if is_wanted_N.all():
         return images
-    return ImageSet(images.images_NSS3[is_wanted_N], images.labels_N[is_wanted_N])
+    return images.of(is_wanted_N)

@@ -1,21 +1,27 @@
 """Subsets by class: of each class the first n images after a shuffle that depends on (seed, class name) alone.
 
-So a larger subset contains every smaller one, and a class's subset does not change when another class does. A class-balanced
-subset has the same n for every class; a share has the same part of every class, so that the classes keep their balance.
+Images that have their role by name are shuffled by digests of their names: one that arrives moves no other. So a larger
+subset contains every smaller one, and a class's subset does not change when another class does. A class-balanced subset has
+the same n for every class; a share has the same part of every class, so that the classes keep their balance.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from shared.types import IntArray
+from trainer.data.roles import digest
 from trainer.reproducibility.randomness import derive_seed
 
 
-def class_order(indices_N: IntArray, class_name: str, seed: int) -> IntArray:
-    """Return the class's image numbers in the order in which a subset takes them."""
+def class_order(indices_N: IntArray, class_name: str, seed: int, keys: Sequence[str] | None = None) -> IntArray:
+    """Return the class's image numbers in the order in which a subset takes them; `keys` has the name of every image."""
+    if keys is not None:
+        placed = [(digest("subset", str(seed), class_name, keys[i]), keys[i], i) for i in indices_N.tolist()]
+        return np.array([i for _, _, i in sorted(placed)], np.int64)
     return np.random.default_rng(derive_seed("subset", seed, class_name)).permutation(indices_N)
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from trainer.data.first_look import spread
+from trainer.data.first_look import RANGE, spread
 from trainer.data.loading import DEFAULT_TEST_EVERY
+from trainer.data.record import digest_of
 from trainer.data.source import Samples
 from trainer.data.specs import open_source
 
+DARK = 8.0
+"""Mean brightness below which an image is nearly black."""
+MOST_COPIES = 20
+"""Most groups of copies that are printed."""
+STEP = 8
+"""One pixel in so many of each row and column tells an image's brightness, and whether it may be a copy."""
+Place = tuple[int, int]
+"""An image: its side, 0 for training and 1 for testing, and its number."""
 Size = tuple[int, int]
 """Height and width in pixels."""
 OnRead = Callable[[int, int], None]
@@ -35,6 +46,12 @@ class Survey:
         unreadable: Names of those of them that could not be read.
         is_whole: Whether every image was read.
         note: Remark that belongs into every report of results on this data; empty if there is none.
+        reasons: Number of the images that could not be read, by the reason.
+        remarks: Sentences for the owner: what was left out, and how folders were understood.
+        brightness: Lowest, mean and highest of the images' mean brightness, 0 to 255; None where none was read.
+        num_dark: Number of images that are nearly black.
+        num_bright: Number of images that are nearly white.
+        copies: Groups of images of the same pixels that are on two sides or in two classes, by name.
     """
 
     spec: str
@@ -47,6 +64,12 @@ class Survey:
     unreadable: tuple[str, ...]
     is_whole: bool
     note: str
+    reasons: Mapping[str, int]
+    remarks: tuple[str, ...]
+    brightness: tuple[float, float, float] | None
+    num_dark: int
+    num_bright: int
+    copies: tuple[tuple[str, ...], ...]
 
     def lines(self) -> list[str]:
         """Return the survey for people."""
@@ -55,7 +78,7 @@ class Survey:
         rows.append(("all", str(sum(self.train)), str(sum(self.test))))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [f"{name:<{widths[0]}}  {n:>{widths[1]}}  {m:>{widths[2]}}" for name, n, m in rows]
-        note = [f"note: {self.note}"] if self.note else []
+        note = [f"note: {text}" for text in (self.note, *self.remarks) if text]
         contract = f"for the run's [data]: classes = {json.dumps(self.classes, ensure_ascii=False)}"
         return [self.spec, *table, *self._about_images(), *note, contract]
 
@@ -70,6 +93,18 @@ class Survey:
         lines = [f"images: {sizes}, height x width ({looked})"]
         if self.unreadable:
             lines += [f"cannot be read: {len(self.unreadable)}", *(f"  {name}" for name in self.unreadable)]
+            lines += [f"  {count} of them: {reason}" for reason, count in sorted(self.reasons.items())]
+        if self.brightness is not None:
+            low, mean, high = self.brightness
+            dark = (
+                f"; nearly black: {self.num_dark}, nearly white: {self.num_bright}"
+                if self.num_dark + self.num_bright
+                else ""
+            )
+            lines.append(f"mean brightness of an image: {low:.0f} to {high:.0f}, on average {mean:.0f} of 255{dark}")
+        if self.copies:
+            lines.append(f"the same picture on two sides or in two classes: {len(self.copies)}")
+            lines += [f"  {' = '.join(names)}" for names in self.copies[:MOST_COPIES]]
         return lines
 
     def as_json(self) -> dict[str, Any]:
@@ -87,6 +122,12 @@ class Survey:
             "num_looked_at": self.num_looked_at,
             "unreadable": list(self.unreadable),
             "note": self.note,
+            "reasons": dict(self.reasons),
+            "remarks": list(self.remarks),
+            "brightness": self.brightness,
+            "num_dark": self.num_dark,
+            "num_bright": self.num_bright,
+            "copies": [list(names) for names in self.copies],
         }
 
 
@@ -113,8 +154,8 @@ def survey(
     wanted = [np.arange(len(side)) if read_all else spread(len(side)) for side in sides]
     if not read_all and len(wanted[0]):
         wanted[1] = wanted[1][:0]
-    sizes, unreadable = _sizes(sides, wanted, on_read)
-    ordered = sorted(sizes, key=lambda size: (size[0] * size[1], size))
+    seen = _look(sides, wanted, on_read)
+    ordered = sorted(seen.sizes, key=lambda size: (size[0] * size[1], size))
     train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
     return Survey(
         spec=spec,
@@ -124,25 +165,70 @@ def survey(
         smallest=ordered[0] if ordered else None,
         largest=ordered[-1] if ordered else None,
         num_looked_at=sum(map(len, wanted)),
-        unreadable=tuple(unreadable),
+        unreadable=tuple(seen.unreadable),
         is_whole=read_all,
         note=source.note,
+        reasons=seen.reasons,
+        remarks=(*source.remarks, *_range(sides, seen.reasons)),
+        brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,
+        num_dark=sum(mean < DARK for mean in seen.means),
+        num_bright=sum(mean > 255 - DARK for mean in seen.means),
+        copies=_copies(sides, seen.looks),
     )
 
 
-def _sizes(sides: Iterable[Samples], wanted: list[Any], on_read: OnRead | None) -> tuple[set[Size], list[str]]:
-    """Return the sizes that occur, and the names of the images that could not be read."""
-    sizes: set[Size] = set()
-    unreadable = []
+def _range(sides: Sequence[Samples], reasons: Mapping[str, int]) -> tuple[str, ...]:
+    """Return a remark on the window of pictures that could not be read without one."""
+    auto = next((side.auto for side in sides if side.auto is not None), None)
+    found = None if auto is None or not reasons else auto()
+    return () if found is None else (RANGE.format(*found),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was seen of the images: sizes, brightness, and by a glance those that may be the same picture."""
+
+    sizes: set[Size] = field(default_factory=set)
+    means: list[float] = field(default_factory=list)
+    looks: dict[bytes, list[Place]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+def _look(sides: Sequence[Samples], wanted: list[Any], on_read: OnRead | None) -> _Seen:
+    seen = _Seen()
     num_read, total = 0, sum(map(len, wanted))
-    for side, numbers in zip(sides, wanted, strict=True):
+    for number, (side, numbers) in enumerate(zip(sides, wanted, strict=True)):
         for i in numbers.tolist():
             pixels = side.read(i)
             if pixels is None:
-                unreadable.append(side.name(i))
+                seen.unreadable.append(side.name(i))
+                seen.reasons[side.why(i)] += 1
             else:
-                sizes.add((pixels.shape[0], pixels.shape[1]))
+                seen.sizes.add((pixels.shape[0], pixels.shape[1]))
+                few = np.ascontiguousarray(pixels[STEP // 2 :: STEP, STEP // 2 :: STEP])
+                few = few if few.size else np.ascontiguousarray(pixels)
+                seen.means.append(float(few.mean()))
+                look = hashlib.blake2b(few.data, digest_size=16, key=repr(pixels.shape[:2]).encode()).digest()
+                seen.looks.setdefault(look, []).append((number, i))
             num_read += 1
             if on_read is not None:
                 on_read(num_read, total)
-    return sizes, unreadable
+    return seen
+
+
+def _copies(sides: Sequence[Samples], looks: Mapping[bytes, list[Place]]) -> tuple[tuple[str, ...], ...]:
+    """Return the images of the same pixels that are on two sides or in two classes; only those that look alike are read."""
+    found = []
+    for places in looks.values():
+        if len({(side, int(sides[side].labels_N[i])) for side, i in places}) < 2:
+            continue
+        same: dict[str, list[Place]] = {}
+        for side, i in places:
+            pixels = sides[side].read(i)
+            if pixels is not None:
+                same.setdefault(digest_of(np.broadcast_to(pixels, (*pixels.shape[:2], 3))), []).append((side, i))
+        for group in same.values():
+            if len({(side, int(sides[side].labels_N[i])) for side, i in group}) > 1:
+                found.append(tuple(f"{('train', 'test')[side]}: {sides[side].name(i)}" for side, i in group))
+    return tuple(sorted(found))

@@ -17,7 +17,9 @@ from torch.nn.functional import cross_entropy
 
 from shared.config.run import RunConfig
 from shared.errors import InvalidModel
-from shared.methods.base import ClientState, ClientStep, LossTerms, Method, ModelArrays, Prototypes
+from shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
+from shared.methods.method import Method
+from shared.methods.step import ClientStep, LossTerms, Prototypes
 from shared.types import PrototypeSet
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.ops import TorchOps, to_device
@@ -122,8 +124,6 @@ def reference_models(
         method: Chooses the models.
         config: The run.
     """
-    if method.reference_models is None:
-        return {}
     references = {}
     for name, arrays in method.reference_models(received, state, config.method).items():
         reference = copy.deepcopy(model)
@@ -132,12 +132,16 @@ def reference_models(
     return references
 
 
-def loss_state(model: nn.Module, state: ClientState | None, method: Method, config: RunConfig) -> dict[str, Tensor]:
-    """Return what of its state the client's loss wants, on the model's device; empty at its first participation."""
-    if method.loss_state is None or state is None:
-        return {}
+def loss_arrays(
+    model: nn.Module,
+    state: ClientState | None,
+    received: Mapping[str, ArrayGroup],
+    method: Method,
+    config: RunConfig,
+) -> dict[str, Tensor]:
+    """Return what the loss wants of the client's state and of the server arrays that came, on the model's device."""
     device = next(model.parameters()).device
-    kept = method.loss_state(state, config.method)
+    kept = method.loss_arrays(state, received, config.method)
     return {name: torch.tensor(np.asarray(array), device=device) for name, array in kept.items()}
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shared.config.run import RunConfig
 from shared.errors import InvalidModel
-from shared.methods.parts import Trains
+from shared.methods.parts.phases import Trains
 from trainer.learning.batches import batches_per_pass, num_steps
 from trainer.models import head_modules, head_names
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from shared.config.public import PublicSection
 from shared.config.run import DataSection, RunConfig
 from shared.errors import InvalidModel
-from shared.methods.public import PublicPart, PublicStep
-from shared.methods.server_arrays import ArrayGroup
+from shared.methods.arrays import ArrayGroup
+from shared.methods.parts.public import PublicLearning, PublicStep
 from trainer.cancellation import ShouldStop, check, never
 from trainer.data.public import load_public
 from trainer.learning.device_images import DeviceImages
@@ -57,7 +57,13 @@ class PublicImages:
         Raises:
             InvalidData: See `load_public`.
         """
-        found = load_public(spec, section.num_images, image_size=contract.image_size, test_every=contract.test_every)
+        found = load_public(
+            spec,
+            section.num_images,
+            image_size=contract.image_size,
+            test_every=contract.test_every,
+            window=contract.window,
+        )
         digest = hashlib.sha256(np.array(found.images_NSS3.shape, "<i8").tobytes())
         digest.update(found.images_NSS3.tobytes())
         images = DeviceImages.put(found, contract, device)
@@ -133,8 +139,8 @@ def public_outputs(
     return {name: torch.cat(arrays).numpy() for name, arrays in found.items()}
 
 
-def _part(config: RunConfig) -> PublicPart:
-    part = config.algorithm.public
+def _part(config: RunConfig) -> PublicLearning:
+    part = config.algorithm.part(PublicLearning)
     assert part is not None
     return part
 

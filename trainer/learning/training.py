@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from shared.config.learning_rate import learning_rate
 from shared.config.run import RunConfig
-from shared.methods.base import ClientEnd, ClientState, Method, ModelArrays
-from shared.methods.server_arrays import ArrayGroup
+from shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
+from shared.methods.method import Method
+from shared.methods.parts.part import ClientEnd
 from shared.types import FloatArray, IntArray, PrototypeSet
 from trainer.cancellation import ShouldStop, check, never
 from trainer.learning.attacks import ImageAttack
@@ -31,7 +32,7 @@ from trainer.learning.device_images import DeviceImages
 from trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
 from trainer.learning.losses import (
     LossContext,
-    loss_state,
+    loss_arrays,
     loss_terms,
     loss_values,
     prototype_constants,
@@ -63,12 +64,12 @@ class RoundInputs:
         prototypes: The round's global prototypes; empty before the first aggregation.
         client_state: The state that the client kept from its last committed update; None at its first participation.
         scalars: Numbers that came with the task.
+        arrays: Server arrays that came with it, by group; none before the first aggregation.
         received: The global model of the round, where training starts from another model; None where it starts from that.
         keeps_seen: Whether to return the features that the last pass computed. The last pass is as many steps back as a pass
             over the data has; of a sample that came twice in them the latest features count. They are training's own: in
             training mode, of augmented images, under weights that still moved. Keeping them changes nothing else.
         augmentations: Those of `config` that are code of other packages.
-        styles: Styles of all clients' images in the round before; None where the run has none yet, or uses none.
     """
 
     config: RunConfig
@@ -78,10 +79,10 @@ class RoundInputs:
     prototypes: PrototypeSet = field(default_factory=PrototypeSet.empty)
     client_state: ClientState | None = None
     scalars: Mapping[str, float] = field(default_factory=dict)
+    arrays: Mapping[str, ArrayGroup] = field(default_factory=dict)
     received: ModelArrays | None = None
     keeps_seen: bool = False
     augmentations: Sequence[ImageChange] = ()
-    styles: ArrayGroup | None = None
 
     def seed(self, purpose: str) -> int:
         """Return the seed of one purpose in this client's round."""
@@ -121,7 +122,6 @@ class LocalTraining:
         client_state: The state that the client keeps if this update is committed; None where it keeps none.
         seen: Features `[S, D]`, float32, and labels `[S]` of the samples that the last pass saw, in the data's order and in
             host memory; None unless they were asked for.
-        styles: Styles of the images of all steps, where the update carries them; else None.
     """
 
     losses: Mapping[str, float]
@@ -129,7 +129,6 @@ class LocalTraining:
     num_clipped_steps: int = 0
     client_state: ClientState | None = None
     seen: tuple[FloatArray, IntArray] | None = None
-    styles: ArrayGroup | None = None
 
 
 def local_train(
@@ -160,15 +159,13 @@ def local_train(
     augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
     plan = batches(len(data), training.batch_size, seed=config.run.seed, client_id=inputs.client_id, round=inputs.round)
     attack = None if training.attack is None else ImageAttack.of(training.attack, data)
-    mix_style = None
-    if training.mixing is not None:
-        mix_style = MixStyle(training.mixing, inputs.seed("mix_style"), inputs.styles)
+    mixing = None if training.mixing is None else MixStyle(training.mixing, inputs.seed("mix_style"))
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
     totals = _Totals(first_seen)
     num_done = num_skipped = 0
     observer.on_progress(0, steps)
-    mixing = nullcontext() if mix_style is None else mix_style.of(model, config.model.name)
-    with seeded(inputs.seed("training"), data.device), nondeterminism_explained(config.model.name), mixing:
+    mixed = nullcontext() if mixing is None else mixing.of(model, config.model.name)
+    with seeded(inputs.seed("training"), data.device), nondeterminism_explained(config.model.name), mixed:
         for phase in phases:
             optimiser = Optimiser(phase.params.values(), training, learning_rate=rate, device=data.device)
             with training_of(model, phase):
@@ -202,7 +199,6 @@ def local_train(
         num_clipped_steps=totals.num_clipped,
         client_state=_next_client_state(model, inputs, received),
         seen=totals.latest_seen(data),
-        styles=mix_style.styles() if mix_style is not None and training.federates_styles else None,
     )
 
 
@@ -244,7 +240,7 @@ def _received(model: nn.Module, inputs: RoundInputs) -> ModelArrays:
     """Return the global model of the round; empty where the method needs none of it."""
     if inputs.received is not None:
         return inputs.received
-    is_needed = inputs.method.keeps_client_state or inputs.method.reference_models
+    is_needed = inputs.method.keeps_client_state or inputs.method.has("reference_models")
     return state_arrays(model) if is_needed else {}
 
 
@@ -260,7 +256,7 @@ def _context(
         start={name: param.detach().clone() for name, param in params.items()},
         prototypes=prototype_constants(inputs.prototypes, model, data, config),
         round=inputs.round,
-        kept=loss_state(model, inputs.client_state, method, config),
+        kept=loss_arrays(model, inputs.client_state, inputs.arrays, method, config),
         scalars=inputs.scalars,
     )
 

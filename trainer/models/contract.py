@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shared.errors import InvalidModel
-from shared.methods.parts import Personal
+from shared.methods.parts.personal import Personal
 from shared.types import BATCH_NORM, HEAD, PARAMETERS
 
 DEFAULT_HEAD = ("classifier.",)

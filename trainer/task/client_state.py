@@ -26,13 +26,15 @@ from threading import RLock
 from typing import Any, Protocol, TypeVar, cast
 
 from shared.errors import DiskFull, FedplccError, StoreUnavailable
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
 from shared.process import disk
 from shared.process.log import get_logger
 from shared.process.resources import remedy_for
 from shared.tensors import from_bytes, sha256_hex
 from shared.types import BlobRef, ForgottenRun, Membership
+from trainer.data.record import RunRecord
 from trainer.task.manifest import (
+    DATA_RECORD,
     MANIFEST,
     Manifest,
     Staged,
@@ -83,6 +85,12 @@ class States(Protocol):
 
     def state(self, run_id: str) -> ClientState | None:
         """Return the promoted state of a run; None where there is none, or it cannot be read."""
+
+    def data_record(self, run_id: str) -> RunRecord | None:
+        """Return the record of the client's data in a run; None where there is none, or it cannot be read."""
+
+    def keep_data_record(self, run_id: str, record: RunRecord) -> None:
+        """Keep the record of the client's data in a run, durably, in place of the one before."""
 
 
 def _one_at_a_time(method: _Method) -> _Method:
@@ -267,6 +275,42 @@ class ClientStates:
             self.forget(run_id)
             return None
         return from_bytes(data)
+
+    @_one_at_a_time
+    def data_record(self, run_id: str) -> RunRecord | None:
+        """Return the record of the client's data in a run; None where there is none, or it cannot be read.
+
+        Raises:
+            StoreUnavailable: The folder cannot be read.
+        """
+        blob = self.manifest.data.get(run_id)
+        data = None if blob is None else self._read(blob)
+        try:
+            return None if data is None else RunRecord.from_bytes(data)
+        except ValueError:
+            log.warning("data_record_damaged", run_id=run_id)
+            return None
+
+    @_one_at_a_time
+    def keep_data_record(self, run_id: str, record: RunRecord) -> None:
+        """Keep the record of the client's data in a run, durably, in place of the one before.
+
+        Raises:
+            DiskFull, StoreUnavailable: It cannot be kept.
+        """
+        data = record.to_bytes()
+        blob = BlobRef(role=DATA_RECORD, sha256=sha256_hex(data), size_bytes=len(data))
+        manifest = without(replace(self.manifest, data={**self.manifest.data, run_id: blob}), self._forgotten)
+        if manifest == self.manifest:
+            return
+        try:
+            self._make_folder()
+            if run_id in manifest.data:
+                disk.replace_file(self._folder / blob.sha256, data, "trainer.state.blob", mode=0o600)
+            self._write(manifest)
+        except OSError as error:
+            self._sweep(self.manifest)
+            raise _unusable(error) from error
 
     def _change(self, manifest: Manifest) -> None:
         manifest = without(manifest, self._forgotten)

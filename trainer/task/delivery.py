@@ -23,7 +23,7 @@ from shared.errors import (
     UpdateConflict,
     UpdateLost,
 )
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
 from shared.process.log import get_logger
 from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, ForgottenRun, Membership, Update
 from trainer.cancellation import check
@@ -161,7 +161,7 @@ class Delivery:
         # When a round is evaluated, its own update is committed or never will be.
         next_round = job.task.round + (identity is None)
         keeps_state = job.config.algorithm.keeps_client_state
-        is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted)
+        is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted or kept.data.keys() - {run_id})
         last_committed = None
         if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, next_round)):
             membership = job.aggregator.announce(job.client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -15,8 +15,7 @@ from shared.config.run import RunConfig, parse_run_config
 from shared.config.stream import FIRST, PASS, STAGE, Place
 from shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
 from shared.methods import refusal
-from shared.methods.base import ModelArrays
-from shared.methods.server_arrays import ArrayGroup, group_fault
+from shared.methods.arrays import ArrayGroup, ModelArrays, group_fault
 from shared.process.log import get_logger
 from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from shared.types import (
@@ -33,6 +32,7 @@ from shared.types import (
 )
 from trainer.cancellation import check
 from trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
+from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from trainer.learning.device_images import DeviceImages
 from trainer.learning.public_images import PublicImages
 from trainer.models import load_arrays, state_arrays
@@ -93,13 +93,20 @@ class TaskInputs:
         self._configs = {run.config_hash: config}
         return config
 
-    def data(self, config: RunConfig, on_problem: OnProblem | None, place: Place | None = None) -> Loaded:
+    def data(
+        self,
+        config: RunConfig,
+        on_problem: OnProblem | None,
+        place: Place | None = None,
+        began: DataRecord | None = None,
+    ) -> Loaded:
         """Return the client's data under the run's data contract; the latest are kept.
 
         Args:
             config: The run.
             on_problem: Told of files that cannot be read.
             place: The stage, in a run that has stages.
+            began: The images that a run began with which goes on in a process of its own, where it has no stages.
 
         Raises:
             InvalidData: The data set cannot be read or does not fit the contract.
@@ -107,13 +114,14 @@ class TaskInputs:
         known = self._loaded
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
             of = None if known.stage is None else (known.stage.stream, known.stage.place)
-            if of == (None if place is None else (config.stream, place)):
+            is_of_run = began is None or known.record.sha256 == began.sha256
+            if is_of_run and of == (None if place is None else (config.stream, place)):
                 return known
         self._loaded = None  # frees the images before others are read
         begin = perf_counter()
         if place is None:
             data: ClientData | StreamData
-            data, loaded = _loaded(self._site, config)
+            data, loaded = _loaded(self._site, config, began)
         else:
             data = self._of_stages(config, range(1, place.seen(config.stream.stages) + 1))
             loaded = _loaded_at(place, data, self._site, config)
@@ -131,6 +139,8 @@ class TaskInputs:
             duration_s=round(perf_counter() - begin, 3),
         )
         self._report_unreadable(data, on_problem)
+        if isinstance(data, ClientData) and data.arrived:
+            self._report_arrived(data.arrived, on_problem)
         self._loaded = loaded
         return loaded
 
@@ -246,10 +256,21 @@ class TaskInputs:
                     ClientProblem(
                         reason="UNREADABLE_FILES",
                         detail=f"{count} of the data set's files could not be read and are left out",
-                        hint="the log of this trainer names the first one, and `fedplcc data SPEC --check` all; "
+                        hint="the log of this trainer names the first one, and `fedplcc data describe SPEC --check` all; "
                         "mend or remove them",
                     )
                 )
+
+    def _report_arrived(self, names: Sequence[str], on_problem: OnProblem | None) -> None:
+        log.warning("data_changed", client_id=self._site.client_id, num_arrived=len(names), first=names[0])
+        if on_problem is not None:
+            on_problem(
+                ClientProblem(
+                    reason="DATA_CHANGED",
+                    detail=f"the data have changed: {len(names)} images arrived after the run began and are left out",
+                    hint="a new run trains on them, or stages that read anew do (stream.reload); the log names the first",
+                )
+            )
 
 
 def received_prototypes(job: Job) -> PrototypeSet:
@@ -265,13 +286,12 @@ def received_prototypes(job: Job) -> PrototypeSet:
     return prototypes_from_bytes(_fetch(job, blob))
 
 
-def received_arrays(job: Job, dim: int, groups: Collection[str] | None = None) -> dict[str, ArrayGroup]:
+def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
     """Return the server arrays that the task comes with, by group; none before the first aggregation.
 
     Args:
         job: The task.
         dim: The model's feature size D.
-        groups: Those to fetch; all if None.
 
     Raises:
         MalformedRequest: A group is not as the method declares it.
@@ -280,8 +300,6 @@ def received_arrays(job: Job, dim: int, groups: Collection[str] | None = None) -
     declared, num_classes = declared_arrays(job.config, dim), len(job.config.data.classes)
     found: dict[str, ArrayGroup] = {}
     for name in sent_groups(job.config):
-        if groups is not None and name not in groups:
-            continue
         blob = job.task.payload.tensor_group(name)
         if blob is None:
             continue
@@ -308,7 +326,7 @@ def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Modu
         return model.to(job.site.device)
 
 
-def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
+def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None) -> tuple[ClientData, Loaded]:
     """Read the data set, and put its images where they are trained on."""
     data = load_dataset(
         site.data,
@@ -317,6 +335,7 @@ def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
         fraction=site.fraction,
         validation_per_class=site.validation_per_class,
         seed=derive_seed("subset", config.run.seed, site.client_id),
+        began=began,
     )
     loaded = Loaded(
         contract=config.data,
@@ -326,8 +345,18 @@ def _loaded(site: ClientSite, config: RunConfig) -> tuple[ClientData, Loaded]:
         test=DeviceImages.put(data.test, config.data, site.device),
         validation=DeviceImages.put(data.validation, config.data, site.device),
         own_classes=tuple(label for label, count in enumerate(data.class_counts) if count),
+        record=_record(data.train, data.validation, data.test),
     )
     return data, loaded
+
+
+def _record(train: ImageSet, validation: ImageSet, test: ImageSet) -> DataRecord:
+    return DataRecord.of(
+        {
+            side: (images.marks, images.labels_N.tolist())
+            for side, images in ((TRAIN, train), (VALIDATION, validation), (TEST, test))
+        }
+    )
 
 
 def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConfig) -> Loaded:
@@ -345,6 +374,7 @@ def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConf
         test=put(found.test),
         validation=put(found.validation),
         own_classes=found.own_classes,
+        record=_record(found.train, found.validation, found.test),
         stage=StageFacts(
             stream=config.stream,
             place=place,

@@ -14,6 +14,7 @@ from shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
 from shared.version import VERSION
 from trainer.aggregator.port import AggregatorPort
 from trainer.cancellation import ShouldStop, check
+from trainer.data.record import DataRecord
 from trainer.learning.device_images import DeviceImages
 from trainer.readings.metrics import TrainerMetrics
 from trainer.readings.speed import Speed
@@ -56,6 +57,7 @@ class Loaded:
         test: Test images; may be empty.
         validation: Training images that are set aside and never trained on; may be empty.
         own_classes: Classes that the client has training images of; with stages, in those seen so far.
+        record: Which images these are.
         stage: In a run with stages, facts about the present one.
     """
 
@@ -66,6 +68,7 @@ class Loaded:
     test: DeviceImages
     validation: DeviceImages
     own_classes: tuple[int, ...]
+    record: DataRecord
     stage: StageFacts | None = None
 
     @property

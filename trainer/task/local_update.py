@@ -1,25 +1,16 @@
-"""A client's update of one round: local training, then the prototypes of its samples.
-
-Shape legend: N training samples, D feature size.
-"""
+"""A client's update of one round: each part of the method before the training, the training, each part after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import cast
 
-import numpy as np
 from torch import nn
 
-from shared.config.run import RunConfig
-from shared.errors import Code, FedplccError, InvalidConfig
-from shared.methods.base import ClientState, ModelArrays, StageBegin, excess_rows
-from shared.methods.prototypes import PrototypeConfig
-from shared.methods.public import PUBLIC
-from shared.methods.server_arrays import ArrayGroup, BeforeTraining
-from shared.methods.styles import STYLES
-from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
+from shared.errors import InvalidConfig
+from shared.methods.arrays import ClientState
+from shared.tensors import blob_ref, to_bytes
 from shared.types import (
     FEATURE_DIM,
     MODEL,
@@ -27,51 +18,46 @@ from shared.types import (
     STREAM_PLACE,
     BlobRef,
     ClientActivity,
-    FloatArray,
-    IntArray,
     Payload,
     PrototypeSet,
     Update,
 )
 from trainer.factories import import_factory
 from trainer.learning.augmentation import ImageChange
-from trainer.learning.divergence import check_features, diverged
-from trainer.learning.evaluation import collect_features
-from trainer.learning.public_images import PublicImages, learn_from_public, public_outputs
-from trainer.learning.site_statistics import check_layers, with_site_statistics
+from trainer.learning.site_statistics import check_layers
 from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import FeatureModel, head_names, personal_names, state_arrays, tensor_lists
+from trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
 from trainer.task.delivery import Finished
 from trainer.task.first_model_check import begins_with_first_model
 from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
 from trainer.task.job import Job
 from trainer.task.manifest import CLIENT_STATE
+from trainer.task.parts.arrays import make_groups
+from trainer.task.parts.kept_state import begin_stage, keep
+from trainer.task.parts.prototypes import summarise, uses_seen_features
+from trainer.task.parts.public_images import learn, tell
+from trainer.task.work import Work
 
 
-class TooManyPrototypes(FedplccError):
-    """The client's samples give more prototypes than the aggregator takes; the same run will always give as many."""
-
-    code = Code.FAILED_PRECONDITION
-    reason = "TOO_MANY_PROTOTYPES"
+def _nothing(work: Work) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Summary:
-    """The prototypes of a client's samples; empty for a method without prototypes.
+class Half:
+    """Trainer's half of a part: what it does before the training and after it; nothing in a method without the part."""
 
-    Attributes:
-        sets: Names of the prototype sets.
-        blobs: Their bytes by SHA-256.
-        num_excluded: Samples that no prototype stands for.
-        num_prototypes: Rows of the sets.
-        prototypes: The set.
-    """
+    before: Callable[[Work], None] = _nothing
+    after: Callable[[Work], None] = _nothing
 
-    sets: tuple[BlobRef, ...] = ()
-    blobs: Mapping[str, bytes] = field(default_factory=dict)
-    num_excluded: int = 0
-    num_prototypes: int = 0
-    prototypes: PrototypeSet = field(default_factory=PrototypeSet.empty)
+
+HALVES: tuple[Half, ...] = (
+    Half(before=begin_stage, after=keep),
+    Half(before=make_groups),
+    Half(before=learn, after=tell),
+    Half(after=summarise),
+)
+"""In the order of a round before the training, and from the last to the first after it."""
 
 
 def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: ClientState | None) -> Finished:
@@ -79,7 +65,7 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
 
     Args:
         job: The task.
-        inputs: Fetches the round's model.
+        inputs: Fetches what came with it.
         identity: Names the work.
         client_state: The state that the client kept from its last committed update; None where there is none.
 
@@ -90,50 +76,13 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         Cancelled: `job.should_stop()` held.
         FedplccError: The model cannot be made or fetched.
     """
-    method, loaded = job.config.algorithm, job.loaded
-    model, received, first_lists = _model_to_train(job, inputs, client_state)
-    check_layers(model, (job.site.model or job.config.model).name, job.config.site_statistics_key)
-    client_state = _state_for_stage(job, lambda: model if received is None else model_with(job, received), client_state)
-    uploads = _uploads(job, lambda: model if received is None else model_with(job, received))
-    public = inputs.public_images(job.config)
-    round_inputs = _round_inputs(job, model, received, client_state)
-    learned: Mapping[str, float] = {}
-    if public is not None:
-        round_inputs, learned = _learned_from_public(job, model, public, round_inputs)
-    trained = _trained(job, model, round_inputs)
-    if public is not None:
-        uploads |= _public_outputs(job, model, public)
-    if trained.styles is not None:
-        uploads |= _blobs_of({STYLES: trained.styles})
-    summary = _Summary() if method.client_report is None else _summary(job, model, trained)
-    groups, state, blobs = _model_blobs(job, model, _kept(job, trained, client_state, summary))
-    if job.metrics is not None:
-        job.metrics.clipped_steps.inc(trained.num_clipped_steps)
-        job.metrics.prototypes.set(summary.num_prototypes)
-    steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
-    update = Update(
-        client_id=job.site.client_id,
-        payload=Payload(
-            tensor_groups=(*groups, *sorted(uploads, key=lambda blob: blob.role)),
-            prototype_sets=summary.sets,
-            int_lists={**inputs.public_lists(job.config), **_stage_lists(job), **first_lists},
-        ),
-        num_examples=len(loaded.train),
-        num_excluded=summary.num_excluded,
-        class_counts=loaded.class_counts,
-        losses={**trained.losses, **learned},
-        timings=dict(job.timings) | steps,
-        num_prototypes=summary.num_prototypes,
-    )
-    keeps_state = method.keeps_client_state
-    return Finished.of(
-        job,
-        identity,
-        update,
-        {**blobs, **{blob.sha256: data for blob, data in uploads.items()}, **summary.blobs},
-        keeps_state=keeps_state,
-        state=state,
-    )
+    work = _begun(job, inputs, client_state)
+    for half in HALVES:
+        half.before(work)
+    work.trained = _trained(job, work.model, work.inputs)
+    for half in reversed(HALVES):
+        half.after(work)
+    return _finished(work, identity)
 
 
 def without_data(job: Job) -> Update:
@@ -150,41 +99,39 @@ def _stage_lists(job: Job) -> dict[str, tuple[int, ...]]:
     return {STREAM_PLACE: place, STAGE_DATA: tuple(bytes.fromhex(stage.sha256))}
 
 
-def _model_to_train(
-    job: Job, inputs: TaskInputs, client_state: ClientState | None
-) -> tuple[nn.Module, ModelArrays | None, Mapping[str, tuple[int, ...]]]:
-    """Return the model that training starts from, the round's model where that is another one, and lists of the first one.
+def _begun(job: Job, inputs: TaskInputs, client_state: ClientState | None) -> Work:
+    """Return the work with the model that training starts from, and with all that came for the parts of the method.
 
-    Where they are the same, the round's arrays are not returned, so that their memory is free during training. The lists are
-    those of round 0's update as this site makes them, in the round that begins with the first model.
+    Where that is the round's model, the round's arrays are not kept beside it, so that their memory is free during training.
+    In the round that begins with the first model the update has lists of it: those of round 0's as this site makes them.
     """
-    received = inputs.first_model(job)
-    own = job.config.algorithm.start_of(received, client_state, job.config.method)
-    if own is not None:
-        return model_with(job, own), received, {}
-    model = model_with(job, received)
-    if not begins_with_first_model(job):
-        return model, None, {}
-    return model, None, {FEATURE_DIM: (cast(FeatureModel, model).feature_dim,), **tensor_lists(model, list(received))}
-
-
-def _round_inputs(
-    job: Job, model: nn.Module, received: ModelArrays | None, client_state: ClientState | None
-) -> RoundInputs:
-    config, method = job.config, job.config.algorithm
+    config, first = job.config, inputs.first_model(job)
+    own = config.algorithm.start_of(first, client_state, config.method)
+    model = model_with(job, first if own is None else own)
+    check_layers(model, (job.site.model or config.model).name, config.site_statistics_key)
     dim = cast(FeatureModel, model).feature_dim
-    return RoundInputs(
-        config=config,
-        method=method,
-        round=job.task.round,
-        client_id=job.site.client_id,
-        prototypes=received_prototypes(job) if method.has_prototypes else PrototypeSet.empty(),
-        client_state=client_state,
-        scalars=job.task.payload.scalars,
-        received=received,
-        keeps_seen=_uses_seen_features(config),
-        augmentations=_augmentations(job),
-        styles=received_arrays(job, dim, {STYLES}).get(STYLES),
+    is_first = own is None and begins_with_first_model(job)
+    return Work(
+        job=job,
+        model=model,
+        inputs=RoundInputs(
+            config=config,
+            method=config.algorithm,
+            round=job.task.round,
+            client_id=job.site.client_id,
+            prototypes=received_prototypes(job) if config.algorithm.has_prototypes else PrototypeSet.empty(),
+            client_state=client_state,
+            scalars=job.task.payload.scalars,
+            arrays=received_arrays(job, dim),
+            received=None if own is None else first,
+            keeps_seen=uses_seen_features(config),
+            augmentations=_augmentations(job),
+        ),
+        public=inputs.public_images(config),
+        int_lists={
+            **_stage_lists(job),
+            **({FEATURE_DIM: (dim,), **tensor_lists(model, list(first))} if is_first else {}),
+        },
     )
 
 
@@ -196,124 +143,32 @@ def _trained(job: Job, model: nn.Module, inputs: RoundInputs) -> LocalTraining:
         return local_train(model, job.loaded.train, inputs, observer)
 
 
-def _uploads(job: Job, received: Callable[[], nn.Module]) -> dict[BlobRef, bytes]:
-    """Return what the update has beside its model, made of the client's samples under the received model."""
-    config, method = job.config, job.config.algorithm
-    if method.before_training is None:
-        return {}
-    model = received()
-    job.begin(ClientActivity.SUMMARISING)
-    with job.timed("summarise_seconds"):
-        features_ND, labels_N = _features(job, model)
-        arrays = state_arrays(model)
-        before = BeforeTraining(
-            features_ND=features_ND,
-            labels_N=labels_N,
-            num_classes=len(config.data.classes),
-            head={name: arrays[name] for name in head_names(model)},
-            received=received_arrays(job, features_ND.shape[1]),
-        )
-        groups = method.before_training(before, config.method)
-    return _blobs_of(groups)
-
-
-def _features_for_prototypes(job: Job, model: nn.Module) -> tuple[FloatArray, IntArray]:
-    """Return the features and labels that prototypes are made of; the model keeps its bytes."""
-    if job.config.training.prototype_statistics == "trained":
-        return _features(job, model)
-    with with_site_statistics(
-        model,
-        job.loaded.train,
-        job.config,
-        should_stop=job.should_stop,
-        on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, share / 2),
-    ):
-        return _features(job, model, begin=0.5)
-
-
-def _features(job: Job, model: nn.Module, *, begin: float = 0.0) -> tuple[FloatArray, IntArray]:
-    """Return the features `[N, D]` and labels `[N]` of the client's training samples; leaves the model in eval mode.
-
-    Args:
-        job: The task.
-        model: The model.
-        begin: Fraction of the activity that is done already.
-    """
-    features_ND, labels_N = collect_features(
-        model,
-        job.loaded.train,
-        job.config,
-        should_stop=job.should_stop,
-        on_share=lambda share: job.on_activity(ClientActivity.SUMMARISING, begin + (1 - begin) * share),
+def _finished(work: Work, identity: str) -> Finished:
+    """Return the update with everything that it is to be sent with."""
+    job, trained = work.job, work.trained
+    assert trained is not None
+    groups, state, blobs = _model_blobs(job, work.model, work.client_state)
+    if job.metrics is not None:
+        job.metrics.clipped_steps.inc(trained.num_clipped_steps)
+        job.metrics.prototypes.set(len(work.prototypes))
+    steps = {"steps": float(trained.num_steps), "clipped_steps": float(trained.num_clipped_steps)}
+    update = Update(
+        client_id=job.site.client_id,
+        payload=Payload(
+            tensor_groups=(*groups, *sorted(work.uploads, key=lambda blob: blob.role)),
+            prototype_sets=tuple(work.sets),
+            int_lists=work.int_lists,
+        ),
+        num_examples=len(job.loaded.train),
+        num_excluded=work.num_excluded,
+        class_counts=job.loaded.class_counts,
+        losses={**trained.losses, **work.losses},
+        timings=dict(job.timings) | steps,
+        num_prototypes=len(work.prototypes),
     )
-    check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
-    return features_ND, labels_N
-
-
-def _state_for_stage(
-    job: Job, received: Callable[[], nn.Module], client_state: ClientState | None
-) -> ClientState | None:
-    """Return the client's state for the present stage, which is another one where the client first trains in it."""
-    method, hyper, scalars = job.config.algorithm, job.config.method, job.task.payload.scalars
-    if client_state is None or method.stage_state is None or not method.begins_stage(client_state, scalars, hyper):
-        return client_state
-    model = received()
-    job.begin(ClientActivity.SUMMARISING)
-    with job.timed("summarise_seconds"):
-        features_ND, labels_N = _features(job, model)
-        begin = StageBegin(
-            features_ND=features_ND,
-            labels_N=labels_N,
-            num_classes=len(job.config.data.classes),
-            state=client_state,
-            scalars=scalars,
-        )
-        return method.stage_state(begin, hyper)
-
-
-def _kept(job: Job, trained: LocalTraining, before: ClientState | None, summary: _Summary) -> ClientState | None:
-    """Return the state that the client keeps if this update is committed."""
-    method, hyper = job.config.algorithm, job.config.method
-    if method.state_with_report is None:
-        return trained.client_state
-    kept, scalars = trained.client_state or {}, job.task.payload.scalars
-    return method.state_with_report(kept, before, summary.prototypes, scalars, hyper) or None
-
-
-def _blobs_of(groups: Mapping[str, ArrayGroup]) -> dict[BlobRef, bytes]:
-    made = {name: to_bytes(groups[name]) for name in sorted(groups)}
-    return {blob_ref(name, data): data for name, data in made.items()}
-
-
-def _learned_from_public(
-    job: Job, model: nn.Module, public: PublicImages, inputs: RoundInputs
-) -> tuple[RoundInputs, Mapping[str, float]]:
-    """Train the model in place on public images, where the round has targets; returns the loss terms' means too.
-
-    The round's model is then no longer what training starts from, and is returned with the inputs.
-    """
-    targets = received_arrays(job, cast(FeatureModel, model).feature_dim, {PUBLIC}).get(PUBLIC)
-    if targets is None:
-        return inputs, {}
-    if inputs.received is None:
-        inputs = replace(inputs, received=state_arrays(model))
-    job.begin(ClientActivity.TRAINING)
-    with job.timed("train_seconds"):
-        return inputs, learn_from_public(model, public, targets, inputs, should_stop=job.should_stop)
-
-
-def _public_outputs(job: Job, model: nn.Module, public: PublicImages) -> dict[BlobRef, bytes]:
-    """Return what the trained model makes of public images, as a blob of the update."""
-    job.begin(ClientActivity.SUMMARISING)
-    with job.timed("summarise_seconds"):
-        outputs = public_outputs(model, public, job.config, should_stop=job.should_stop)
-    if not all(np.isfinite(array).all() for array in outputs.values()):
-        raise diverged(
-            "the trained model's outputs for public images are not finite",
-            client_id=job.site.client_id,
-            round=job.task.round,
-        )
-    return _blobs_of({PUBLIC: outputs})
+    beside = {blob.sha256: data for blob, data in (work.uploads | work.sets).items()}
+    keeps_state = job.config.algorithm.keeps_client_state
+    return Finished.of(job, identity, update, {**blobs, **beside}, keeps_state=keeps_state, state=state)
 
 
 def _augmentations(job: Job) -> list[ImageChange]:
@@ -359,39 +214,3 @@ def _model_blobs(
         state = replace(sent, role=CLIENT_STATE) if sent is not None and is_sent else blob_ref(CLIENT_STATE, data)
         blobs.setdefault(state.sha256, data)
     return () if sent is None else (sent,), state, blobs
-
-
-def _summary(job: Job, model: nn.Module, trained: LocalTraining) -> _Summary:
-    """Return the prototypes of the client's training samples under the trained model."""
-    config, method, train = job.config, job.config.algorithm, job.loaded.train
-    assert method.client_report is not None
-    assert method.prototype_kind is not None
-    num_classes = len(config.data.classes)
-    job.begin(ClientActivity.SUMMARISING)
-    with job.timed("summarise_seconds"):
-        if trained.seen is None:
-            features_ND, labels_N = _features_for_prototypes(job, model)
-        else:
-            features_ND, labels_N = trained.seen
-            check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
-        report = method.client_report(features_ND, labels_N, num_classes, config.method)
-    excess = excess_rows(report.prototypes, num_classes, config.max_prototypes_per_class)
-    if excess is not None:
-        raise TooManyPrototypes(
-            f'the client\'s data give {excess} of an update; set partition = "last" or a larger '
-            "min_cluster_size in the run's [method] section"
-        )
-    vectors = prototypes_to_bytes(report.prototypes)
-    blob = blob_ref(method.prototype_kind, vectors)
-    return _Summary(
-        sets=(blob,),
-        blobs={blob.sha256: vectors},
-        num_excluded=report.num_excluded + len(train) - len(labels_N),
-        num_prototypes=len(report.prototypes),
-        prototypes=report.prototypes,
-    )
-
-
-def _uses_seen_features(config: RunConfig) -> bool:
-    """Whether prototypes are made of the features that training saw, not of a pass after it."""
-    return isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"  # nosec B105

@@ -18,6 +18,8 @@ from shared.types import BlobRef, CommittedUpdate, ForgottenRun, Membership, Upd
 
 CLIENT_STATE = "client_state"
 """Role of the blob that holds a client's state."""
+DATA_RECORD = "data_record"
+"""Role of the blob that holds the record of a client's data in a run."""
 MANIFEST = "manifest.json"
 VERSION = 1
 """Version of the manifest's form; another one is not read."""
@@ -68,6 +70,8 @@ class Manifest:
     promoted: Mapping[str, Promoted] = field(default_factory=dict)
     sent: Mapping[str, Staged] = field(default_factory=dict)
     """Each run's last committed update: the aggregator asks for it again if its own copy gets damaged."""
+    data: Mapping[str, BlobRef] = field(default_factory=dict)
+    """Each run's record of the client's data, see trainer/data/record.py."""
 
     @property
     def sha256s(self) -> set[str]:
@@ -75,6 +79,7 @@ class Manifest:
         blobs = [entry.state for entry in self.promoted.values()]
         if self.staged is not None:
             blobs += [self.staged.state, *self.staged.update.payload.blobs]
+        blobs += self.data.values()
         blobs += [blob for staged in self.sent.values() for blob in staged.update.payload.blobs]
         return {blob.sha256 for blob in blobs if blob is not None}
 
@@ -82,7 +87,7 @@ class Manifest:
     def run_ids(self) -> set[str]:
         """Ids of the runs of which something is kept."""
         staged = set() if self.staged is None else {self.staged.run_id}
-        return staged | self.promoted.keys() | self.sent.keys()
+        return staged | self.promoted.keys() | self.sent.keys() | self.data.keys()
 
 
 def promote(manifest: Manifest, *, keeps_sent: bool = False) -> Manifest:
@@ -94,7 +99,7 @@ def promote(manifest: Manifest, *, keeps_sent: bool = False) -> Manifest:
     if staged.keeps_state:
         promoted[staged.run_id] = Promoted(update=staged.committed, state=staged.state, kind=staged.kind)
     sent = {**manifest.sent, staged.run_id: staged} if keeps_sent else manifest.sent
-    return Manifest(promoted=promoted, sent=sent)
+    return Manifest(promoted=promoted, sent=sent, data=manifest.data)
 
 
 def settled(
@@ -120,13 +125,12 @@ def settled(
     elif staged is not None and staged.run_id == run_id and staged.identity != identity:
         manifest = replace(manifest, staged=None)
     manifest = without(manifest, membership.forgotten_runs)
-    if membership.open_runs is None:
-        return manifest
     known = {*membership.open_runs, run_id}
     return Manifest(
         staged=manifest.staged if manifest.staged is not None and manifest.staged.run_id in known else None,
         promoted={name: entry for name, entry in manifest.promoted.items() if name in known},
         sent={name: entry for name, entry in manifest.sent.items() if name in known},
+        data={name: entry for name, entry in manifest.data.items() if name in known},
     )
 
 
@@ -142,6 +146,7 @@ def without(manifest: Manifest, forgotten: Collection[ForgottenRun]) -> Manifest
         staged=staged if staged is not None and stays(staged.run_id, staged.round) else None,
         promoted={name: entry for name, entry in manifest.promoted.items() if stays(name, entry.update.round)},
         sent={name: entry for name, entry in manifest.sent.items() if stays(name, entry.round)},
+        data={name: entry for name, entry in manifest.data.items() if name not in latest},
     )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from shared.methods.base import ClientState, ModelArrays, Scores
+from shared.methods.arrays import ClientState, ModelArrays
+from shared.methods.parts.prototypes import PrototypeExchange, Scores
 from shared.types import (
     BALANCED_SET,
     GLOBAL_MODEL,
@@ -173,12 +174,14 @@ def _parts(job: Job, set_name: str) -> dict[str, slice]:
 
 def _score(job: Job, model: nn.Module) -> Score | None:
     """Return the scores by which the client's own model predicts classes; None for its logits."""
-    return _with_prototypes(job, model, job.config.algorithm.scores)
+    exchange = job.config.algorithm.part(PrototypeExchange)
+    return _with_prototypes(job, model, None if exchange is None else exchange.scores)
 
 
 def _own_score(job: Job, model: nn.Module) -> Score:
     """Return the scores by which a model predicts one of the client's own classes; the others are minus infinity."""
-    given = _with_prototypes(job, model, job.config.algorithm.own_scores)
+    exchange = job.config.algorithm.part(PrototypeExchange)
+    given = _with_prototypes(job, model, None if exchange is None else exchange.own_scores)
     is_own_M = torch.zeros(len(job.config.data.classes), dtype=torch.bool, device=job.site.device)
     is_own_M[list(job.loaded.own_classes)] = True
 

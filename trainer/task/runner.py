@@ -25,6 +25,7 @@ from trainer.task.job import Job, OnActivity, OnProblem
 from trainer.task.latest_model import LatestModel
 from trainer.task.local_update import trained_update, without_data
 from trainer.task.round_evaluation import round_evaluation
+from trainer.task.run_data import RunData
 from trainer.task.site import ClientSite
 
 
@@ -54,6 +55,7 @@ class TaskRunner:
         self._site, self._metrics = site, metrics
         self._inputs = TaskInputs(site, metrics, keeps_evaluated=keeps_evaluated, latest_model=latest_model)
         self._delivery = Delivery(site.client_id, states)
+        self._run_data = RunData(site.client_id, states)
         self._speed = Speed(site.device)
         self.announced: Client | None = None
         """The client as the aggregator knows it, or is about to."""
@@ -132,7 +134,10 @@ class TaskRunner:
         built = config.model if task.kind is TaskKind.INIT else self._site.model or config.model
         with site_failures(built):
             prepare_torch(config.training.threads, self._site.device)
-            loaded = self._inputs.data(config, on_problem, place_of(task, config))
+            place = place_of(task, config)
+            began = self._run_data.began(task.run.run_id, place)
+            loaded = self._inputs.data(config, on_problem, place, began)
+            self._run_data.check(task.run.run_id, place, loaded.record)
             client = self._site.client(loaded.counts_by_name)
             self._announce(client, aggregator)
             job = Job(

@@ -102,7 +102,10 @@ class ClientSite:
                 count=len(looked.unreadable),
                 looked_at=looked.num_looked_at,
                 first=looked.unreadable[0],
+                why=looked.why,
             )
+        for remark in looked.remarks:
+            log.warning("data_remark", client_id=self.client_id, remark=remark)
         return self.client(looked.class_counts)
 
     def client(self, class_counts: Mapping[str, int]) -> Client:

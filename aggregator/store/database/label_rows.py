@@ -14,8 +14,6 @@ from shared.run_lists import RunLabels
 
 _OF_RUN: tuple[Table, ...] = (schema.updates, schema.evaluations, schema.rounds)
 """Tables whose rows go with a run, children first."""
-INCREMENTAL = 2
-"""The value of `PRAGMA auto_vacuum` in a file that can give pages back; older versions made files that cannot."""
 GIVEN_BACK = 2000
 """Most pages that one transaction takes out of a SQLite file after it has removed rows."""
 
@@ -82,8 +80,6 @@ class LabelReads:
 
 def _give_back(connection: Connection) -> None:
     """Take free pages out of a SQLite file, at most `GIVEN_BACK` of them: its end is cut off at the next checkpoint."""
-    if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar_one() != INCREMENTAL:
-        return
     num_free = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar_one())
     for _ in range(min(num_free, GIVEN_BACK)):
         connection.exec_driver_sql("PRAGMA incremental_vacuum(1)")  # Python's module takes one step of the statement

@@ -3,7 +3,7 @@
     no tables              the tables of schema.py are created and stamped with their revision
     this revision          nothing is done; Alembic is not even imported
     an older one           a copy is kept, and migrations/ change the tables in one transaction
-    an unknown one         refused: a newer version of fedplcc wrote it
+    an unknown one         refused: another version of fedplcc wrote it
 
 The transaction excludes all writers, so nothing is written between the copy and the change. A process that dies in between
 leaves the old database, and the next start migrates again.
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 log = get_logger("aggregator.store")
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
-BASELINE = "0001"
-"""Revision of databases written before revisions were recorded."""
 NEW = ""
 """Stands for the revision of a database without tables."""
 
@@ -77,19 +75,9 @@ def prepare(database: Database) -> None:
 
 
 def revision_of(connection: Connection) -> str:
-    """Return the revision of a database; `NEW` if it has no tables.
-
-    Raises:
-        StoreUnavailable: The revision has an unknown form.
-    """
-    tables = inspect(connection).get_table_names()
-    if stamp.name in tables:
+    """Return the revision of a database; `NEW` if it has no tables."""
+    if stamp.name in inspect(connection).get_table_names():
         return str(connection.execute(select(stamp.c.version_num)).scalar())
-    if "schema_version" in tables:
-        version = connection.exec_driver_sql("SELECT version FROM schema_version").scalar()
-        if version != 1:
-            raise _unknown(f"schema version {version}")
-        return BASELINE
     return NEW
 
 
@@ -123,12 +111,13 @@ def _migrate(database: Database) -> None:
         try:
             ScriptDirectory.from_config(config).get_revision(revision)
         except CommandError:
-            raise _unknown(f"revision {revision}") from None
+            raise StoreUnavailable(
+                f"the database has revision {revision}, which fedplcc {VERSION} does not know, it needs revision "
+                f"{REVISION}: use the version that wrote it, or restore a backup of the state directory"
+            ) from None
         kept = None if database.file is None else _keep_copy(database.file, revision)
         log.info("database_migrating", revision=revision, to=REVISION, copy=None if kept is None else kept.name)
         try:
-            if stamp.name not in inspect(connection).get_table_names():
-                _stamp(connection, revision)
             command.upgrade(config, REVISION)
             _check_references(connection)
         except SQLAlchemyError as error:
@@ -177,10 +166,3 @@ def _keep_copy(file: Path, revision: str) -> Path:
             f"{file.stat().st_size:,} bytes"
         ) from error
     return target
-
-
-def _unknown(what: str) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"the database has {what}, which fedplcc {VERSION} does not know, it needs revision {REVISION}: "
-        "use the newer version that wrote it, or restore a backup of the state directory"
-    )

@@ -56,21 +56,8 @@ DIGEST = "digest"
 UNCOVERED: Mapping[str, frozenset[str]] = {
     "runs": frozenset({"request_id", "request_hash"}),
     "events": frozenset({"sequence"}),
-    "clients": frozenset({"display_name"}),
 }
 """Columns that a table's digests leave out, besides the digest itself."""
-YOUNGER = (
-    "server_state",
-    "start",
-    "admitted_examples",
-    "model_kind",
-    "retired",
-    "num_admissions",
-    "without_data",
-    "stage_began",
-)
-"""Columns that came after the digests did: a digest covers them, by name, where they are not null, so that older rows keep
-theirs."""
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError)
 """Errors of a row whose values are no values of its columns or records."""
 
@@ -78,22 +65,18 @@ _COVERED: Mapping[str, tuple[tuple[str, bool], ...]] = {
     table.name: tuple(
         (column.name, isinstance(column.type, Float))
         for column in sorted(table.columns, key=lambda column: column.name)
-        if column.name not in (DIGEST, *YOUNGER) and column.name not in UNCOVERED.get(table.name, ())
+        if column.name != DIGEST and column.name not in UNCOVERED.get(table.name, ())
     )
     for table in schema.metadata.sorted_tables
     if DIGEST in table.columns
 }
-"""Columns that digests always cover, sorted, each with whether it holds a float."""
+"""Columns that digests cover, sorted, each with whether it holds a float."""
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def digest_of(table: Table, values: Mapping[str, Any]) -> str:
-    """Return the digest of a row: BLAKE2b of its columns' values as canonical JSON, in the order of their names.
-
-    Values of younger columns follow, each with its name, where there are some.
-    """
+    """Return the digest of a row: BLAKE2b of its columns' values as canonical JSON, in the order of their names."""
     covered = [values[name] for name, _is_float in _COVERED[table.name]]
-    covered += [[name, values[name]] for name in YOUNGER if values.get(name) is not None]
     return hashlib.blake2b(_CANONICAL.encode(covered).encode(), digest_size=16).hexdigest()
 
 

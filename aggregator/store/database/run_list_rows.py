@@ -20,6 +20,7 @@ from aggregator.store.database.run_rows import damaged_run
 from shared.errors import RowCorrupt
 from shared.reasons import Reason, RowDamaged
 from shared.run_lists import COUNTED_STATUSES, RunLabels, RunList, RunOrder, RunQuery, RunShow, RunSummary
+from shared.scores import ACCURACY, score_of, values_of
 from shared.types import Round, Run, RunStatus
 
 _SUMMARIES = ("mean", "worst")
@@ -142,10 +143,9 @@ def _summary(run_id: str, read: _Read) -> RunSummary:
     last = read.evaluated.get(run_id)
     if not is_deleted and not isinstance(reason, RowDamaged):
         reason = reason or _damage_of_rounds(run_id, read)
-    accuracy: Mapping[str, Any] = {}
-    if last is not None:
-        line = read.rounds.get((run_id, last))
-        accuracy = {} if line is None else _accuracy(line)
+    row = None if last is None else read.rounds.get((run_id, last))
+    line: Mapping[str, Any] | None = None if row is None else json.loads(row.results_json)
+    accuracy = {} if line is None else values_of(line) or {}
     domains = {name: value for name, value in accuracy.items() if name not in _SUMMARIES and value is not None}
     return RunSummary(
         run_id=run_id,
@@ -164,15 +164,11 @@ def _summary(run_id: str, read: _Read) -> RunSummary:
         tags=labels.tags,
         is_archived=labels.is_archived,
         is_deleted=is_deleted,
+        score=ACCURACY if line is None else score_of(line),
         mean_accuracy=accuracy.get("mean"),
         worst_accuracy=accuracy.get("worst"),
         worst_domain=min(domains, key=lambda name: (domains[name], name), default=""),
     )
-
-
-def _accuracy(line: Round) -> Mapping[str, Any]:
-    found = json.loads(line.results_json).get("accuracy")
-    return found if isinstance(found, dict) else {}
 
 
 def _damage_of_rounds(run_id: str, read: _Read) -> Reason | None:

@@ -9,7 +9,7 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData
 
 from aggregator.store.database.columns import Number, Text
 
-REVISION = "0013"
+REVISION = "0001"
 """Name of the newest migration, which results in the tables below."""
 
 _DIGEST = "BLAKE2b of the other columns, see database/rows.py; a row without its digest is damaged."
@@ -38,9 +38,9 @@ clients = Table(
         comment="Its last sign of life that was recorded; seconds since the epoch.",
     ),
     Column("problem", JSON, comment="What keeps it from going on: reason, detail, hint; null if nothing does."),
-    Column("digest", Text(32), comment=_DIGEST),
-    Column("display_name", Text(64), comment="Its name for people; null if it has none. No digest covers it."),
+    Column("display_name", Text(64), comment="Its name for people; null if it has none."),
     Column("model_kind", Text(160), comment="Its own kind of model; null if it trains the models of runs."),
+    Column("digest", Text(32), comment=_DIGEST),
     comment="Every client that ever joined. Progress and connection are not kept.",
 )
 
@@ -96,7 +96,6 @@ runs = Table(
         JSON(none_as_null=True),
         comment="Why it failed or waits, as a kind and facts; null where reason has a sentence or nothing is to be said.",
     ),
-    Column("digest", Text(32), comment=_DIGEST),
     Column(
         "start",
         JSON(none_as_null=True),
@@ -128,6 +127,7 @@ runs = Table(
         JSON(none_as_null=True),
         comment="First rounds of stages that people began, from stage 2 on; null if there is none.",
     ),
+    Column("digest", Text(32), comment=_DIGEST),
     Index("runs_by_status", "status"),
     Index("runs_by_age", "created_at", "run_id"),
     Index("runs_in_lists", "status", "method", "name", "created_at", "updated_at", "run_id"),
@@ -187,7 +187,6 @@ rounds = Table(
         JSON(none_as_null=True),
         comment="Clients asked for their update again, as stored blobs of it were damaged: how often, and for which blobs.",
     ),
-    Column("digest", Text(32), comment=_DIGEST),
     Column(
         "start",
         JSON(none_as_null=True),
@@ -198,6 +197,7 @@ rounds = Table(
         JSON(none_as_null=True),
         comment="Blobs of the server state that it made, by role; null if it made none.",
     ),
+    Column("digest", Text(32), comment=_DIGEST),
     comment="Rounds of the runs; the latest one of a run changes until it commits.",
 )
 

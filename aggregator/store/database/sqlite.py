@@ -84,8 +84,6 @@ class Sqlite:
             known = connection.execute(select(schema.writer)).first()
             count = 0 if known is None else known.transactions
             committed = committed_count(self._committed)
-            if known is None and connection.execute(select(schema.events.c.sequence).limit(1)).first() is not None:
-                committed = None  # an older version wrote it, which counted nothing
             if committed is not None and count < committed:
                 raise StoreUnavailable(lost_history(self.name, count, committed))
             count += 1

@@ -215,14 +215,15 @@ def _of_data(
 ) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for clients with these data, which are opened, and notes for its person."""
     from shared.errors import InvalidConfig, InvalidData
-    from trainer.data.loading import describe
+    from trainer.data.loading import describe, remarks
 
     if clients and set(clients) != set(named):
         raise InvalidConfig("--data NAME=SPEC names the clients; leave out --clients")
-    counts, problems = dict[str, Mapping[str, int]](), list[str]()
+    counts, problems, said = dict[str, Mapping[str, int]](), list[str](), list[str]()
     for name, spec in named.items():
         try:
             counts[name] = describe(spec)
+            said += [f"client {name}: {remark}" for remark in remarks(spec)]
         except InvalidData as error:
             problems.append(f"--data {name}: {error.detail}")
     if problems:
@@ -231,7 +232,7 @@ def _of_data(
         "run": {"clients": sorted(named)},
         "data": {"classes": list(classes) or _union(counts)},
         "clients": {name: {"data": named[name]} for name in sorted(named)},
-    }, _about_classes(counts, classes)
+    }, [*said, *_about_classes(counts, classes)]
 
 
 def _of_names(
@@ -251,15 +252,17 @@ def _of_names(
         raise InvalidConfig(
             "name the classes with --classes cat,dog, or the data that have them with --data folder:images"
         )
+    said: list[str] = []
     if not classes:
-        from trainer.data.loading import describe
+        from trainer.data.loading import describe, remarks
 
         classes = _union({spec: describe(spec) for spec in specs.values()})
+        said = [f"{spec}: {remark}" for spec in dict.fromkeys(specs.values()) for remark in remarks(spec)]
     return {
         "run": {"clients": clients},
         "data": {"classes": classes},
         "clients": {name: {"data": spec} for name, spec in specs.items()},
-    }, []
+    }, said
 
 
 def _union(counts: Mapping[str, Mapping[str, int]]) -> list[str]:

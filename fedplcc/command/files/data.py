@@ -1,4 +1,4 @@
-"""`fedplcc data`: describe data sets, and download those of torchvision."""
+"""`fedplcc data describe`: look at data sets, and download those of torchvision."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Fetchable(StrEnum):
 
 
 EXAMPLES = examples(
-    "fedplcc data folder:/data/scans --check",
-    "fedplcc data 'part:0/10:dirichlet(alpha=0.5,seed=0):cifar10:/data'",
-    "fedplcc data cifar10:/data --fetch",
+    "fedplcc data describe folder:/data/scans --check",
+    "fedplcc data describe 'part:0/10:dirichlet(alpha=0.5,seed=0):cifar10:/data'",
+    "fedplcc data describe cifar10:/data --fetch",
 )
 
 
 @explains_errors
-def data(
+def describe(
     *,
     spec: Annotated[
         str,

@@ -69,7 +69,7 @@ async def _ask(there: Gateway, run: str | None, *, as_json: bool) -> _Shown:
 
 def _print(shown: _Shown) -> None:
     from fedplcc.terminal.progress import console_for
-    from fedplcc.terminal.round_table import OWN_MODELS, RoundTable
+    from fedplcc.terminal.round_table import RoundTable
     from fedplcc.terminal.run_lines import (
         awaited_lines,
         dropped_lines,
@@ -93,7 +93,6 @@ def _print(shown: _Shown) -> None:
         console.print(line)
     if (metrics := shown.metrics) is not None:
         table = RoundTable.of(metrics, has_time=shown.seconds is not None, config=run.config)
-        if metrics["accuracy_of"] is not None:
-            console.print(OWN_MODELS)
-        console.print(table.heading())
+        for text in (*table.notes, table.heading()):
+            console.print(text)
         console.print(table.line(metrics, shown.seconds))

@@ -10,6 +10,7 @@ from typing import Any
 from shared.convert.clients import heartbeat_to_proto
 from shared.convert.evaluations import evaluation_to_report
 from shared.convert.membership import client_to_join
+from shared.convert.steering import steering_to_proto
 from shared.convert.tasks import task_from_proto
 from shared.convert.updates import update_to_commit
 from shared.convert.uploads import UploadHeader, upload_header_to_proto
@@ -18,6 +19,7 @@ from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from shared.gen.fedplcc.v1 import types_pb2
+from shared.steering import Verb
 from shared.types import MODEL, BlobRef, ClientActivity, Heartbeat, Task, TaskKind
 from shared.wire.channels import open_channel
 from shared.wire.statuses import translated
@@ -184,46 +186,10 @@ class RunControl:
             run: types_pb2.Run = self.stub.GetRun(run_pb2.GetRunRequest(run_id=run_id), timeout=DEADLINE_S).run
         return run
 
-    def pause(self, run_id: str, *, now: bool = False, request_id: str = "") -> types_pb2.Run:
-        request = run_pb2.PauseRunRequest(run_id=run_id, now=now, request_id=request_id)
+    def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> types_pb2.Run:
         with translated():
-            run: types_pb2.Run = self.stub.PauseRun(request, timeout=DEADLINE_S).run
-        return run
-
-    def resume(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
-        request = run_pb2.ResumeRunRequest(run_id=run_id, request_id=request_id)
-        with translated():
-            run: types_pb2.Run = self.stub.ResumeRun(request, timeout=DEADLINE_S).run
-        return run
-
-    def stop(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
-        request = run_pb2.StopRunRequest(run_id=run_id, request_id=request_id)
-        with translated():
-            run: types_pb2.Run = self.stub.StopRun(request, timeout=DEADLINE_S).run
-        return run
-
-    def extend(self, run_id: str, *, rounds: int, request_id: str = "") -> types_pb2.Run:
-        request = run_pb2.ExtendRunRequest(run_id=run_id, rounds=rounds, request_id=request_id)
-        with translated():
-            run: types_pb2.Run = self.stub.ExtendRun(request, timeout=DEADLINE_S).run
-        return run
-
-    def advance(self, run_id: str, *, request_id: str = "") -> types_pb2.Run:
-        request = run_pb2.AdvanceStageRequest(run_id=run_id, request_id=request_id)
-        with translated():
-            run: types_pb2.Run = self.stub.AdvanceStage(request, timeout=DEADLINE_S).run
-        return run
-
-    def quarantine(self, run_id: str, client_id: str, *, request_id: str = "") -> types_pb2.Run:
-        request = run_pb2.QuarantineClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
-        with translated():
-            run: types_pb2.Run = self.stub.QuarantineClient(request, timeout=DEADLINE_S).run
-        return run
-
-    def release(self, run_id: str, client_id: str, *, request_id: str = "") -> types_pb2.Run:
-        request = run_pb2.ReleaseClientRequest(run_id=run_id, client_id=client_id, request_id=request_id)
-        with translated():
-            run: types_pb2.Run = self.stub.ReleaseClient(request, timeout=DEADLINE_S).run
+            request = steering_to_proto(run_id, verb, request_id)
+            run: types_pb2.Run = self.stub.SteerRun(request, timeout=DEADLINE_S).run
         return run
 
     def clients(self) -> list[types_pb2.Client]:

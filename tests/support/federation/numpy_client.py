@@ -19,7 +19,9 @@ import numpy as np
 from shared.config.declared_arrays import declared_uploads
 from shared.config.run import RunConfig, parse_run_config
 from shared.config.stream import PASS, STAGE
-from shared.methods.server_arrays import ArrayGroup, BeforeTraining, GroupSchema
+from shared.methods.arrays import ArrayGroup, GroupSchema
+from shared.methods.parts.arrays import ServerArrays
+from shared.methods.parts.part import BeforeTraining
 from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
 from shared.types import (
     BATCH_NORM,
@@ -133,13 +135,12 @@ class NumpyClient:
         groups: dict[str, ArrayGroup] = {
             name: self._arrays(task, schema) for name, schema in declared.items() if name not in of_method
         }
-        if config.algorithm.before_training is not None:
+        if of_method:
             groups.update(self._of_features(config, task, model))
         made = {name: to_bytes(groups[name]) for name in sorted(groups)}
         return {blob_ref(name, data): data for name, data in made.items()}
 
     def _of_features(self, config: RunConfig, task: Task, model: bytes) -> Mapping[str, ArrayGroup]:
-        assert config.algorithm.before_training is not None
         labels_N = np.repeat(np.arange(len(CLASSES)), self.counts)
         before = BeforeTraining(
             features_ND=self._rng(task).random((len(labels_N), FEATURE_DIM)).astype(np.float32),
@@ -171,7 +172,9 @@ class NumpyClient:
             classes = _config_of(task).initial_class_map if model is not None else None
             if classes is not None:
                 made = with_rows(made, self.first_model(), classes.rows)
-            if model is None and self.has_linear_head is None and _config_of(task).algorithm.needs_linear_head:
+            arrays = _config_of(task).algorithm.part(ServerArrays)
+            needs_linear_head = arrays is not None and arrays.needs_linear_head
+            if model is None and self.has_linear_head is None and needs_linear_head:
                 made = with_linear_head(made)
             data = to_bytes(made)
             group = blob_ref(MODEL, data)

@@ -38,6 +38,7 @@ from shared.errors import InvitationUsed
 from shared.identity.certificates import new_key, public_key_sha256
 from shared.identity.names import Role
 from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
+from shared.steering import AdvanceStage, QuarantineClient, ReleaseClient, ResumeRun, StopRun
 from shared.types import (
     GLOBAL_MODEL,
     TEST_SET,
@@ -180,7 +181,7 @@ class WatchedFederation:
         self.runs = {document["run"]["name"]: self.control.create(document).run_id for document in self._documents()}
         for run_id in self.runs.values():
             eventually(lambda run_id=run_id: self.control.get(run_id).round >= 3, f"{run_id} goes on")  # type: ignore[misc]
-        self.control.advance(self.runs["strict"])
+        self.control.steer(self.runs["strict"], AdvanceStage())
 
     def _documents(self) -> Iterator[dict[str, Any]]:
         quorum = {"deadline_s": 0.5, "silence_s": LEASE_S}
@@ -248,7 +249,7 @@ class WatchedFederation:
 
     def end_the_guessing(self) -> None:
         """The run is stopped."""
-        self.control.stop(self.runs["guessing"])
+        self.control.steer(self.runs["guessing"], StopRun())
 
     def poison(self) -> None:
         """A client sends what is no number, and cannot do its task, for as long as this takes."""
@@ -357,9 +358,9 @@ class WatchedFederation:
     def mend_the_parked_run(self) -> None:
         """What the alert's text says: quarantine whose number it is, and resume; then take the client back."""
         run_id = self.runs["digits"]
-        self.control.quarantine(run_id, self._spoiled)
-        self.control.release(run_id, self._spoiled)
-        self.control.resume(run_id)
+        self.control.steer(run_id, QuarantineClient(self._spoiled))
+        self.control.steer(run_id, ReleaseClient(self._spoiled))
+        self.control.steer(run_id, ResumeRun())
 
     def start_the_aggregator_again(self) -> None:
         """On the state that it left; returns at once."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from aggregator.computation.aggregation import aggregate
 from aggregator.computation.fold import BLOCK_ELEMENTS
+from aggregator.computation.round_inputs import RoundInputs
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.process.allocator import keep_freed_memory
 from shared.tensors import prototypes_to_bytes, read_header, to_bytes
@@ -90,7 +91,7 @@ def computed(folder: Path) -> tuple[str, str]:
     assert run.model is not None
     with blobs.open(run.model.sha256) as file:
         table = read_header(file)
-    made = aggregate(run, table, blobs, BLOCK_ELEMENTS)
+    made = aggregate(RoundInputs(run=run, table=table, blobs=blobs, block_elements=BLOCK_ELEMENTS))
     return made.model.sha256, made.prototypes.sha256
 
 

@@ -11,9 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from shared.methods import fedavg
-from shared.methods.base import Block, ClientStep, LossTerms, Method, MethodConfig, always
+from shared.methods.arrays import Block
+from shared.methods.config import MethodConfig
 from shared.methods.maths import to_float32, unrounded_mean
-from shared.methods.slots import FoldedBlock, ServerView
+from shared.methods.method import Method
+from shared.methods.parts.part import always
+from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from shared.methods.step import ClientStep, LossTerms
 
 
 class Config(MethodConfig):
@@ -50,7 +54,5 @@ METHOD = Method(
     config=Config,
     client_loss=client_loss,
     fold=fedavg.fold,
-    server_slots=server_slots,
-    slot_fold=slot_fold,
-    has_start=always,
+    parts=(ServerSlots(first_values=server_slots, fold=slot_fold, has_start=always),),
 )

@@ -13,7 +13,9 @@ import pytest
 
 from fedplcc.method_contract.settings import OF_THE_ROUND, Setting
 from shared.methods import METHODS
-from shared.methods.base import Method
+from shared.methods.method import Method
+from shared.methods.parts.part import Part
+from shared.methods.parts.public import PublicLearning
 
 OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedavg", {"averaging": "equal"}),
@@ -72,31 +74,42 @@ SETTINGS: tuple[Setting, ...] = (
 def public_of(method: str, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of a configuration that a method with these hyper-parameters needs for its public images, if any."""
     record = METHODS.get(method)
-    if record is None or record.public is None:
+    part = None if record is None else record.part(PublicLearning)
+    if record is None or part is None:
         return {}
     config = record.config.model_validate(dict(hyper))
-    if not record.uses_public(config):
+    if not part.is_used(config):
         return {}
-    return {"public": {"data": PUBLIC_DATA, "num_images": 2 * record.public.batch_size(config) + 1}}
+    return {"public": {"data": PUBLIC_DATA, "num_images": 2 * part.batch_size(config) + 1}}
 
 
 def with_a_length(method: Method, hyper: Mapping[str, Any]) -> dict[str, Any]:
     """Hyper-parameters under which a run of the method may go on to more rounds: nothing is stretched over all of them."""
-    key = method.length_key(method.config.model_validate(dict(hyper)))
+    key = method.config.model_validate(dict(hyper)).length_key
     return {**hyper, **({} if key is None else {key: 4})}
 
 
 def parts_of(setting: Setting) -> frozenset[str]:
-    """Return what a setting is made of besides its loss: what its method declares, and what leads its rounds another way."""
+    """Return what a setting is made of besides its loss: its method's parts, and what leads its rounds another way."""
     method, config = setting.method, setting.config
-    declared = {
-        part.name
-        for part in dataclasses.fields(method)
-        if part.default is not dataclasses.MISSING and getattr(method, part.name) is not part.default
-    }
+    declared = {f"{type(part).__name__}.{name}" for part in method.parts for name in declared_by(part)}
     ways = {key for key in OF_THE_ROUND if key in setting.hyper}
-    chosen = {f"shares_model: {method.shares_model(config)}", f"personal: {setting.personal_part}"}
-    return frozenset(declared - {"neutral", "personal", "shares_model"} | ways | chosen)
+    chosen = {
+        f"shares_model: {method.shares_model(config)}",
+        f"personal: {setting.personal_part}",
+        f"length_key: {config.length_key}",
+    }
+    return frozenset(declared | ways | chosen)
+
+
+def declared_by(part: Part) -> set[str]:
+    """Return the attributes by which a part says something: those that it must have, and those that differ from a default.
+
+    A part of another package that is no record says what its hooks say.
+    """
+    if not dataclasses.is_dataclass(part):
+        return {name for name in vars(type(part)) if not name.startswith("_")}
+    return {each.name for each in dataclasses.fields(part) if getattr(part, each.name) is not each.default}
 
 
 def covering(settings: Collection[Setting]) -> tuple[Setting, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import typer.main
 
+from docs.site.metrics import families, registries
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from gateway.app import create_app
@@ -24,7 +25,6 @@ from shared.config.settings import GatewaySettings
 from shared.errors import FedplccError
 from tests.chaos.durable_steps import steps
 from tests.support import ROOT
-from tests.support.records.metrics_tables import families, registries
 
 FOLDER = ROOT / "tests" / "golden" / "surfaces"
 _PROSE = frozenset({"description", "summary", "title", "example", "examples"})

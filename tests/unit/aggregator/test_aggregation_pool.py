@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from aggregator.aggregation_pool import THREADS, AggregationPool
 from aggregator.computation.aggregation import Aggregated, aggregate
+from aggregator.computation.round_inputs import RoundInputs
 from shared.types import RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -53,9 +53,9 @@ def ends(federation: LocalFederation, run: Run) -> Run:
 def aggregates_with(monkeypatch: pytest.MonkeyPatch, before: Callable[[Run], None]) -> None:
     """Call a function before every aggregation, in its thread."""
 
-    def watched(run: Run, *arguments: Any) -> Aggregated:
-        before(run)
-        return aggregate(run, *arguments)
+    def watched(of: RoundInputs) -> Aggregated:
+        before(of.run)
+        return aggregate(of)
 
     monkeypatch.setattr("aggregator.coordinator.round_work.aggregate", watched)
 

@@ -12,6 +12,7 @@ from aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
 from fedplcc.state.replay import replay
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
+from shared.steering import ExtendRun, PauseRun, ResumeRun
 from shared.tensors import from_bytes
 from shared.types import BlobRef, Round, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
@@ -140,7 +141,7 @@ def test_a_round_that_does_not_come_to_its_models_again_is_told_so(
 ) -> None:
     with Kept.small(tmp_path) as federation:
         run = federation.run_to_end(begun(federation, "fedavg", AVERAGE).run_id)
-    monkeypatch.setattr("aggregator.computation.aggregation.fold_weights", lambda counts, *_: [1.0] * len(counts))
+    monkeypatch.setattr("aggregator.computation.parts.model.fold_weights", lambda counts, *_: [1.0] * len(counts))
     found = replay(tmp_path, run.run_id, 3)
     assert not found.is_equal
     assert found.computed.keys() == found.recorded.keys()
@@ -180,11 +181,11 @@ def test_a_run_that_is_paused_and_resumed_has_the_same_results_and_so_has_one_th
         while not federation.coordinator.get_run(run.run_id).status.is_final:
             federation.step()
             if federation.coordinator.get_run(run.run_id).status is RunStatus.RUNNING:
-                federation.coordinator.pause(run.run_id, now=True)
+                federation.coordinator.steer(run.run_id, PauseRun(now=True))
                 federation.coordinator.garbage_collection.collect()
                 federation.restart()
-                federation.coordinator.resume(run.run_id)
-        federation.coordinator.extend(run.run_id, rounds=ROUNDS)
+                federation.coordinator.steer(run.run_id, ResumeRun())
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=ROUNDS))
         assert results(federation, federation.run_to_end(run.run_id)) == right
 
 

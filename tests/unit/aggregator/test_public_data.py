@@ -11,7 +11,7 @@ import pytest
 
 from aggregator.coordinator.garbage import Keep
 from shared.errors import MalformedUpdate, PublicDataDiffers
-from shared.methods.public import PUBLIC
+from shared.methods.parts.public import PUBLIC
 from shared.tensors import blob_ref, from_bytes, to_bytes
 from shared.types import MODEL, PUBLIC_DATA, BlobRef, Payload, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation

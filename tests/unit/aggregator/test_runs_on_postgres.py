@@ -14,6 +14,7 @@ import pytest
 from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
 from shared.errors import MalformedRequest, StoreUnavailable
+from shared.steering import StopRun
 from shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
@@ -141,7 +142,7 @@ def test_a_text_that_no_database_keeps_is_refused_and_the_run_goes_on(folder: Pa
         federation.join()
         run = federation.create("fedplcc")
         refusals: list[Callable[[], object]] = [
-            lambda: federation.coordinator.stop(run.run_id, reason="a\0b"),
+            lambda: federation.coordinator.steer(run.run_id, StopRun(reason="a\0b")),
             lambda: federation.coordinator.create_run("a\0b", a_document("fedplcc")),
             lambda: federation.coordinator.get_run("a\0b"),
             lambda: federation.coordinator.list_runs(limit=1, before="a\0b"),

@@ -10,19 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import select, update
 
 from aggregator.coordinator.garbage import Keep
-from aggregator.store.database import schema
-from aggregator.store.database.rows import sealed
-from aggregator.store.database.sql_store import SqlStore
 from fedplcc.state.backup import make_backup, restore
 from fedplcc.state.replay import Collected, replay
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import BlobNotFound
 from shared.methods import add_methods, remove_method
-from shared.methods.slots import ServerView
-from shared.reasons import BlobDamaged, Parked
+from shared.methods.parts.slots import ServerSlots, ServerView
+from shared.reasons import BlobDamaged
+from shared.steering import ExtendRun, QuarantineClient, ResumeRun
 from shared.tensors import from_bytes, sha256_hex, to_bytes
 from shared.types import MODEL, BlobRef, Round, Run, RunStatus, Task, TaskKind, state_blobs
 from tests.support.federation.in_process import LocalFederation
@@ -68,7 +65,8 @@ def stored(folder: Path, blob: BlobRef) -> Path:
 def expected(config: RunConfig, clients: list[NumpyClient]) -> list[dict[str, str]]:
     """What every round comes to: whole arrays, no coordinator, no blobs, no blocks."""
     method, hyper = config.algorithm, config.method
-    assert method.slot_fold is not None
+    part = method.part(ServerSlots)
+    assert part is not None
     result = start = clients[0].first_model()
     trained = [name for name, value in result.items() if value.dtype == np.float32]
     slots: dict[str, Model] = {
@@ -84,28 +82,16 @@ def expected(config: RunConfig, clients: list[NumpyClient]) -> list[dict[str, st
         view = ServerView(round=number, num_eligible=len(clients))
         for name in trained:
             blocks = {slot: slots[slot][name] for slot in slots}
-            folded = method.slot_fold(
-                start[name], iter([model[name] for model in models]), weights, blocks, view, hyper
-            )
+            folded = part.fold(start[name], iter([model[name] for model in models]), weights, blocks, view, hyper)
             result[name], ahead[name] = folded.result, folded.result if folded.start is None else folded.start
             for slot, block in folded.slots.items():
                 slots[slot] = {**slots[slot], name: block}
         line = {"model": sha256_hex(to_bytes(result))}
-        if method.has_start(hyper):
+        if part.has_start(hyper):
             line["start"] = sha256_hex(to_bytes(ahead))
         found.append({**line, **{slot: sha256_hex(to_bytes(slots[slot])) for slot in slots}})
         start = ahead
     return found
-
-
-def without_lists(folder: Path) -> None:
-    """Make round 0's update one of an older trainer, which knew no lists of tensors."""
-    with closing(SqlStore.in_folder(folder)) as store, store.database.engine.begin() as connection:
-        row = connection.execute(select(schema.updates).where(schema.updates.c.round == 0)).one()
-        values = dict(row._mapping)
-        payload = {**values["update"]["payload"], "int_lists": {"feature_dim": [6]}}
-        changed = sealed(schema.updates, {**values, "update": {**values["update"], "payload": payload}})
-        connection.execute(update(schema.updates).where(schema.updates.c.round == 0).values(changed))
 
 
 class Kept(LocalFederation):
@@ -258,7 +244,7 @@ def test_more_rounds_go_on_from_the_state_of_the_last_one(folder: Path, method: 
         run = federation.whole_run(rounds=2, method=method)
         federation.coordinator.garbage_collection.collect()
         federation.restart()
-        federation.coordinator.extend(run.run_id, rounds=4)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=4))
         assert results(federation, federation.run_to_end(run.run_id)) == right
 
 
@@ -302,7 +288,7 @@ def test_a_damaged_slot_parks_its_run_by_name_and_its_repair_lets_it_go_on(
         assert (found.status, found.round_number) == (RunStatus.PAUSED, 2)
         assert found.reason == BlobDamaged(round_number=2, role=name, sha256=blob.sha256, client_id="")
         path.write_bytes(data)
-        federation.coordinator.resume(run.run_id)
+        federation.coordinator.steer(run.run_id, ResumeRun())
         assert results(federation, federation.run_to_end(run.run_id)) == right
 
 
@@ -319,22 +305,6 @@ def test_no_client_gets_a_slot(folder: Path, method: str) -> None:
         for blob in known.server_state.values():
             with pytest.raises(BlobNotFound, match="does not name this blob"):
                 federation.coordinator.transfers.open_download("ann", ann.token, blob.sha256)
-
-
-def test_a_run_whose_round_0_has_no_list_of_tensors_is_parked_with_the_reason(folder: Path) -> None:
-    """As of a method that has come to keep slots since its run began."""
-    with LocalFederation.small(folder) as federation:
-        federation.join()
-        run = federation.create("fedopt")
-        federation.step()
-    without_lists(folder)
-    with LocalFederation.small(folder) as federation:
-        federation.join()
-        federation.run_to_end(run.run_id)
-        found = federation.coordinator.get_run(run.run_id)
-        assert found.status is RunStatus.PAUSED
-        assert isinstance(found.reason, Parked)
-        assert "method fedopt needs the list 'parameters' of round 0" in found.reason.detail
 
 
 def test_the_neutral_setting_leaves_no_state_at_all(folder: Path) -> None:
@@ -362,7 +332,7 @@ def test_a_round_is_computed_again_with_the_clients_that_were_eligible_then(fold
         federation.coordinator.join(late.record, late.token)
         while federation.coordinator.get_run(run.run_id).round_number < 4:
             federation.step()
-        federation.coordinator.quarantine(run.run_id, "bob", reason="a test")
+        federation.coordinator.steer(run.run_id, QuarantineClient("bob", reason="a test"))
         run = federation.run_to_end(run.run_id)
         assert run.roster == ("ann", "bob", "zoe")
         assert [len(each.cohort) for each in rounds_of(federation, run)] == [1, 2, 2, 3, 3]

@@ -14,8 +14,8 @@ from aggregator.coordinator.garbage import Keep
 from fedplcc.state.backup import make_backup, restore
 from fedplcc.state.replay import Collected, replay
 from shared.errors import BlobNotFound, MalformedUpdate
+from shared.methods.arrays import MAX_ARRAY_BYTES
 from shared.methods.creff import FEATURES, GRADIENTS, HEAD
-from shared.methods.server_arrays import MAX_ARRAY_BYTES
 from shared.reasons import BlobDamaged
 from shared.tensors import blob_ref, from_bytes, to_bytes
 from shared.types import FEATURE_DIM as FEATURE_DIM_LIST

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.steering import QuarantineClient
 from shared.types import TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -53,7 +54,7 @@ def test_a_client_that_comes_later_counts_from_then_on_and_one_in_quarantine_doe
         while federation.coordinator.get_run(run.run_id).round_number < 2:
             federation.step(["ann", "bob"])
         assert scalars_of(federation, "ann") == {"alpha": pytest.approx(0.01 * (12 + 9 + 3) / 3 / 12)}
-        federation.coordinator.quarantine(run.run_id, "zoe", reason="a test")
+        federation.coordinator.steer(run.run_id, QuarantineClient("zoe", reason="a test"))
         assert scalars_of(federation, "ann") == {"alpha": pytest.approx(0.01 * 10.5 / 12)}
 
 

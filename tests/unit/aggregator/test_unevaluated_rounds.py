@@ -14,6 +14,7 @@ from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.state.replay import replay
 from shared.errors import FedplccError
+from shared.steering import PauseRun, ResumeRun
 from shared.types import Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
@@ -111,11 +112,11 @@ def test_an_aggregator_that_dies_between_two_calls_ends_where_an_undisturbed_one
 def test_a_run_that_pauses_after_such_a_round_goes_on(federation: LocalFederation) -> None:
     run = federation.create(run=ROUNDS, evaluation=SELDOM)
     federation.step()
-    federation.coordinator.pause(run.run_id, now=False)
+    federation.coordinator.steer(run.run_id, PauseRun(now=False))
     federation.step()
     paused = federation.coordinator.get_run(run.run_id)
     assert (paused.status, paused.round_number) == (RunStatus.PAUSED, 1)
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 

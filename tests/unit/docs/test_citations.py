@@ -18,9 +18,9 @@ PAGE = """# Algorithms
 
 **Eq. 9**, local prototypes. **Eq. 10** and **eq. 11**, global ones; eq. 10 needs eq. 9.
 """
-RECORDS = "# Decisions\n\n## 12. Something\n"
-THERE = known(PAGE, RECORDS, ["aggregator/coordinator/ledger.py"])
-RULE, EQ = "ru" + "le", "e" + "q."  # this file is checked too
+THERE = known(PAGE, ["aggregator/coordinator/ledger.py", "docs/decisions/012-memory.md", "docs/decisions/README.md"])
+RULE, EQ, RECORDS = "ru" + "le", "e" + "q.", "DECI" + "SIONS"
+CITED = "docs/deci" + "sions"  # this file is checked too
 
 
 def said_of(text: str, root: Path, path: str = "aggregator/fold.py") -> list[str]:
@@ -32,8 +32,16 @@ def test_what_is_defined_is_known() -> None:
         Known(
             rules=frozenset({"1.7", "1.9"}),
             equations={"FedPLCC": frozenset({"9", "10", "11"})},
-            records=frozenset({"12"}),
-            files=frozenset({"ledger.py", "coordinator/ledger.py", "aggregator/coordinator/ledger.py"}),
+            decisions=frozenset({"012"}),
+            files=frozenset(
+                "/".join(path[i:])
+                for path in (
+                    ["aggregator", "coordinator", "ledger.py"],
+                    ["docs", "decisions", "012-memory.md"],
+                    ["docs", "decisions", "README.md"],
+                )
+                for i in range(len(path))
+            ),
         )
         == THERE
     )
@@ -48,7 +56,7 @@ def test_what_is_defined_is_known() -> None:
         f"The two halves of FedPLCC, {EQ} 9 to 11.",
         "As the paper's section 4.1 says.",
         "The window of RFC 9113, section 6.9.2.",
-        "Chosen for memory: DECISIONS.md, record 12.",
+        f"Chosen for memory ({CITED}/012).",
         "docs/algorithms.md has the equations, https://example.org/missing.md has not.",
         "The updates come from ledger.py, the names from versions/r0001_...py.",
         "Nothing is cited by the rule of 3 or by section and equation alone.",
@@ -57,7 +65,6 @@ def test_what_is_defined_is_known() -> None:
 def test_citations_of_what_is_there_are_taken(text: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / ALGORITHMS).write_text(PAGE)
-    (tmp_path / "DECISIONS.md").write_text(RECORDS)
     assert said_of(text, tmp_path) == []
 
 
@@ -70,7 +77,9 @@ def test_citations_of_what_is_there_are_taken(text: str, tmp_path: Path) -> None
         (f"FedPLCC, {EQ} 10 to 12.", "has no eq. 12"),
         (f"Normalised as in {EQ} 11.", "name the method"),
         ("Who may import whom (design section 3).", "of which publication?"),
-        ("DECISIONS.md, records 12 and 13.", "DECISIONS.md has no record 13"),
+        (f"As in {CITED}/012 and {CITED}/013.", "docs/decisions has no file 013-*.md"),
+        (f"As in {CITED}/12.", "docs/decisions has no file 12-*.md"),
+        (f"Chosen for memory: {RECORDS} 12.", "write docs/decisions/NNN"),
         ("Alerts are explained in deploy/missing.md.", "'deploy/missing.md': there is no such file"),
         ("The moves are in rounds/ledger.py.", "'rounds/ledger.py': there is no such file"),
         ("The moves are in missing.py.", "'missing.py': there is no such file"),
@@ -79,7 +88,6 @@ def test_citations_of_what_is_there_are_taken(text: str, tmp_path: Path) -> None
 def test_citations_of_what_is_not_there_are_found(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / ALGORITHMS).write_text(PAGE)
-    (tmp_path / "DECISIONS.md").write_text(RECORDS)
     (problem,) = said_of(text, tmp_path)
     assert problem.startswith("aggregator/fold.py: ")
     assert said in problem

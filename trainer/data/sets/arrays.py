@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.lib.npyio import NpzFile
 from shared.errors import InvalidData
 from shared.process.parser_lock import PARSER_LOCK
 from shared.types import IntArray
+from trainer.data.names import composed, listed
 from trainer.data.source import Pixels, Samples, Source
 from trainer.factories import import_factory
 
@@ -30,7 +32,7 @@ class DatasetArrays:
 
     Attributes:
         x_train: Images, uint8 `[N, height, width, 1 or 3]`, of any height and width.
-        y_train: Labels `[N]`, whole numbers >= 0.
+        y_train: Labels `[N]`: whole numbers >= 0, or the names of classes.
         x_test: As `x_train`; may hold no image.
         y_test: As `y_train`.
         classes: Name of each label in order; without it, label i is named `str(i)`.
@@ -110,18 +112,34 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
     x_train, x_test = _images(arrays.x_train, f"x_train of {origin}"), _images(arrays.x_test, f"x_test of {origin}")
     y_train = _labels(arrays.y_train, len(x_train), f"y_train of {origin}")
     y_test = _labels(arrays.y_test, len(x_test), f"y_test of {origin}")
-    present = np.union1d(y_train, y_test)
-    if arrays.classes is None:
-        names, train_ids, test_ids = (
-            tuple(str(i) for i in present),
-            present.searchsorted(y_train),
-            present.searchsorted(y_test),
-        )
-    else:
-        names, train_ids, test_ids = _class_names(arrays.classes, origin), y_train, y_test
-        if len(present) and present[-1] >= len(names):
-            raise InvalidData(f"{origin} has label {present[-1]}, but classes names only {len(names)}, counted from 0")
+    given = None if arrays.classes is None else _class_names(arrays.classes, origin)
+    names, (train_ids, test_ids) = _by_name(given, (y_train, y_test), origin)
     return Source(names, _samples(x_train, train_ids, "train"), _samples(x_test, test_ids, "test"))
+
+
+def _by_name(
+    given: tuple[str, ...] | None, sides: Sequence[IntArray | list[str]], origin: str
+) -> tuple[tuple[str, ...], list[IntArray]]:
+    """Return the names of all classes, and the labels of each side as numbers that count in them."""
+    texts = [name for side in sides if isinstance(side, list) for name in side]
+    numbers = [side for side in sides if not isinstance(side, list) and len(side)]
+    if texts and numbers:
+        raise InvalidData(f"{origin} has names as labels on one side and numbers on the other")
+    if texts:
+        names = given or tuple(sorted(set(texts)))
+        unknown = next((name for name in texts if name not in names), None)
+        if unknown is not None:
+            raise InvalidData(f"{origin} has the label {unknown!r}, but its classes are {listed(names)}")
+        ids = {name: number for number, name in enumerate(names)}
+        return names, [np.array([ids[str(name)] for name in side], np.int64) for side in sides]
+    present = np.unique(np.concatenate([np.asarray(side, np.int64) for side in sides]))
+    if given is None:
+        return tuple(str(number) for number in present), [
+            present.searchsorted(np.asarray(side, np.int64)).astype(np.int64) for side in sides
+        ]
+    if len(present) and present[-1] >= len(given):
+        raise InvalidData(f"{origin} has label {present[-1]}, but classes names only {len(given)}, counted from 0")
+    return given, [np.asarray(side, np.int64) for side in sides]
 
 
 def _samples(images: Pixels, labels: IntArray, split: str) -> Samples:
@@ -137,10 +155,19 @@ def _images(value: Any, what: str) -> Pixels:
     return images
 
 
-def _labels(value: Any, num_images: int, what: str) -> IntArray:
+def _labels(value: Any, num_images: int, what: str) -> IntArray | list[str]:
+    """Return labels as numbers, or as the names of classes."""
     labels = np.asarray(value)
+    if (
+        labels.shape == (num_images,)
+        and num_images
+        and all(isinstance(label, str | bytes) for label in labels.tolist())
+    ):
+        return [composed(_text(label)) for label in labels.tolist()]
+    if not labels.size:
+        return np.zeros(0, np.int64)
     if not np.issubdtype(labels.dtype, np.integer):
-        raise InvalidData(f"{what} must hold whole numbers, not {labels.dtype}")
+        raise InvalidData(f"{what} must hold whole numbers or names of classes, not {labels.dtype}")
     if labels.shape != (num_images,):
         raise InvalidData(f"{what} must have the shape [{num_images}], one label an image, not {list(labels.shape)}")
     if labels.size and labels.min() < 0:
@@ -152,7 +179,11 @@ def _class_names(value: Any, origin: str) -> tuple[str, ...]:
     names = np.asarray(value)
     if names.ndim != 1 or names.dtype.kind not in "US":
         raise InvalidData(f"classes of {origin} must be a list of texts, not {names.dtype}{list(names.shape)}")
-    texts = tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names.tolist())
+    texts = tuple(composed(_text(name)) for name in names.tolist())
     if len(set(texts)) < len(texts):
         raise InvalidData(f"classes of {origin} name a class twice")
     return texts
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -3,7 +3,7 @@
 PATH holds a folder of class folders for each domain, as the published archives unpack:
 `clipart/zebra/clipart_345_000001.jpg`. The published lists `clipart_train.txt` and `clipart_test.txt` divide a domain where
 they are there, in PATH itself or in its folder `splits`, `lists` or that of the domain; a line is a path below PATH, a space
-and a number. Without them every `test_every`-th file of a class is for testing. A domain has up to 175,000 images: none is
+and a number. Without them each image has its role by its name, see roles.py. A domain has up to 175,000 images: none is
 opened here, and only the first of a list is checked to exist.
 """
 
@@ -54,7 +54,7 @@ def open_domainnet(domain: str, root: Path, test_every: int, classes: tuple[str,
     if lists is not None:
         return _listed(lists, root, classes)
     with reading(root):
-        train, test = divided(class_files(root, domain, names=classes), test_every)
+        train, test = divided(class_files(root, domain, names=classes), domain, test_every)
     if not train:
         raise InvalidData(f"{root / domain} holds no class folders of DomainNet; unpack {domain}.zip in {root}")
     return folder_source(root, classes or tuple(sorted(train)), train, test)

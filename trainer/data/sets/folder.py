@@ -1,54 +1,249 @@
-"""`folder:PATH`: one folder for each class, under `train/` and `test/`, or without those divided by sorted path."""
+"""`folder:PATH`: images in class folders, or in a table of labels, with sides of their own or divided by their names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+import re
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from shared.errors import InvalidData
 from shared.types import IntArray
-from trainer.data.source import Pixels, Samples, Source
+from trainer.data.endings import DICOM_ENDINGS
+from trainer.data.names import code_points, composed, listed
+from trainer.data.pixels import (
+    Pixels,
+    Unreadable,
+    Unstated,
+    Window,
+    auto_window,
+    numbers_of,
+    read_pixels,
+    why_unreadable,
+)
+from trainer.data.roles import TEST, has_role, key_of
+from trainer.data.sets.labels_file import Entry, read_labels
+from trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
+from trainer.data.sets.walking import Walk, is_system
+from trainer.data.source import AutoWindow, Reader, Samples, Source
 
 SPLITS = ("train", "test")
+
 
 ClassFiles = dict[str, list[str]]
 """The files of each class, as paths below the data set's folder, sorted by their path within the class folder."""
 
+FORM = "folder:PATH?labels=FILE&group=COLUMN_OR_PATTERN&frame=NUMBER"
+_OPTIONS = re.compile(r"\?(?=(?:labels|group|frame)=)")
 
-def open_folder(root: Path, test_every: int, splits: tuple[str, str] = SPLITS) -> Source:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What follows the path of `folder:PATH?...`.
+
+    Attributes:
+        labels: The labels file, below PATH or absolute; None where class folders have the labels.
+        group: A column of the labels file, or a pattern that is looked for in an image's path: what it finds (its first
+            bracket, if it has one) names the image's patient, lesion or camera.
+        frame: Number of the frame of files of several frames, from 1.
+    """
+
+    labels: str | None = None
+    group: str | None = None
+    frame: int | None = None
+
+
+PLAIN = Options()
+
+
+def split_options(text: str) -> tuple[str, Options]:
+    """Return the path and the options of the text after `folder:`.
+
+    Raises:
+        InvalidData: An option is unknown or has no value.
+    """
+    path, *rest = _OPTIONS.split(text, maxsplit=1)
+    if not rest:
+        return path, PLAIN
+    found: dict[str, str] = {}
+    for part in re.split(r"&(?=[a-z]+=)", rest[0]):
+        name, _, value = part.partition("=")
+        if name not in ("labels", "group", "frame") or not value or name in found:
+            raise InvalidData(f"data 'folder:{text}': cannot use {part!r}; write {FORM}, of which each option once")
+        found[name] = value
+    frame = found.pop("frame", None)
+    if frame is not None and not (frame.isdigit() and int(frame) >= 1):
+        raise InvalidData(f"data 'folder:{text}': a frame is a number from 1, not {frame!r}")
+    return path, Options(
+        labels=found.get("labels"), group=found.get("group"), frame=None if frame is None else int(frame)
+    )
+
+
+def open_folder(root: Path, test_every: int, splits: tuple[str, str] | None = None, options: Options = PLAIN) -> Source:
     """Return the images under `root`, without opening any of them.
 
-    With both `train/` and `test/`, those hold the class folders and anything beside them is ignored. Otherwise `root`
-    holds the class folders, and of each class every `test_every`-th file by sorted path is for testing. Files in folders
-    within a class folder belong to the class. Names that begin with a dot are ignored.
+    Layouts are those of layout.py. Where no side is given, each image has its role by its name: see roles.py. Files in
+    folders within a class folder belong to the class.
 
     Args:
         root: The data set's folder.
-        test_every: For a folder without split folders.
-        splits: Names of the split folders.
+        test_every: Of so many images one is for testing, for a folder without sides.
+        splits: Names of the folders for training and testing; those of layout.py if None.
+        options: See `Options`.
 
     Raises:
-        InvalidData: `root` cannot be read, holds only one of `train/` and `test/`, or holds no folder.
+        InvalidData: `root` or its labels file cannot be read, or its folders are none of a data set.
     """
     with reading(root):
-        present = [split for split in splits if (root / split).is_dir()]
-        if len(present) == 1:
-            absent = splits[1 - splits.index(present[0])]
-            raise InvalidData(f"{root} has {present[0]}/ without {absent}/; add it")
-        if present:
-            train, test = (class_files(root, split) for split in splits)
-        else:
-            train, test = divided(class_files(root), test_every)
-    if not train and not test:
-        raise InvalidData(
-            f"{root} holds no class folders; put the images of each class in a folder of the class's name"
+        if options.labels is not None:
+            return _labelled(root, test_every, options, options.labels)
+        layout = layout_of(root) if splits is None else _named_layout(root, splits)
+        walk = Walk(root)
+        folders = (
+            {(side, name): places for side, of_side in layout.sides.items() for name, places in of_side.items()}
+            if layout.sides
+            else {("", name): places for name, places in layout.classes.items()}
         )
-    return folder_source(root, tuple(sorted({*train, *test})), train, test)
+        if not folders:
+            raise InvalidData(
+                f"{root} holds no class folders; put the images of each class in a folder of the class's name"
+            )
+        files = walk.files(folders)
+    names = _class_names(root, folders)
+    found = [
+        (Entry(path=path, label=names[name], side=side or None, group=None), _below(path, places))
+        for (side, name), places in folders.items()
+        for path in files[side, name]
+    ]
+    if options.group is not None:
+        found = [(_grouped(entry, options.group), below) for entry, below in found]
+    remarks = (*layout.remarks, *_empty(names, [entry for entry, _ in found]), *walk.remarks())
+    return _source(root, sorted(set(names.values())), found, test_every, options.frame, remarks)
+
+
+def _below(path: str, places: Sequence[str]) -> str:
+    """Return a path below its class folder."""
+    return next((path[len(place) + 1 :] for place in places if path.startswith(place + os.sep)), path)
+
+
+def _named_layout(root: Path, splits: tuple[str, str]) -> Layout:
+    present = [split for split in splits if (root / split).is_dir()]
+    if len(present) == 1:
+        absent = splits[1 - splits.index(present[0])]
+        raise InvalidData(f"{root} has {present[0]}/ without {absent}/; add it")
+    if not present:
+        return Layout(sides={}, classes={name: [name] for name in _folders(root, "")})
+    sides = {
+        side: {name: [os.path.join(split, name)] for name in _folders(root, split)}
+        for side, split in zip((TRAIN, TEST), splits, strict=True)
+    }
+    return Layout(sides=sides, classes={})
+
+
+def _class_names(root: Path, folders: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the class of each folder by its name: that in Unicode's composed form.
+
+    Raises:
+        InvalidData: Two folders of one side have one name in two forms.
+    """
+    known: dict[tuple[str, str], str] = {}
+    for side, folder in folders:
+        twin = known.setdefault((side, composed(folder)), folder)
+        if twin != folder:
+            raise InvalidData(
+                f"{root} has two folders of the one name {composed(folder)!r}, {code_points(twin)} and "
+                f"{code_points(folder)}; join them"
+            )
+    return {folder: name for (_, name), folder in known.items()}
+
+
+def _empty(names: Mapping[str, str], entries: Sequence[Entry]) -> tuple[str, ...]:
+    filled = {entry.label for entry in entries}
+    empty = sorted({name for name in names.values() if name not in filled})
+    return (f"class folders without an image: {listed(empty)}",) if empty else ()
+
+
+def _grouped(entry: Entry, pattern: str) -> Entry:
+    try:
+        match = re.search(pattern, entry.path.replace(os.sep, "/"))
+    except re.error as error:
+        raise InvalidData(f"the group {pattern!r} is no pattern: {error}") from error
+    if match is None:
+        raise InvalidData(f"the group {pattern!r} finds nothing in {entry.path}; every image needs a group")
+    group = next((part for part in match.groups() if part), match[0])
+    return Entry(path=entry.path, label=entry.label, side=entry.side, group=group)
+
+
+def _labelled(root: Path, test_every: int, options: Options, labels: str) -> Source:
+    path = root / os.path.expanduser(labels)
+    has_column = options.group is not None and not re.search(r"[^\w .-]", options.group)
+    entries, remarks = read_labels(path, root, options.group if has_column else None)
+    if options.group is not None and not has_column:
+        entries = [_grouped(entry, options.group) for entry in entries]
+    names = sorted({entry.label for entry in entries})
+    return _source(root, names, [(entry, entry.path) for entry in entries], test_every, options.frame, remarks)
+
+
+def _source(
+    root: Path,
+    names: Sequence[str],
+    found: Sequence[tuple[Entry, str]],
+    test_every: int,
+    frame: int | None,
+    remarks: tuple[str, ...],
+) -> Source:
+    """Return images as a source, each on the side that it was given or has by its name."""
+    sides: dict[str, list[tuple[Entry, str]]] = {TRAIN: [], TEST: [], VALIDATION: []}
+    for entry, below in found:
+        key = key_of(below) if entry.group is None else composed(entry.group)
+        sides[entry.side or (TEST if has_role(key, TEST, test_every) else TRAIN)].append((entry, key))
+    _check_groups(sides)
+    ids = {name: i for i, name in enumerate(names)}
+    paths = [entry.path for of_side in sides.values() for entry, _ in of_side]
+    auto = _auto_of(root, paths)
+
+    def samples(*of_sides: str) -> Samples:
+        chosen = sorted(
+            (
+                (ids[entry.label], number, entry, key)
+                for number, side in enumerate(of_sides)
+                for entry, key in sides[side]
+            ),
+            key=lambda each: (each[0], each[1]),
+        )
+        aside = np.array([i for i, (_, number, _, _) in enumerate(chosen) if number], np.int64)
+        return file_samples(
+            root,
+            [entry.path for _, _, entry, _ in chosen],
+            np.array([label for label, _, _, _ in chosen], np.int64),
+            keys=[key for _, _, _, key in chosen],
+            groups=None
+            if not chosen or chosen[0][2].group is None
+            else [entry.group or "" for _, _, entry, _ in chosen],
+            aside=aside if len(aside) else None,
+            frame=frame,
+            auto=auto,
+        )
+
+    return Source(tuple(names), samples(TRAIN, VALIDATION), samples(TEST), class_noun="class folder", remarks=remarks)
+
+
+def _check_groups(sides: Mapping[str, Sequence[tuple[Entry, str]]]) -> None:
+    """Refuse a group that has images on two sides."""
+    of_group: dict[str, str] = {}
+    for side, found in sides.items():
+        for entry, _ in found:
+            if entry.group is not None and of_group.setdefault(entry.group, side) != side:
+                raise InvalidData(
+                    f"the group {entry.group!r} has images for {of_group[entry.group]} and for {side}, "
+                    f"{entry.path} among them; a group is on one side"
+                )
 
 
 def open_unlabelled(root: Path) -> Samples | None:
@@ -60,10 +255,10 @@ def open_unlabelled(root: Path) -> Samples | None:
         InvalidData: `root` cannot be read.
     """
     with reading(root), os.scandir(root) as entries:
-        seen = [entry for entry in entries if not entry.name.startswith(".")]
+        seen = [entry for entry in entries if not is_system(entry.name)]
         if not seen or any(entry.is_dir() for entry in seen):
             return None
-        names = sorted(entry.name for entry in seen)
+        names = sorted(entry.name for entry in seen if entry.is_file())
     return file_samples(root, names, np.zeros(len(names), np.int64))
 
 
@@ -82,29 +277,29 @@ def reading(root: Path) -> Iterator[None]:
 
 def class_files(root: Path, below: str = "", names: Collection[str] | None = None) -> ClassFiles:
     """Return the files of the class folders in the folder `below` of `root`: of those with the given names, or of all."""
+    chosen = [name for name in _folders(root, below) if names is None or name in names]
+    return Walk(root).files({name: [os.path.join(below, name)] for name in chosen})
+
+
+def _folders(root: Path, below: str) -> list[str]:
     with os.scandir(root / below) as entries:
-        folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    return {name: _files(root, os.path.join(below, name)) for name in folders if names is None or name in names}
+        return sorted(entry.name for entry in entries if not is_system(entry.name) and entry.is_dir())
 
 
-def _files(root: Path, below: str) -> list[str]:
-    found: list[str] = []
-    for parent, folders, files in os.walk(root / below, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        place = os.path.relpath(parent, root)
-        found += [os.path.join(place, name) for name in files if not name.startswith(".")]
-    return sorted(found)
+def divided(classes: ClassFiles, below: str, test_every: int) -> tuple[ClassFiles, ClassFiles]:
+    """Return the training and the test files of class folders in `below`: each has its role by its name, see roles.py."""
 
+    def of_role(is_test: bool) -> ClassFiles:
+        return {
+            name: [
+                path
+                for path in paths
+                if has_role(key_of(os.path.relpath(path, os.path.join(below, name))), TEST, test_every) is is_test
+            ]
+            for name, paths in classes.items()
+        }
 
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def divided(classes: ClassFiles, test_every: int) -> tuple[ClassFiles, ClassFiles]:
-    """Return the training and the test files, where every `test_every`-th file of a class is for testing."""
-    train = {name: [path for i, path in enumerate(paths, 1) if i % test_every] for name, paths in classes.items()}
-    test = {name: paths[test_every - 1 :: test_every] for name, paths in classes.items()}
-    return train, test
+    return of_role(False), of_role(True)
 
 
 def folder_source(root: Path, names: Sequence[str], train: ClassFiles, test: ClassFiles) -> Source:
@@ -118,23 +313,85 @@ def folder_source(root: Path, names: Sequence[str], train: ClassFiles, test: Cla
     return Source(tuple(names), samples(train), samples(test), class_noun="class folder")
 
 
-def file_samples(root: Path, paths: Sequence[str], labels_N: IntArray) -> Samples:
-    """Return image files below `root` as samples."""
-    return Samples(labels_N, lambda i: read_image(root / paths[i]), lambda i: Path(paths[i]).as_posix())
+def file_samples(
+    root: Path,
+    paths: Sequence[str],
+    labels_N: IntArray,
+    *,
+    keys: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    aside: IntArray | None = None,
+    frame: int | None = None,
+    auto: AutoWindow | None = None,
+) -> Samples:
+    """Return image files below `root` as samples; see `Samples` for the others."""
+    of_site = auto or _auto_of(root, paths)
+
+    def windowed(window: Window) -> Reader:
+        if window == "auto":
+            window = of_site()
+        return lambda i: _or_none(root / paths[i], window, frame), lambda i: why_unreadable(
+            root / paths[i], window, frame
+        )
+
+    read, why = windowed(None)
+    return Samples(
+        labels_N,
+        read,
+        lambda i: Path(paths[i]).as_posix(),
+        why,
+        windowed,
+        None if keys is None else tuple(keys),
+        None if groups is None else tuple(groups),
+        aside,
+        of_site,
+    )
+
+
+def _auto_of(root: Path, paths: Sequence[str]) -> AutoWindow:
+    """Return how to find the one window of these pictures; it is found once, with the first picture that is read."""
+
+    @cache
+    def found() -> tuple[float, float] | None:
+        lowest, highest, is_whole = float("inf"), float("-inf"), True
+        for path in paths:
+            if os.path.splitext(path)[1].lower() in DICOM_ENDINGS:
+                continue  # states its own
+            try:
+                values = numbers_of(root / path)
+            except Unreadable:
+                continue
+            if values is not None and values.size and np.isfinite(values).all():
+                lowest, highest = min(lowest, float(values.min())), max(highest, float(values.max()))
+                is_whole = is_whole and values.dtype.kind in "iu"
+        return auto_window(lowest, highest, is_whole) if lowest <= highest else None
+
+    return found
+
+
+def _or_none(path: Path, window: Window, frame: int | None) -> Pixels | None:
+    try:
+        return read_pixels(path, window, frame)
+    except Unreadable:
+        return None
 
 
 def read_image(path: Path) -> Pixels | None:
-    """Return the file's first image as RGB, or None if Pillow cannot read it whole.
+    """Return the file's first image as RGB for a look at it, or None if it cannot be read; see pixels.py.
 
-    16-bit grey (many scanners) keeps its upper 8 bits. An alpha channel is dropped. Images of floats have no known range and
-    count as unreadable.
+    Whole numbers whose range the file does not state are shown by the smallest of the usual depths that holds them, with a
+    warning: nothing that is trained on is read so.
     """
     try:
-        with Image.open(path) as image:
-            if image.mode.startswith("I"):
-                grey = np.clip(np.asarray(image).astype(np.int64) // 256, 0, 255).astype(np.uint8)
-                return np.repeat(grey[:, :, None], 3, axis=2)
-            return None if image.mode == "F" else np.asarray(image.convert("RGB"))
-    # Pillow's decoders raise anything on a damaged file; one bad file must not end a run.
-    except Exception:
+        return read_pixels(path)
+    except Unstated:
+        values = numbers_of(path)
+        if values is None or values.dtype.kind not in "iu":
+            return None
+        window = auto_window(float(values.min(initial=0)), float(values.max(initial=0)), True)
+        warnings.warn(
+            f"{path.name} states no range for its bits; shown from {window[0]:g} to {window[1]:g}", stacklevel=2
+        )
+        return _or_none(path, window, None)
+    except Unreadable:
         return None

@@ -90,7 +90,7 @@ def open_torchvision(name: str, root: Path) -> Source:
     except Exception as error:
         raise InvalidData(
             f"there is no whole {known.title} in {root}, that is {known.files}; "
-            f"fetch it with: fedplcc data {shlex.quote(f'{name}:{root}')} --fetch"
+            f"fetch it with: fedplcc data describe {shlex.quote(f'{name}:{root}')} --fetch"
         ) from error
     names = known.class_names or tuple(train.classes)
     return Source(names, _samples(train, "train"), _samples(test, "test"))

@@ -21,7 +21,7 @@ import { colour, dash, shape } from "../lib/palette.js";
 const SUMMARIES = new Set(["mean", "worst"]);
 
 /** Names of the accuracies beside the global model's, as they are chosen. @type {Record<string, string>} */
-const NAMES = { accuracy: "Global model", accuracy_local: "Clients' own models", accuracy_validation: "Validation images" };
+const NAMES = { balanced_accuracy: "Balanced", accuracy: "Global model", accuracy_local: "Clients' own models", accuracy_validation: "Validation images" };
 
 /**
  * An accuracy of a round by domain; nothing where the round has none.
@@ -142,6 +142,7 @@ export function section({ range } = {}) {
   const name = `accuracy-${Math.random().toString(36).slice(2)}`;
   /** @type {Which} */
   let which = "accuracy";
+  let isChosen = false;
   /** @type {readonly Document[] | null} */
   let drawn = null;
   /** @type {RunState | null} */
@@ -172,6 +173,7 @@ export function section({ range } = {}) {
   /** @param {Which} wanted */
   function choose(wanted) {
     which = wanted;
+    isChosen = true;
     drawn = null;
     if (state) update(state);
   }
@@ -183,7 +185,9 @@ export function section({ range } = {}) {
     drawn = next.rounds;
     const last = drawn.at(-1);
     const there = accuracies(drawn);
+    if (!isChosen) which = there[0].which; // the run's score
     keyed(options, there, (entry) => entry.which, option);
+    for (const input of options.querySelectorAll("input")) input.checked = input.value === which;
     choices.hidden = there.length < 2;
     whose.hidden = last?.accuracy_of !== "local";
     const found = accuracySeries(drawn, which);

@@ -95,6 +95,8 @@ function updateCard(card, run, clients) {
   setAttribute(bar, "value", done);
   const [round, mean, worst, here] = stats.children;
   setText(round.children[1], `${Math.max(run.round, 0)} of ${run.total_rounds}`);
+  const isBalanced = run.score === "balanced_accuracy";
+  setText(mean.children[0], isBalanced ? "Mean, balanced" : "Mean accuracy");
   setText(mean.children[1], percent(run.mean_accuracy));
   setText(worst.children[1], percent(run.worst_accuracy));
   setText(here.children[1], `${run.roster.length - missing.length} of ${run.roster.length}`);

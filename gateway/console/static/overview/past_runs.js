@@ -194,7 +194,7 @@ function updateRow(line, run) {
   const texts = [
     `${Math.max(run.phase === "committed" ? run.round : run.round - 1, 0)} of ${run.total_rounds}`,
     percent(run.mean_accuracy),
-    percent(run.worst_accuracy),
+    percent(run.worst_accuracy) + (run.score === "balanced_accuracy" ? ", balanced" : ""),
     isOpen ? "" : duration((Date.parse(run.updated_at) - Date.parse(run.created_at)) / 1000),
   ];
   texts.forEach((text, index) => setText(/** @type {Element} */ (cells[index + 3].firstElementChild), text));

@@ -54,9 +54,10 @@ export function section() {
       setAttribute(bar, "max", run.total_rounds);
       setAttribute(bar, "value", done);
       const metrics = state.rounds.findLast((each) => each.accuracy);
-      const accuracy = metrics?.accuracy ?? {};
+      const accuracy = metrics?.balanced_accuracy ?? metrics?.accuracy ?? {};
       const isOlder = metrics !== undefined && metrics !== state.rounds.at(-1);
-      const about = [metrics?.accuracy_of === "local" ? "of the clients' own models" : "", isOlder ? `in round ${metrics.round}` : ""];
+      const kind = metrics?.balanced_accuracy ? "balanced" : "";
+      const about = [kind, metrics?.accuracy_of === "local" ? "of the clients' own models" : "", isOlder ? `in round ${metrics.round}` : ""];
       mean.show(percent(accuracy.mean), about.filter(Boolean).join(", "));
       worst.show(percent(accuracy.worst), worstName(accuracy));
       showTime(state);

@@ -58,10 +58,10 @@ class JoinResponse(_message.Message):
     limits: TransferLimits
     last_committed: CommittedUpdate
     version: str
-    open_runs: OpenRuns
+    open_runs: _containers.RepeatedScalarFieldContainer[str]
     audit_head: AuditHead
     forgotten_runs: _containers.RepeatedCompositeFieldContainer[ForgottenRun]
-    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Union[OpenRuns, _Mapping]] = ..., audit_head: _Optional[_Union[AuditHead, _Mapping]] = ..., forgotten_runs: _Optional[_Iterable[_Union[ForgottenRun, _Mapping]]] = ...) -> None: ...
+    def __init__(self, heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[TransferLimits, _Mapping]] = ..., last_committed: _Optional[_Union[CommittedUpdate, _Mapping]] = ..., version: _Optional[str] = ..., open_runs: _Optional[_Iterable[str]] = ..., audit_head: _Optional[_Union[AuditHead, _Mapping]] = ..., forgotten_runs: _Optional[_Iterable[_Union[ForgottenRun, _Mapping]]] = ...) -> None: ...
 
 class ForgottenRun(_message.Message):
     __slots__ = ("run_id", "round")
@@ -78,12 +78,6 @@ class AuditHead(_message.Message):
     number: int
     hash: str
     def __init__(self, number: _Optional[int] = ..., hash: _Optional[str] = ...) -> None: ...
-
-class OpenRuns(_message.Message):
-    __slots__ = ("run_ids",)
-    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
-    run_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, run_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CommittedUpdate(_message.Message):
     __slots__ = ("run_id", "round", "sha256s")

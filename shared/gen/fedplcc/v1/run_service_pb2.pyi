@@ -119,7 +119,7 @@ class ListRunsRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., wants_summaries: bool = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., method: _Optional[str] = ..., name: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[RunOrder, str]] = ..., show: _Optional[_Union[RunShow, str]] = ...) -> None: ...
 
 class RunSummary(_message.Message):
-    __slots__ = ("run_id", "name", "status", "method", "round", "total_rounds", "phase", "num_clients", "is_pause_requested", "reason", "create_time", "update_time", "config_hash", "tags", "is_archived", "is_deleted", "mean_accuracy", "worst_accuracy", "worst_domain")
+    __slots__ = ("run_id", "name", "status", "method", "round", "total_rounds", "phase", "num_clients", "is_pause_requested", "reason", "create_time", "update_time", "config_hash", "tags", "is_archived", "is_deleted", "mean_accuracy", "worst_accuracy", "worst_domain", "score")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,7 @@ class RunSummary(_message.Message):
     MEAN_ACCURACY_FIELD_NUMBER: _ClassVar[int]
     WORST_ACCURACY_FIELD_NUMBER: _ClassVar[int]
     WORST_DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     name: str
     status: _types_pb2.RunStatus
@@ -158,7 +159,8 @@ class RunSummary(_message.Message):
     mean_accuracy: float
     worst_accuracy: float
     worst_domain: str
-    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., method: _Optional[str] = ..., round: _Optional[int] = ..., total_rounds: _Optional[int] = ..., phase: _Optional[_Union[_types_pb2.RoundPhase, str]] = ..., num_clients: _Optional[int] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., config_hash: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., is_archived: bool = ..., is_deleted: bool = ..., mean_accuracy: _Optional[float] = ..., worst_accuracy: _Optional[float] = ..., worst_domain: _Optional[str] = ...) -> None: ...
+    score: str
+    def __init__(self, run_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., method: _Optional[str] = ..., round: _Optional[int] = ..., total_rounds: _Optional[int] = ..., phase: _Optional[_Union[_types_pb2.RoundPhase, str]] = ..., num_clients: _Optional[int] = ..., is_pause_requested: bool = ..., reason: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., config_hash: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., is_archived: bool = ..., is_deleted: bool = ..., mean_accuracy: _Optional[float] = ..., worst_accuracy: _Optional[float] = ..., worst_domain: _Optional[str] = ..., score: _Optional[str] = ...) -> None: ...
 
 class RunCount(_message.Message):
     __slots__ = ("status", "runs")
@@ -232,149 +234,91 @@ class ListEvaluationsResponse(_message.Message):
     next_page_token: str
     def __init__(self, evaluations: _Optional[_Iterable[_Union[ClientEvaluation, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
-class PauseRunRequest(_message.Message):
-    __slots__ = ("run_id", "now", "request_id")
+class SteerRunRequest(_message.Message):
+    __slots__ = ("run_id", "request_id", "pause", "resume", "stop", "extend", "quarantine", "release", "admit", "retire", "advance")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    ADMIT_FIELD_NUMBER: _ClassVar[int]
+    RETIRE_FIELD_NUMBER: _ClassVar[int]
+    ADVANCE_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    request_id: str
+    pause: PauseRun
+    resume: ResumeRun
+    stop: StopRun
+    extend: ExtendRun
+    quarantine: QuarantineClient
+    release: ReleaseClient
+    admit: AdmitClient
+    retire: RetireClient
+    advance: AdvanceStage
+    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ..., pause: _Optional[_Union[PauseRun, _Mapping]] = ..., resume: _Optional[_Union[ResumeRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., extend: _Optional[_Union[ExtendRun, _Mapping]] = ..., quarantine: _Optional[_Union[QuarantineClient, _Mapping]] = ..., release: _Optional[_Union[ReleaseClient, _Mapping]] = ..., admit: _Optional[_Union[AdmitClient, _Mapping]] = ..., retire: _Optional[_Union[RetireClient, _Mapping]] = ..., advance: _Optional[_Union[AdvanceStage, _Mapping]] = ...) -> None: ...
+
+class SteerRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: _types_pb2.Run
+    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class PauseRun(_message.Message):
+    __slots__ = ("now",)
     NOW_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     now: bool
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., now: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, now: bool = ...) -> None: ...
 
-class PauseRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+class ResumeRun(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
-class ResumeRunRequest(_message.Message):
-    __slots__ = ("run_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
-
-class ResumeRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class StopRunRequest(_message.Message):
-    __slots__ = ("run_id", "reason", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class StopRun(_message.Message):
+    __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     reason: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
-class StopRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class ExtendRunRequest(_message.Message):
-    __slots__ = ("run_id", "rounds", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class ExtendRun(_message.Message):
+    __slots__ = ("rounds",)
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     rounds: int
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., rounds: _Optional[int] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, rounds: _Optional[int] = ...) -> None: ...
 
-class ExtendRunResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class QuarantineClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "reason", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class QuarantineClient(_message.Message):
+    __slots__ = ("client_id", "reason")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
     reason: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., reason: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class QuarantineClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class ReleaseClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class ReleaseClient(_message.Message):
+    __slots__ = ("client_id",)
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
-class ReleaseClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class AdmitClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class AdmitClient(_message.Message):
+    __slots__ = ("client_id",)
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ...) -> None: ...
 
-class AdmitClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class RetireClientRequest(_message.Message):
-    __slots__ = ("run_id", "client_id", "forgets", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+class RetireClient(_message.Message):
+    __slots__ = ("client_id", "forgets")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     FORGETS_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
     client_id: str
     forgets: bool
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., client_id: _Optional[str] = ..., forgets: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., forgets: bool = ...) -> None: ...
 
-class RetireClientResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
-
-class AdvanceStageRequest(_message.Message):
-    __slots__ = ("run_id", "request_id")
-    RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    run_id: str
-    request_id: str
-    def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
-
-class AdvanceStageResponse(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: _types_pb2.Run
-    def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
+class AdvanceStage(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class RunTags(_message.Message):
     __slots__ = ("tags",)

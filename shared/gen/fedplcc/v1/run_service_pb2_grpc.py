@@ -68,50 +68,10 @@ class RunServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ListEvaluationsRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ListEvaluationsResponse.FromString,
                 _registered_method=True)
-        self.PauseRun = channel.unary_unary(
-                '/fedplcc.v1.RunService/PauseRun',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.PauseRunRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.PauseRunResponse.FromString,
-                _registered_method=True)
-        self.ResumeRun = channel.unary_unary(
-                '/fedplcc.v1.RunService/ResumeRun',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ResumeRunRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ResumeRunResponse.FromString,
-                _registered_method=True)
-        self.StopRun = channel.unary_unary(
-                '/fedplcc.v1.RunService/StopRun',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.FromString,
-                _registered_method=True)
-        self.ExtendRun = channel.unary_unary(
-                '/fedplcc.v1.RunService/ExtendRun',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunResponse.FromString,
-                _registered_method=True)
-        self.QuarantineClient = channel.unary_unary(
-                '/fedplcc.v1.RunService/QuarantineClient',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientResponse.FromString,
-                _registered_method=True)
-        self.ReleaseClient = channel.unary_unary(
-                '/fedplcc.v1.RunService/ReleaseClient',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.FromString,
-                _registered_method=True)
-        self.AdmitClient = channel.unary_unary(
-                '/fedplcc.v1.RunService/AdmitClient',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientResponse.FromString,
-                _registered_method=True)
-        self.RetireClient = channel.unary_unary(
-                '/fedplcc.v1.RunService/RetireClient',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientResponse.FromString,
-                _registered_method=True)
-        self.AdvanceStage = channel.unary_unary(
-                '/fedplcc.v1.RunService/AdvanceStage',
-                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageRequest.SerializeToString,
-                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageResponse.FromString,
+        self.SteerRun = channel.unary_unary(
+                '/fedplcc.v1.RunService/SteerRun',
+                request_serializer=fedplcc_dot_v1_dot_run__service__pb2.SteerRunRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_run__service__pb2.SteerRunResponse.FromString,
                 _registered_method=True)
         self.UpdateRun = channel.unary_unary(
                 '/fedplcc.v1.RunService/UpdateRun',
@@ -204,79 +164,10 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PauseRun(self, request, context):
-        """Pauses a run when its open round commits, or at once. Fails with INVALID_TRANSITION, or with REQUEST_ID_REUSED. Idempotent,
-        as ResumeRun and StopRun: a request id that was done changes nothing more, whatever has happened since, and is answered
-        with the run as it is now.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ResumeRun(self, request, context):
-        """Resumes a paused run, or takes back a pause that waits. Fails with INVALID_TRANSITION, or with REQUEST_ID_REUSED.
-        Idempotent, see PauseRun.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def StopRun(self, request, context):
-        """Stops a run; its last committed round is kept. Fails with REQUEST_ID_REUSED. Idempotent, see PauseRun: stopping a run that
-        has ended returns it as it is.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ExtendRun(self, request, context):
-        """Lets a completed run go on to more rounds; from there on it is the run that was longer from the start. Fails with
-        INVALID_TRANSITION (it has not completed, stopped early, or its clients dropped what they kept), INVALID_CONFIG (it has as
-        many rounds, or its configuration does not allow so many), TOO_MANY_OPEN_RUNS or REQUEST_ID_REUSED. Idempotent, see
-        PauseRun.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def QuarantineClient(self, request, context):
-        """Leaves a client out of a run from now on, until it is released. Its committed update stays part of the open round. Fails
-        with CLIENT_NOT_FOUND, INVALID_TRANSITION (the run has ended) or REQUEST_ID_REUSED. Idempotent, see PauseRun.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ReleaseClient(self, request, context):
-        """Lets a quarantined client take part again, with nothing held against it. Fails as QuarantineClient does. Idempotent, see
-        PauseRun: releasing a client that is not quarantined changes nothing.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AdmitClient(self, request, context):
-        """Admits a client to a run: it may be in the cohorts of the rounds that open from now on. Fails with CLIENT_NOT_FOUND,
-        INVALID_TRANSITION (the run has ended, has not found its first clients, or takes no more admissions) or
-        REQUEST_ID_REUSED. Idempotent, see PauseRun: admitting a client that takes part changes nothing.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RetireClient(self, request, context):
-        """Retires a client from a run: its part in the open round ends, and no later round has it. Its committed update stays part
-        of the open round. Fails with CLIENT_NOT_FOUND, INVALID_TRANSITION (the run has ended, or would wait for ever without
-        the client) or REQUEST_ID_REUSED. Idempotent, see PauseRun: retiring a retired client changes nothing.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AdvanceStage(self, request, context):
-        """Ends the present stage of a run whose stages people end: the next round begins the next one. Fails with INVALID_TRANSITION
-        (people do not end the run's stages, it has ended, or its last stage has begun) or REQUEST_ID_REUSED. Idempotent, see
-        PauseRun: asking again before that round has opened changes nothing.
+    def SteerRun(self, request, context):
+        """Steers a run as the request's verb says. Fails with INVALID_TRANSITION or CLIENT_NOT_FOUND, see the verbs, or with
+        REQUEST_ID_REUSED (the id was used with another verb, run or argument). Idempotent: a request id that was done changes
+        nothing more, whatever has happened since, and is answered with the run as it is now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -284,7 +175,7 @@ class RunServiceServicer(object):
 
     def UpdateRun(self, request, context):
         """Changes what people note about a run: tags, notes, archive. Nothing of its training changes. Fails with RUN_IS_OPEN (only
-        a run that has ended can be archived), MALFORMED_REQUEST or REQUEST_ID_REUSED. Idempotent, see PauseRun.
+        a run that has ended can be archived), MALFORMED_REQUEST or REQUEST_ID_REUSED. Idempotent, see SteerRun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -371,50 +262,10 @@ def add_RunServiceServicer_to_server(servicer, server):
                     request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ListEvaluationsRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ListEvaluationsResponse.SerializeToString,
             ),
-            'PauseRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.PauseRun,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.PauseRunRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.PauseRunResponse.SerializeToString,
-            ),
-            'ResumeRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.ResumeRun,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ResumeRunRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ResumeRunResponse.SerializeToString,
-            ),
-            'StopRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.StopRun,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.SerializeToString,
-            ),
-            'ExtendRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.ExtendRun,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ExtendRunResponse.SerializeToString,
-            ),
-            'QuarantineClient': grpc.unary_unary_rpc_method_handler(
-                    servicer.QuarantineClient,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientResponse.SerializeToString,
-            ),
-            'ReleaseClient': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReleaseClient,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.SerializeToString,
-            ),
-            'AdmitClient': grpc.unary_unary_rpc_method_handler(
-                    servicer.AdmitClient,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdmitClientResponse.SerializeToString,
-            ),
-            'RetireClient': grpc.unary_unary_rpc_method_handler(
-                    servicer.RetireClient,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.RetireClientResponse.SerializeToString,
-            ),
-            'AdvanceStage': grpc.unary_unary_rpc_method_handler(
-                    servicer.AdvanceStage,
-                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageRequest.FromString,
-                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageResponse.SerializeToString,
+            'SteerRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.SteerRun,
+                    request_deserializer=fedplcc_dot_v1_dot_run__service__pb2.SteerRunRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_run__service__pb2.SteerRunResponse.SerializeToString,
             ),
             'UpdateRun': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateRun,
@@ -629,7 +480,7 @@ class RunService(object):
             _registered_method=True)
 
     @staticmethod
-    def PauseRun(request,
+    def SteerRun(request,
             target,
             options=(),
             channel_credentials=None,
@@ -642,225 +493,9 @@ class RunService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/fedplcc.v1.RunService/PauseRun',
-            fedplcc_dot_v1_dot_run__service__pb2.PauseRunRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.PauseRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ResumeRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/ResumeRun',
-            fedplcc_dot_v1_dot_run__service__pb2.ResumeRunRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.ResumeRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def StopRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/StopRun',
-            fedplcc_dot_v1_dot_run__service__pb2.StopRunRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.StopRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ExtendRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/ExtendRun',
-            fedplcc_dot_v1_dot_run__service__pb2.ExtendRunRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.ExtendRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def QuarantineClient(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/QuarantineClient',
-            fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.QuarantineClientResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReleaseClient(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/ReleaseClient',
-            fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.ReleaseClientResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AdmitClient(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/AdmitClient',
-            fedplcc_dot_v1_dot_run__service__pb2.AdmitClientRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.AdmitClientResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RetireClient(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/RetireClient',
-            fedplcc_dot_v1_dot_run__service__pb2.RetireClientRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.RetireClientResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AdvanceStage(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fedplcc.v1.RunService/AdvanceStage',
-            fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageRequest.SerializeToString,
-            fedplcc_dot_v1_dot_run__service__pb2.AdvanceStageResponse.FromString,
+            '/fedplcc.v1.RunService/SteerRun',
+            fedplcc_dot_v1_dot_run__service__pb2.SteerRunRequest.SerializeToString,
+            fedplcc_dot_v1_dot_run__service__pb2.SteerRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

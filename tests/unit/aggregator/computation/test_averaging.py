@@ -13,7 +13,7 @@ from aggregator.coordinator.garbage import Keep
 from aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.state.replay import replay
 from shared.methods import METHODS
-from shared.methods.base import fold_weights
+from shared.methods.config import fold_weights
 from shared.tensors import from_bytes
 from shared.types import MODEL, RoundPhase
 from tests.support.federation.in_process import LocalFederation

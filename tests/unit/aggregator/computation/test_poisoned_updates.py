@@ -18,7 +18,7 @@ from shared.bounds import MAX_EXAMPLES
 from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate, NotInCohort
 from shared.methods import fedplcc
-from shared.methods.base import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
+from shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
 from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from shared.types import (
     LOCAL_CLUSTER,
@@ -518,17 +518,8 @@ def test_a_poisoned_first_model_is_refused_by_its_check_and_the_run_is_unharmed(
 
 
 def without_lists(update: Update) -> Update:
-    """Round 0's update as trainers sent it before there were lists of tensors."""
+    """Round 0's update without lists of tensors."""
     return replace(update, payload=replace(update.payload, int_lists={"feature_dim": (FEATURE_DIM,)}))
-
-
-def test_an_older_trainer_begins_a_run_of_a_method_that_needs_no_list(federation: LocalFederation) -> None:
-    run = federation.create("fedplcc", run={"rounds": 1})
-    ann = federation.clients["ann"]
-    task = federation.task(ann)
-    update, blobs = ann.work(task, None)
-    federation.submit(ann, task, without_lists(update), blobs)
-    assert_ends_right(federation, run.run_id)
 
 
 @pytest.mark.parametrize("change", [without_lists, with_list("parameters", ())], ids=["none", "empty"])

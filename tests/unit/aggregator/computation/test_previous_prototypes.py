@@ -9,6 +9,7 @@ import pytest
 
 from aggregator.coordinator.garbage import Keep
 from fedplcc.state.replay import Collected, replay
+from shared.steering import ExtendRun
 from shared.tensors import prototypes_from_bytes
 from shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
@@ -111,7 +112,7 @@ def test_an_aggregator_killed_between_any_two_steps_on_disk_ends_in_the_undistur
 def test_more_rounds_go_on_from_the_set_of_the_last_one(folder: Path, right: list[str]) -> None:
     with Of3.at(folder) as federation:
         run = whole_run(federation, rounds=4)
-        federation.coordinator.extend(run.run_id, rounds=ROUNDS)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=ROUNDS))
         assert federation.metrics_lines(federation.run_to_end(run.run_id).run_id) == right
 
 

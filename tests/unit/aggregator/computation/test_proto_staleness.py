@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.computation.aggregation import earlier_updates
+from aggregator.computation.parts.prototypes import earlier_updates
 from aggregator.coordinator.garbage import Keep, kept_rounds, needed_blobs, rounds_of
 from aggregator.rounds.selection import select_cohort
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
 from shared.methods import METHODS
-from shared.methods.base import Method
+from shared.methods.method import Method
 from shared.methods.prototypes import PrototypeConfig
 from shared.tensors import prototypes_from_bytes
 from shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task
@@ -124,11 +124,10 @@ def test_collection_keeps_the_prototypes_that_a_later_round_may_pool_but_not_the
             assert (prototypes <= needed) is (number >= 5)
 
 
-def test_a_run_that_does_not_set_it_keeps_its_hash_and_a_method_without_prototypes_does_not_have_it() -> None:
+def test_it_is_part_of_the_hash_and_a_method_without_prototypes_does_not_have_it() -> None:
     document = the_document(0)
     plain = parse_run_config({name: section for name, section in document.items() if name != "method"})
     assert parse_run_config(document).hash == plain.hash
-    assert "proto_staleness" not in plain.canonical_json
     other = parse_run_config(the_document(2))
     assert other.hash != plain.hash
     assert '"proto_staleness":2' in other.canonical_json

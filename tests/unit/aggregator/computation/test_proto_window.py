@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.computation.aggregation import earlier_updates, pooled_updates
+from aggregator.computation.parts.prototypes import earlier_updates, pooled_updates
 from aggregator.coordinator.garbage import Keep, kept_rounds
 from aggregator.rounds.selection import select_cohort
 from aggregator.store.base import Store
@@ -21,6 +21,7 @@ from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
 from shared.methods.prototypes import global_clusters
 from shared.reasons import BlobDamaged
+from shared.steering import RetireClient
 from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from shared.types import LOCAL_CLUSTER, Payload, PrototypeSet, Retired, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
@@ -151,7 +152,7 @@ def test_what_a_run_was_told_to_forget_is_in_no_later_pool(federation: LocalFede
         federation.step()
     pool = earlier_updates(federation.coordinator.get_run(run_id), federation.store)
     assert {update.client_id for update in pool} == set(NAMES)
-    federation.coordinator.retire_client(run_id, "bob", forgets=True)
+    federation.coordinator.steer(run_id, RetireClient("bob", forgets=True))
     pool = earlier_updates(federation.coordinator.get_run(run_id), federation.store)
     assert {update.client_id for update in pool} == {"ann", "zoe"}
     federation.join()
@@ -215,7 +216,6 @@ def test_a_window_that_could_not_be_clustered_in_time_is_refused_by_its_key() ->
 def test_the_window_counts_in_the_limit_on_the_work_of_a_clustering_and_excludes_the_other_rule() -> None:
     plain, window = parse_run_config(the_document(1)), parse_run_config(the_document(3))
     assert window.num_pooled_clients == 3 * plain.num_pooled_clients
-    assert "proto_window" not in plain.canonical_json
     with pytest.raises(InvalidConfig, match=r"leave one of the two out"):
         parse_run_config(the_document(3, proto_staleness=1))
     with pytest.raises(InvalidConfig, match=r"unknown key 'method\.proto_window'"):

@@ -14,6 +14,7 @@ from shared.identity.audit_chain import EMPTY, head_of, verify
 from shared.identity.principals import OWNER, current_principal
 from shared.process.failpoints import install
 from shared.run_lists import LabelChange
+from shared.steering import PauseRun, QuarantineClient, ReleaseClient, ResumeRun, StopRun
 from shared.types import ClientProblem, Heartbeat
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -57,12 +58,12 @@ def test_every_change_is_recorded_once(audited: Audited) -> None:
         steer = audited.coordinator
         run = steer.create_run("r1", a_document()).run_id
         steer.create_run("r1", a_document())
-        steer.pause(run, now=True, request_id="r2")
-        steer.pause(run, now=True, request_id="r2")
-        steer.resume(run)
-        steer.quarantine(run, "bob", reason="odd", request_id="r3")
-        steer.release(run, "bob")
-        steer.stop(run)
+        steer.steer(run, PauseRun(now=True), request_id="r2")
+        steer.steer(run, PauseRun(now=True), request_id="r2")
+        steer.steer(run, ResumeRun())
+        steer.steer(run, QuarantineClient("bob", reason="odd"), request_id="r3")
+        steer.steer(run, ReleaseClient("bob"))
+        steer.steer(run, StopRun())
         audited.run_to_end(run)
         steer.labels.change(run, LabelChange(tags=("a",)), request_id="r4")
         steer.labels.change(run, LabelChange(tags=("a",)))
@@ -100,17 +101,17 @@ def test_the_caller_of_the_call_is_recorded(audited: Audited) -> None:
         token = current_principal.set(OWNER)
         run = audited.create()
         current_principal.reset(token)
-        audited.coordinator.stop(run.run_id)
+        audited.coordinator.steer(run.run_id, StopRun())
         assert [entry.caller for entry in audited.store.list_audit()] == ["owner", "anyone"]
 
 
 def test_what_is_refused_or_not_written_leaves_no_record(audited: Audited) -> None:
     with audited:
         with pytest.raises(RunNotFound):
-            audited.coordinator.pause("none")
+            audited.coordinator.steer("none", PauseRun())
         run = audited.create()
         with pytest.raises(FedplccError):
-            audited.coordinator.release(run.run_id, "nobody")
+            audited.coordinator.steer(run.run_id, ReleaseClient("nobody"))
         assert [method for method, _, _ in audited.records] == ["CreateRun"]
 
 
@@ -131,7 +132,7 @@ def test_a_crash_leaves_the_change_and_its_record_or_neither(audited: Audited, m
         install(crash)
         try:
             with pytest.raises(Crash):
-                audited.coordinator.pause(run, now=True, request_id="r")
+                audited.coordinator.steer(run, PauseRun(now=True), request_id="r")
         finally:
             install(None)
         audited.start_again()

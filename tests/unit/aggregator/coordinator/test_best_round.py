@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from aggregator.coordinator.garbage import Keep
+from aggregator.rounds.validation import Best, best_of_lines
+from shared.chance import RunWarningKind
 from shared.errors import BlobNotFound, RoundNotFound
 from shared.reasons import StoppedEarly, sentence_of
 from shared.types import BEST, Evaluation, EvaluationCounts, Run, RunStatus, Task
@@ -164,3 +166,36 @@ def test_without_validation_images_nothing_is_the_best_and_nothing_ends_early(tm
         assert "accuracy_validation" not in json.loads(federation.metrics_lines(run.run_id)[-1])
         with pytest.raises(RoundNotFound, match="was validated"):
             federation.coordinator.artifact(run.run_id, BEST, "model")
+
+
+class Uneven(NumpyClient):
+    """A client whose model says the common class ever more often, on test and on validation images."""
+
+    def evaluation(self, task: Task, model: bytes) -> Evaluation:
+        report = super().evaluation(task, model)
+        rare = max(0, 6 - 2 * task.round)
+        right = (min(40 + 10 * task.round, 90), rare, 0)
+        counts = [EvaluationCounts(name, "global", right, (90, 9, 0)) for name in ("test", "validation")]
+        return replace(report, counts=tuple(counts))
+
+
+def test_where_classes_are_uneven_the_best_round_is_that_of_the_best_balanced_accuracy(tmp_path: Path) -> None:
+    with LocalFederation(tmp_path, [Uneven("ann"), Uneven("bob")]) as federation:
+        federation.join()
+        run = federation.run_to_end(federation.create("fedavg", run={"rounds": 8, "patience": 5}).run_id)
+        assert federation.coordinator.best_round(run) == 1, "accuracy itself rises to the end"
+        (best,) = federation.events(run.run_id, "best_round")
+        assert best.data == {"accuracy": pytest.approx((50 / 90 + 4 / 9) / 2), "score": "balanced_accuracy"}
+        assert run.reason == StoppedEarly(best_round=1, patience=5)
+        warnings = federation.coordinator.warnings(run)
+        (found,) = [each for each in warnings if each.kind is RunWarningKind.CLASSES_UNFOUND]
+        assert "is never found" in found.sentence
+
+
+def test_rounds_are_compared_by_the_score_of_the_first_that_was_validated() -> None:
+    plain = {"round": 1, "accuracy_validation": {"mean": 0.5}}
+    both = {"round": 2, "accuracy_validation": {"mean": 0.4}, "balanced_accuracy_validation": {"mean": 0.9}}
+    assert best_of_lines([plain, both]) == Best(1, 0.5)
+    lone = {**plain, "round": 3, "accuracy_validation": {"mean": 1.0}}
+    assert best_of_lines([both, lone]) == Best(2, 0.9, "balanced_accuracy")
+    assert best_of_lines([{"round": 1}]) is None

@@ -18,6 +18,7 @@ from aggregator.servicer.blob_pieces import whole_pieces_of
 from aggregator.store.blobs.blob_store import BlobStore
 from shared.errors import BlobNotFound, PayloadCorrupt
 from shared.reasons import BlobDamaged
+from shared.steering import ResumeRun
 from shared.types import BlobRef, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
@@ -169,7 +170,7 @@ def test_a_model_that_a_trainer_asks_for_again_is_hashed_and_parks_its_run(feder
     run = federation.coordinator.get_run(run.run_id)
     assert run.reason == BlobDamaged(round_number=1, role=blob.role, sha256=blob.sha256)
     stored(federation, blob).write_bytes(data)
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
 
 
@@ -259,5 +260,5 @@ def test_an_update_that_looks_too_far_from_a_damaged_model_is_blamed_on_nobody(f
     assert isinstance(run.reason, BlobDamaged)
     assert not run.rejections
     path.write_bytes(data)
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED

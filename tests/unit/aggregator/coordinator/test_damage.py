@@ -9,6 +9,7 @@ import pytest
 
 from shared.errors import InvalidTransition
 from shared.reasons import BlobDamaged, UpdateDamaged, sentence_of
+from shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
 from shared.types import BlobRef, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 
@@ -148,12 +149,12 @@ def test_a_run_that_waits_for_a_damaged_update_can_be_paused_resumed_and_stopped
         flip(stored(federation, blob))
         federation.coordinator.work()
         coordinator = federation.coordinator
-        coordinator.pause(run.run_id, now=True)
-        run = coordinator.resume(run.run_id)
+        coordinator.steer(run.run_id, PauseRun(now=True))
+        run = coordinator.steer(run.run_id, ResumeRun())
         assert run.reason == UpdateDamaged(round_number=1, blobs={"bob": (blob.sha256,)}), "it still waits"
         federation.coordinator.tick()
         assert coordinator.get_run(run.run_id).reason == run.reason
-        coordinator.stop(run.run_id, reason="enough")
+        coordinator.steer(run.run_id, StopRun(reason="enough"))
         coordinator.tick()
         assert coordinator.get_run(run.run_id).status is RunStatus.STOPPED
 
@@ -164,7 +165,7 @@ def test_a_quarantined_clients_damaged_update_leaves_the_round(folder: Path) -> 
         federation.start_again()
         flip(stored(federation, blobs_of(run, "bob")[0]))
         federation.coordinator.work()
-        federation.coordinator.quarantine(run.run_id, "bob", reason="its update is lost")
+        federation.coordinator.steer(run.run_id, QuarantineClient("bob", reason="its update is lost"))
         del federation.clients["bob"]
         federation.join()
         run = federation.run_to_end(run.run_id)
@@ -201,7 +202,7 @@ def test_a_damaged_global_blob_pauses_its_run_alone_and_a_restored_file_lets_it_
         assert run.reason == BlobDamaged(round_number=2, role=blob.role, sha256=blob.sha256)
         assert blob.sha256[:12] in sentence_of(run.reason)
         stored(federation, blob).write_bytes(whole)
-        federation.coordinator.resume(run.run_id)
+        federation.coordinator.steer(run.run_id, ResumeRun())
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
         assert federation.metrics_lines(run.run_id) == lines
 
@@ -226,7 +227,7 @@ def test_a_model_damaged_before_its_aggregation_pauses_the_run_until_it_is_resto
         federation.restart()
         assert not federation.coordinator.work(), "nor after a restart"
         path.write_bytes(whole)
-        federation.coordinator.resume(run.run_id)
+        federation.coordinator.steer(run.run_id, ResumeRun())
         assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
         assert federation.metrics_lines(run.run_id) == lines
 
@@ -264,5 +265,5 @@ def test_a_paused_run_with_a_damaged_blob_refuses_nothing_else(folder: Path) -> 
         federation.join()
         assert federation.run_to_end(other.run_id).status is RunStatus.COMPLETED
         with pytest.raises(InvalidTransition):
-            federation.coordinator.pause(other.run_id, now=True)
+            federation.coordinator.steer(other.run_id, PauseRun(now=True))
         assert federation.coordinator.get_run(run.run_id).status is RunStatus.PAUSED

@@ -12,6 +12,7 @@ import pytest
 
 from shared.errors import InvalidTransition, RowCorrupt
 from shared.reasons import RowDamaged, sentence_of
+from shared.steering import ResumeRun, StopRun
 from shared.types import RunStatus
 from tests.support.federation.in_process import LocalFederation
 
@@ -84,8 +85,8 @@ def test_a_run_with_a_damaged_row_waits_and_says_so_and_the_others_end_in_their_
         listed = {each.run_id: each.reason for each in federation.coordinator.list_runs(limit=10)}
         assert listed == {damaged: run.reason, honest: None}
         with pytest.raises(InvalidTransition, match="damaged"):
-            federation.coordinator.resume(damaged)
-        stopped = federation.coordinator.stop(damaged, reason="enough")
+            federation.coordinator.steer(damaged, ResumeRun())
+        stopped = federation.coordinator.steer(damaged, StopRun(reason="enough"))
         assert stopped.status is RunStatus.STOPPED
         federation.restart()
         assert federation.coordinator.get_run(damaged).status is RunStatus.STOPPED
@@ -124,7 +125,7 @@ def test_a_run_goes_on_when_a_backup_is_back(folder: Path) -> None:
         federation.join()
         for client in federation.clients.values():
             membership = federation.coordinator.join(client.record, client.token)
-            assert damaged in (membership.open_runs or ()), "its trainers keep what they have of it"
+            assert damaged in membership.open_runs, "its trainers keep what they have of it"
         federation.store.close()
         change(federation.folder, f"UPDATE runs SET seed = {seed}", damaged)
         federation.restart()

@@ -15,6 +15,7 @@ from aggregator.store.blobs.files import BlobFiles
 from aggregator.store.blobs.garbage_lock import no_collection
 from shared.errors import ClientInOpenRun, ClientNotFound, RequestIdReused, RunDeleted, RunIsOpen, RunNotFound
 from shared.run_lists import LabelChange, RunQuery, RunShow
+from shared.steering import ExtendRun, PauseRun, StopRun
 from shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -85,8 +86,8 @@ def test_a_deleted_run_is_gone_for_every_call_but_its_line(federation: LocalFede
         coordinator.list_evaluations,
         coordinator.has_ended,
         coordinator.delete_run,
-        coordinator.pause,
-        coordinator.stop,
+        lambda run_id: coordinator.steer(run_id, PauseRun()),
+        lambda run_id: coordinator.steer(run_id, StopRun()),
         lambda run_id: coordinator.artifact(run_id, -1, "model"),
         lambda run_id: coordinator.labels.change(run_id, LabelChange(notes="x")),
         lambda run_id: coordinator.prototype_maps.of(run_id, -1),
@@ -126,7 +127,7 @@ def test_only_runs_that_have_ended_can_be_deleted(federation: LocalFederation) -
     with pytest.raises(RunNotFound) as caught:
         federation.coordinator.delete_run("nothing")
     assert not isinstance(caught.value, RunDeleted)
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
     federation.run_to_end(run.run_id)
     federation.coordinator.delete_run(run.run_id)
 
@@ -249,7 +250,7 @@ def test_a_client_of_an_open_run_cannot_be_forgotten(federation: LocalFederation
     with pytest.raises(ClientInOpenRun, match=run.run_id) as caught:
         federation.coordinator.forget_client("ann")
     assert caught.value.metadata["run_id"] == run.run_id
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
     federation.run_to_end(run.run_id)
     federation.coordinator.forget_client("ann")
 
@@ -257,7 +258,7 @@ def test_a_client_of_an_open_run_cannot_be_forgotten(federation: LocalFederation
 def test_a_run_that_went_on_after_its_end_frees_all_that_it_kept(federation: LocalFederation, folder: Path) -> None:
     run = ended(federation, "longer")
     federation.coordinator.garbage_collection.collect()
-    federation.coordinator.extend(run.run_id, rounds=5)
+    federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
     federation.run_to_end(run.run_id)
     federation.coordinator.garbage_collection.collect()
     before = sum(files(folder).values())

@@ -113,7 +113,7 @@ def test_doubts_of_the_maker_of_other_runs_and_of_later_rounds_count_for_nothing
 
 
 def test_lists_of_tensors_are_compared_where_a_client_says_its_own(federation: LocalFederation) -> None:
-    """An older trainer says none, and is not asked."""
+    """One that says none is not asked."""
     run_id = begun(federation)
     bob = federation.clients["bob"]
     task = federation.task(bob)

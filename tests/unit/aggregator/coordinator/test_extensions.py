@@ -13,6 +13,7 @@ from aggregator.coordinator.service import Limits
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig, InvalidTransition, RequestIdReused, TooManyOpenRuns
 from shared.methods import METHODS
+from shared.steering import ExtendRun, StopRun
 from shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -52,7 +53,7 @@ def test_an_extended_run_is_the_one_that_was_longer_from_the_start(
     run = ended(federation, method, rounds=2, hyper=hyper)
     if restarts:
         federation.restart()
-    extended = federation.coordinator.extend(run.run_id, rounds=5)
+    extended = federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
     assert (extended.status, extended.total_rounds, extended.round_number) == (RunStatus.RUNNING, 5, 3)
     if restarts:
         federation.restart()
@@ -66,19 +67,19 @@ def test_an_extended_run_is_the_one_that_was_longer_from_the_start(
 
 def test_a_request_that_is_repeated_extends_once(federation: LocalFederation) -> None:
     run = ended(federation)
-    federation.coordinator.extend(run.run_id, rounds=3, request_id="more")
+    federation.coordinator.steer(run.run_id, ExtendRun(rounds=3), request_id="more")
     federation.run_to_end(run.run_id)
-    again = federation.coordinator.extend(run.run_id, rounds=3, request_id="more")
+    again = federation.coordinator.steer(run.run_id, ExtendRun(rounds=3), request_id="more")
     assert (again.status, again.total_rounds) == (RunStatus.COMPLETED, 3)
     with pytest.raises(RequestIdReused):
-        federation.coordinator.extend(run.run_id, rounds=4, request_id="more")
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=4), request_id="more")
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_more_rounds_are_more(rounds: int, federation: LocalFederation) -> None:
     run = ended(federation)
     with pytest.raises(InvalidConfig, match="the run has 2 rounds already; give the whole number"):
-        federation.coordinator.extend(run.run_id, rounds=rounds)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=rounds))
 
 
 def test_only_what_the_configuration_allows(federation: LocalFederation) -> None:
@@ -92,26 +93,26 @@ def test_only_what_the_configuration_allows(federation: LocalFederation) -> None
 def test_a_cosine_over_the_rounds_of_a_run_does_not_stretch(federation: LocalFederation) -> None:
     run = ended(federation, training={"schedule": "cosine"})
     with pytest.raises(InvalidConfig, match="fell over its 2 rounds"):
-        federation.coordinator.extend(run.run_id, rounds=3)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=3))
     fixed = ended(federation, training={"schedule": "cosine", "schedule_rounds": 4, "warmup_rounds": 1})
-    assert federation.coordinator.extend(fixed.run_id, rounds=3).status is RunStatus.RUNNING
+    assert federation.coordinator.steer(fixed.run_id, ExtendRun(rounds=3)).status is RunStatus.RUNNING
 
 
 def test_a_loss_that_changed_over_the_rounds_of_a_run_does_not_stretch(federation: LocalFederation) -> None:
     run = ended(federation, "fedproc")
     with pytest.raises(InvalidConfig, match=r"changed over this run's 2 rounds.* sets method\.anneal_rounds"):
-        federation.coordinator.extend(run.run_id, rounds=3)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=3))
     assert federation.coordinator.get_run(run.run_id).status is RunStatus.COMPLETED
 
 
 def test_a_run_that_has_not_completed_does_not_go_on(federation: LocalFederation) -> None:
     run = federation.create("fedavg", run={"rounds": 2})
     with pytest.raises(InvalidTransition, match="only a completed run goes on"):
-        federation.coordinator.extend(run.run_id, rounds=5)
-    federation.coordinator.stop(run.run_id)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
+    federation.coordinator.steer(run.run_id, StopRun())
     federation.step()
     with pytest.raises(InvalidTransition, match="is stopped: only a completed run goes on"):
-        federation.coordinator.extend(run.run_id, rounds=5)
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
 
 
 def test_a_run_that_stopped_early_names_the_better_way(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_run_that_stopped_early_names_the_better_way(tmp_path: Path) -> None:
         federation.join()
         run = federation.run_to_end(federation.create("fedavg", run={"rounds": 8, "patience": 2}).run_id)
         with pytest.raises(InvalidTransition, match=rf"run\.initial_model = run:{run.run_id}@4"):
-            federation.coordinator.extend(run.run_id, rounds=9)
+            federation.coordinator.steer(run.run_id, ExtendRun(rounds=9))
 
 
 def test_there_must_be_room_for_another_open_run(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_there_must_be_room_for_another_open_run(tmp_path: Path) -> None:
         run = ended(federation)
         federation.create("fedavg")
         with pytest.raises(TooManyOpenRuns):
-            federation.coordinator.extend(run.run_id, rounds=5)
+            federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
 
 
 def test_clients_keep_the_states_of_completed_runs_for_a_while(federation: LocalFederation) -> None:
@@ -139,15 +140,15 @@ def test_clients_keep_the_states_of_completed_runs_for_a_while(federation: Local
 
     def named() -> set[str]:
         membership = federation.coordinator.join(ann.record, ann.token)
-        return set(membership.open_runs or ())
+        return set(membership.open_runs)
 
     assert run.run_id in named()
     assert other.run_id not in named(), "its clients keep nothing"
     federation.clock.now += 8 * DAY_S
     assert run.run_id not in named()
     with pytest.raises(InvalidTransition, match=f"no longer have the models that {method} keeps with them"):
-        federation.coordinator.extend(run.run_id, rounds=5)
-    assert federation.coordinator.extend(other.run_id, rounds=5).status is RunStatus.RUNNING
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
+    assert federation.coordinator.steer(other.run_id, ExtendRun(rounds=5)).status is RunStatus.RUNNING
 
 
 def test_the_number_of_kept_states_is_bounded(federation: LocalFederation) -> None:
@@ -157,6 +158,6 @@ def test_the_number_of_kept_states_is_bounded(federation: LocalFederation) -> No
         federation.clock.now += 1.0
         ended(federation, method, rounds=1)
     ann = federation.clients["ann"]
-    named = federation.coordinator.join(ann.record, ann.token).open_runs or ()
+    named = federation.coordinator.join(ann.record, ann.token).open_runs
     assert len(named) == MOST_STATES
     assert first.run_id not in named

@@ -12,6 +12,7 @@ from fedplcc.state.backup import make_backup
 from fedplcc.state.replay import replay
 from shared.errors import PayloadCorrupt
 from shared.reasons import BlobDamaged
+from shared.steering import ResumeRun
 from shared.tensors import blob_ref, sha256_hex, to_bytes
 from shared.types import MODEL, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
@@ -101,7 +102,7 @@ def test_whichever_blob_flips_in_a_running_round_the_run_has_its_bytes_or_says_w
                 assert isinstance(found.reason, BlobDamaged)
                 assert found.reason.sha256 == name
                 path.write_bytes(data)
-                federation.coordinator.resume(run.run_id)
+                federation.coordinator.steer(run.run_id, ResumeRun())
                 on_to_its_end(federation, run)
                 met.add(NAMED)
             elif federation.events(run.run_id, "update_damaged"):
@@ -173,5 +174,5 @@ def test_no_run_starts_from_an_initial_model_that_flipped(folder: Path, when: st
         found = on_to_its_end(federation, run)
         assert found.reason == BlobDamaged(round_number=0, role=MODEL, sha256=blob.sha256)
         held.write_bytes(data)  # the run's blob is another name of the same file
-        federation.coordinator.resume(run.run_id)
+        federation.coordinator.steer(run.run_id, ResumeRun())
         assert on_to_its_end(federation, run).status is RunStatus.COMPLETED

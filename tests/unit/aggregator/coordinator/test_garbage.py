@@ -30,6 +30,7 @@ from aggregator.store.database.sql_store import SqlStore
 from aggregator.store.opening import open_store
 from fedplcc.state.replay import replay
 from shared.errors import BlobNotFound, StoreUnavailable
+from shared.steering import PauseRun, StopRun
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
@@ -283,7 +284,7 @@ def test_a_run_that_goes_on_from_another_s_model_keeps_it_when_that_one_s_is_col
         federation.step()
         model = federation.coordinator.get_run(first.run_id).model
         second = federation.create(run={"initial_model": f"run:{first.run_id}@0", "rounds": 9})
-        federation.coordinator.pause(first.run_id, now=True)
+        federation.coordinator.steer(first.run_id, PauseRun(now=True))
         for _ in range(12):
             federation.step()
         assert model is not None
@@ -637,7 +638,7 @@ def test_steps_leave_exactly_what_the_rules_say_after_every_commit_stop_and_rest
                 federation.step()
                 assert files(folder) == all_that_is_needed(federation)
             federation.perform(federation.clients["ann"], federation.task(federation.clients["ann"]))
-            federation.coordinator.stop(run.run_id)
+            federation.coordinator.steer(run.run_id, StopRun())
             federation.restart()
             federation.step()
             assert files(folder) == all_that_is_needed(federation)

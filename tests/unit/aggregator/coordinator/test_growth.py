@@ -9,6 +9,7 @@ import pytest
 
 from aggregator.coordinator.taken_in import FREE, GROWTH
 from shared.errors import MalformedUpdate
+from shared.steering import AdmitClient, RetireClient
 from shared.types import RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -83,8 +84,8 @@ def test_a_person_who_admits_it_again_takes_its_new_size(federation: LocalFedera
     bob = grow(federation, "bob", 100 * CAME_WITH)
     with pytest.raises(MalformedUpdate, match="retire it from the run and admit it again"):
         works(federation, bob)
-    federation.coordinator.retire_client(run_id, "bob")
-    federation.coordinator.admit_client(run_id, "bob")
+    federation.coordinator.steer(run_id, RetireClient("bob"))
+    federation.coordinator.steer(run_id, AdmitClient("bob"))
     assert federation.run_to_end(run_id).status is RunStatus.COMPLETED
     (event,) = federation.events(run_id, "client_admitted")
     assert event.data == {"num_examples": 100 * CAME_WITH}

@@ -24,6 +24,7 @@ from shared import errors
 from shared.config.run import parse_run_config
 from shared.convert.uploads import initial_model_to_proto
 from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from shared.steering import StopRun
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
 from shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
@@ -155,7 +156,7 @@ def test_a_run_that_has_not_begun_has_no_committed_model(federation: LocalFedera
         federation.coordinator.artifact(run.run_id, -1, "model")
     with pytest.raises(errors.RoundNotFound, match="has not committed any round"):
         a_run(federation, f"run:{run.run_id}")
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
 
 
 def test_a_model_that_is_held_is_not_received_again(federation: LocalFederation) -> None:
@@ -205,7 +206,7 @@ def test_a_run_of_another_model_is_refused_by_both(federation: LocalFederation) 
         source = federation.coordinator.create_run(f"source {number}", other)
         ann = federation.clients["ann"]
         federation.perform(ann, federation.task(ann))
-        federation.coordinator.stop(source.run_id)
+        federation.coordinator.steer(source.run_id, StopRun())
         for client in federation.clients.values():
             federation.idle(client)
         refuse(

@@ -9,6 +9,7 @@ import pytest
 
 from aggregator.coordinator import memberships
 from aggregator.coordinator.extensions import stateful
+from shared.steering import AdmitClient, ExtendRun, RetireClient
 from shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -41,9 +42,9 @@ def test_an_answer_to_join_names_the_runs_that_forget_the_client_and_no_run_that
     may_go_on = federation.create(stateful()[0])
     federation.run_to_end(may_go_on.run_id)
     stays, forgets = begun(federation), begun(federation)
-    federation.coordinator.retire_client(stays.run_id, "ann")
+    federation.coordinator.steer(stays.run_id, RetireClient("ann"))
     assert forgotten_of(federation, "ann") == []
-    federation.coordinator.retire_client(forgets.run_id, "ann", forgets=True)
+    federation.coordinator.steer(forgets.run_id, RetireClient("ann", forgets=True))
     named = [(forgets.run_id, federation.coordinator.get_run(forgets.run_id).round_number)]
     assert forgotten_of(federation, "ann") == named
     assert forgotten_of(federation, "bob") == []
@@ -55,15 +56,15 @@ def test_an_answer_to_join_names_the_runs_that_forget_the_client_and_no_run_that
     assert forgotten_of(federation, "ann") == named, "also after the run has ended"
     federation.coordinator.delete_run(forgets.run_id)
     assert forgotten_of(federation, "ann") == named, "and after it was deleted"
-    federation.coordinator.extend(may_go_on.run_id, rounds=5)
+    federation.coordinator.steer(may_go_on.run_id, ExtendRun(rounds=5))
     assert forgotten_of(federation, "ann") == named
 
 
 def test_a_client_that_is_admitted_again_is_to_forget_what_it_kept_before(federation: LocalFederation) -> None:
     run = begun(federation)
-    federation.coordinator.retire_client(run.run_id, "ann", forgets=True)
+    federation.coordinator.steer(run.run_id, RetireClient("ann", forgets=True))
     number = federation.coordinator.get_run(run.run_id).round_number
-    federation.coordinator.admit_client(run.run_id, "ann")
+    federation.coordinator.steer(run.run_id, AdmitClient("ann"))
     assert forgotten_of(federation, "ann") == [(run.run_id, number)]
 
 
@@ -75,7 +76,7 @@ def test_the_newest_runs_that_forget_a_client_are_named_and_no_more_than_a_train
     for _ in range(3):
         federation.clock.now += 1.0
         run = begun(federation)
-        federation.coordinator.retire_client(run.run_id, "ann", forgets=True)
+        federation.coordinator.steer(run.run_id, RetireClient("ann", forgets=True))
         federation.join()
         names.append(run.run_id)
     assert [run_id for run_id, _ in forgotten_of(federation, "ann")] == names[:0:-1]

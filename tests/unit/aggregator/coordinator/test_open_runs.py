@@ -19,6 +19,7 @@ from shared.errors import TooManyOpenRuns
 from shared.identity.principals import Principal, current_principal
 from shared.process.metrics import new_registry
 from shared.reasons import NobodyJoined
+from shared.steering import StopRun
 from shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -91,7 +92,7 @@ class TestTheLimit:
             with called_by(Principal(key_id="0b")):
                 a_waiting_run(federation, "theirs")
             with called_by(Principal(key_id="0a")):
-                federation.coordinator.stop(mine[0].run_id)
+                federation.coordinator.steer(mine[0].run_id, StopRun())
                 a_waiting_run(federation, "more")
 
     def test_who_created_a_run_is_known_after_a_restart(self, folder: Path) -> None:
@@ -101,12 +102,12 @@ class TestTheLimit:
         with audited(folder) as (store, coordinator), called_by(Principal(key_id="0a")):
             with pytest.raises(TooManyOpenRuns, match="key:0a"):
                 coordinator.create_run("run1", a_document(clients=CLIENTS))
-            coordinator.stop(run.run_id)
+            coordinator.steer(run.run_id, StopRun())
             assert store.open_run_creators() == {}
 
     def test_a_run_that_ends_makes_room(self, folder: Path) -> None:
         with few(folder, runs=1) as federation:
-            federation.coordinator.stop(a_waiting_run(federation, "run").run_id)
+            federation.coordinator.steer(a_waiting_run(federation, "run").run_id, StopRun())
             a_waiting_run(federation, "next")
 
     def test_more_open_runs_than_the_limit_come_up_again_after_it_was_lowered(self, folder: Path) -> None:
@@ -224,6 +225,6 @@ class TestTheCost:
         with few(folder, runs=1000) as federation:
             for index in range(configuration.CACHED + 6):
                 run = federation.coordinator.create_run(f"run{index}", a_document(run={"name": f"run{index}"}))
-                federation.coordinator.stop(run.run_id)
+                federation.coordinator.steer(run.run_id, StopRun())
                 federation.run_to_end(run.run_id)
             assert federation.coordinator._ledger._configs == {}, "the cache holds a bounded number of others"

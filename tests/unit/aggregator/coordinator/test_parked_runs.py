@@ -15,6 +15,7 @@ from aggregator.store.database.sql_store import SqlStore
 from shared.config.run import parse_run_config
 from shared.errors import MalformedUpdate
 from shared.reasons import Parked
+from shared.steering import QuarantineClient, ResumeRun, StopRun
 from shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -85,11 +86,11 @@ class TestANumberOfAnEarlierVersion:
     def test_quarantine_and_resume_end_it(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
         federation, hit, _honest = wedged
         federation.run_to_end(hit.run_id)
-        federation.coordinator.quarantine(hit.run_id, "bob")
+        federation.coordinator.steer(hit.run_id, QuarantineClient("bob"))
         assert federation.coordinator.get_run(hit.run_id).status is RunStatus.PAUSED
         federation.restart()
         assert reason_of(federation, hit).clients == ("bob",), "the quarantine alone resumes nothing"
-        federation.coordinator.resume(hit.run_id)
+        federation.coordinator.steer(hit.run_id, ResumeRun())
         after = federation.run_to_end(hit.run_id)
         assert after.status is RunStatus.COMPLETED
         line = json.loads(federation.metrics_lines(hit.run_id)[0])
@@ -103,14 +104,14 @@ class TestANumberOfAnEarlierVersion:
     def test_resume_alone_parks_it_again(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
         federation, hit, _honest = wedged
         federation.run_to_end(hit.run_id)
-        federation.coordinator.resume(hit.run_id)
+        federation.coordinator.steer(hit.run_id, ResumeRun())
         assert reason_of(federation, hit).clients == ("bob",)
         assert len(federation.events(hit.run_id, "run_parked")) == 2
 
     def test_stop_ends_it(self, wedged: tuple[LocalFederation, Run, Run]) -> None:
         federation, hit, _honest = wedged
         federation.run_to_end(hit.run_id)
-        federation.coordinator.stop(hit.run_id)
+        federation.coordinator.steer(hit.run_id, StopRun())
         assert federation.run_to_end(hit.run_id).status is RunStatus.STOPPED
 
     def test_a_run_that_had_all_its_reports_is_parked_at_recovery(self, folder: Path) -> None:
@@ -225,7 +226,7 @@ class TestABug:
             reason = reason_of(federation, hit)
             assert reason.clients == ()
             assert "ZeroDivisionError" in reason.detail
-        federation.coordinator.resume(hit.run_id)
+        federation.coordinator.steer(hit.run_id, ResumeRun())
         goes_on(federation, hit)
 
     def test_what_follows_a_commit_never_answers_with_an_error(
@@ -255,7 +256,7 @@ class TestABug:
             fails_for(patch, federation.coordinator._ledger._deadlines, "stalled_s", waiting.run_id)
             federation.coordinator.tick()
         assert reason_of(federation, waiting).is_pending
-        after = federation.coordinator.resume(waiting.run_id)
+        after = federation.coordinator.steer(waiting.run_id, ResumeRun())
         assert after.status is RunStatus.PENDING
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aggregator.computation.aggregation import Aggregated, aggregate
+from aggregator.computation.round_inputs import RoundInputs
 from aggregator.coordinator.service import Limits
 from aggregator.rounds.configuration import config_of
 from aggregator.store.blobs.blob_store import BlobStore
@@ -24,6 +25,7 @@ from shared.errors import (
     RunNotFound,
 )
 from shared.reasons import sentence_of
+from shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun, Verb
 from shared.types import BlobRef, ClientActivity, EventQuery, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -98,9 +100,9 @@ def test_a_run_that_does_not_exist_is_named_whatever_is_asked_of_it(federation: 
     coordinator = federation.coordinator
     for ask in (
         lambda: coordinator.get_run("nothing"),
-        lambda: coordinator.pause("nothing"),
-        lambda: coordinator.resume("nothing"),
-        lambda: coordinator.stop("nothing"),
+        lambda: coordinator.steer("nothing", PauseRun()),
+        lambda: coordinator.steer("nothing", ResumeRun()),
+        lambda: coordinator.steer("nothing", StopRun()),
         lambda: coordinator.list_rounds("nothing"),
         lambda: coordinator.list_evaluations("nothing"),
         lambda: coordinator.list_events(EventQuery(run_id="nothing")),
@@ -151,7 +153,7 @@ def test_a_run_paused_at_any_step_ends_in_the_unpaused_runs_model(
     for step in range(steps):  # one client at a time, so that pauses fall into the middle of every phase
         federation.step([names[step % 2]])
     before = federation.coordinator.get_run(run.run_id)
-    paused = federation.coordinator.pause(run.run_id, now=now)
+    paused = federation.coordinator.steer(run.run_id, PauseRun(now=now))
     if now:
         assert (paused.status, paused.current_round) == (RunStatus.PAUSED, before.current_round)
         assert all(federation.task(client).kind is TaskKind.WAIT for client in federation.clients.values())
@@ -164,31 +166,31 @@ def test_a_run_paused_at_any_step_ends_in_the_unpaused_runs_model(
             assert sha256(paused) == undisturbed(method)
             return
         assert (paused.status, paused.round_number) == (RunStatus.PAUSED, before.round_number)
-    resumed = federation.coordinator.resume(run.run_id)
+    resumed = federation.coordinator.steer(run.run_id, ResumeRun())
     assert resumed.status is RunStatus.RUNNING
     assert sha256(federation.run_to_end(run.run_id)) == undisturbed(method)
 
 
 def test_pausing_and_resuming_twice_says_nothing_new(federation: LocalFederation) -> None:
     run = federation.create()
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     paused = federation.events(run.run_id)
-    again = federation.coordinator.pause(run.run_id, now=True)
+    again = federation.coordinator.steer(run.run_id, PauseRun(now=True))
     assert again.status is RunStatus.PAUSED
-    assert federation.coordinator.pause(run.run_id).status is RunStatus.PAUSED
+    assert federation.coordinator.steer(run.run_id, PauseRun()).status is RunStatus.PAUSED
     assert federation.events(run.run_id) == paused
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     resumed = federation.events(run.run_id)
-    assert federation.coordinator.resume(run.run_id).status is RunStatus.RUNNING
+    assert federation.coordinator.steer(run.run_id, ResumeRun()).status is RunStatus.RUNNING
     assert federation.events(run.run_id) == resumed
     assert [event.type for event in resumed[-2:]] == ["run_paused", "run_resumed"]
 
 
 def test_resuming_takes_back_a_pause_that_waits(federation: LocalFederation) -> None:
     run = federation.create()
-    federation.coordinator.pause(run.run_id)
-    federation.coordinator.pause(run.run_id)
-    assert not federation.coordinator.resume(run.run_id).is_pause_requested
+    federation.coordinator.steer(run.run_id, PauseRun())
+    federation.coordinator.steer(run.run_id, PauseRun())
+    assert not federation.coordinator.steer(run.run_id, ResumeRun()).is_pause_requested
     assert federation.run_to_end(run.run_id).status is RunStatus.COMPLETED
     types = [event.type for event in federation.events(run.run_id)]
     assert (types.count("pause_requested"), types.count("pause_withdrawn"), types.count("run_paused")) == (1, 1, 0)
@@ -196,12 +198,12 @@ def test_resuming_takes_back_a_pause_that_waits(federation: LocalFederation) -> 
 
 def test_a_waiting_pause_survives_a_restart(federation: LocalFederation) -> None:
     run = until_round(federation, federation.create(), 1)
-    federation.coordinator.pause(run.run_id)
+    federation.coordinator.steer(run.run_id, PauseRun())
     federation.restart()
     assert federation.run_to_end(run.run_id).status is RunStatus.PAUSED
     federation.restart()
     assert status(federation, run) is RunStatus.PAUSED
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
 
 
@@ -209,11 +211,11 @@ def test_an_update_that_was_on_its_way_counts_although_the_run_is_paused(federat
     run = until_round(federation, federation.create(), 1)
     ann, bob = federation.clients.values()
     task = federation.task(ann)
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     update, blobs = ann.work(task, _model(federation, run))
     federation.submit(ann, task, update, blobs)
     assert federation.task(bob).kind is TaskKind.WAIT
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     assert federation.task(ann).kind is TaskKind.WAIT, "its part is done"
     assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
 
@@ -228,9 +230,9 @@ def test_a_run_that_waits_or_has_ended_can_be_neither_paused_nor_resumed(federat
     for run in (pending, done):
         for now in (True, False):
             with pytest.raises(InvalidTransition):
-                federation.coordinator.pause(run.run_id, now=now)
+                federation.coordinator.steer(run.run_id, PauseRun(now=now))
         with pytest.raises(InvalidTransition):
-            federation.coordinator.resume(run.run_id)
+            federation.coordinator.steer(run.run_id, ResumeRun())
 
 
 def test_a_trainer_of_a_paused_run_is_told_that_its_work_is_not_wanted(federation: LocalFederation) -> None:
@@ -239,9 +241,9 @@ def test_a_trainer_of_a_paused_run_is_told_that_its_work_is_not_wanted(federatio
     working = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1, "progress": 0.5}
     federation.task(ann)
     assert federation.heartbeat(ann, **working)
-    federation.coordinator.pause(run.run_id)
+    federation.coordinator.steer(run.run_id, PauseRun())
     assert federation.heartbeat(ann, **working), "a pause waits for the round"
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     assert not federation.heartbeat(ann, **working)
     assert federation.heartbeat(ann, activity=ClientActivity.IDLE)
 
@@ -253,73 +255,73 @@ def test_a_retry_that_arrives_after_a_later_wish_changes_nothing(federation: Loc
     """Pause, its lost answer, resume by somebody else, and only then the retry: the run goes on."""
     run = until_round(federation, federation.create(), 1)
     coordinator = federation.coordinator
-    assert coordinator.pause(run.run_id, now=True, request_id="p").status is RunStatus.PAUSED
-    assert coordinator.pause(run.run_id, now=True, request_id="p").status is RunStatus.PAUSED
-    coordinator.resume(run.run_id, request_id="r")
+    assert coordinator.steer(run.run_id, PauseRun(now=True), request_id="p").status is RunStatus.PAUSED
+    assert coordinator.steer(run.run_id, PauseRun(now=True), request_id="p").status is RunStatus.PAUSED
+    coordinator.steer(run.run_id, ResumeRun(), request_id="r")
     before, events = coordinator.get_run(run.run_id), federation.events()
-    assert coordinator.pause(run.run_id, now=True, request_id="p") == before
-    coordinator.pause(run.run_id, request_id="later")
-    assert coordinator.resume(run.run_id, request_id="r").is_pause_requested, "the second pause waits on"
+    assert coordinator.steer(run.run_id, PauseRun(now=True), request_id="p") == before
+    coordinator.steer(run.run_id, PauseRun(), request_id="later")
+    assert coordinator.steer(run.run_id, ResumeRun(), request_id="r").is_pause_requested, "the second pause waits on"
     assert federation.events()[: len(events)] == events
     assert [event.type for event in federation.events()[len(events) :]] == ["pause_requested"]
-    coordinator.resume(run.run_id)
+    coordinator.steer(run.run_id, ResumeRun())
     assert sha256(federation.run_to_end(run.run_id)) == undisturbed()
-    assert coordinator.stop(run.run_id, request_id="s").status is RunStatus.COMPLETED
-    assert coordinator.stop(run.run_id, request_id="s").status is RunStatus.COMPLETED
+    assert coordinator.steer(run.run_id, StopRun(), request_id="s").status is RunStatus.COMPLETED
+    assert coordinator.steer(run.run_id, StopRun(), request_id="s").status is RunStatus.COMPLETED
 
 
 def test_a_request_that_had_nothing_to_change_is_remembered_too(federation: LocalFederation) -> None:
     run = federation.create()
-    federation.coordinator.pause(run.run_id, now=True)
-    federation.coordinator.pause(run.run_id, now=True, request_id="again")
-    federation.coordinator.resume(run.run_id)
-    assert federation.coordinator.pause(run.run_id, now=True, request_id="again").status is RunStatus.RUNNING
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    federation.coordinator.steer(run.run_id, PauseRun(now=True), request_id="again")
+    federation.coordinator.steer(run.run_id, ResumeRun())
+    assert federation.coordinator.steer(run.run_id, PauseRun(now=True), request_id="again").status is RunStatus.RUNNING
 
 
 def test_a_request_that_was_refused_may_come_again(federation: LocalFederation) -> None:
     eve = NumpyClient("eve")
     run = federation.coordinator.create_run("mine", a_document(clients=("ann", "eve")))
     with pytest.raises(InvalidTransition):
-        federation.coordinator.pause(run.run_id, request_id="p")
+        federation.coordinator.steer(run.run_id, PauseRun(), request_id="p")
     federation.coordinator.join(eve.record, eve.token)
-    assert federation.coordinator.pause(run.run_id, request_id="p").is_pause_requested
+    assert federation.coordinator.steer(run.run_id, PauseRun(), request_id="p").is_pause_requested
 
 
-@pytest.mark.parametrize("action", ["pause", "resume", "stop"])
-def test_a_done_request_stays_done_when_the_aggregator_starts_again(federation: LocalFederation, action: str) -> None:
+@pytest.mark.parametrize("verb", [PauseRun(), ResumeRun(), StopRun()], ids=["pause", "resume", "stop"])
+def test_a_done_request_stays_done_when_the_aggregator_starts_again(federation: LocalFederation, verb: Verb) -> None:
     run = until_round(federation, federation.create(), 1)
-    if action == "resume":
-        federation.coordinator.pause(run.run_id, now=True)
-    getattr(federation.coordinator, action)(run.run_id, request_id="once")
-    if action == "resume":
-        federation.coordinator.pause(run.run_id, now=True)
-    elif action == "pause":
-        federation.coordinator.resume(run.run_id)
+    if verb == ResumeRun():
+        federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    federation.coordinator.steer(run.run_id, verb, request_id="once")
+    if verb == ResumeRun():
+        federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    elif verb == PauseRun():
+        federation.coordinator.steer(run.run_id, ResumeRun())
     federation.restart()
     before = federation.coordinator.get_run(run.run_id)
-    assert getattr(federation.coordinator, action)(run.run_id, request_id="once") == before
+    assert federation.coordinator.steer(run.run_id, verb, request_id="once") == before
 
 
 def test_one_request_id_means_one_wish(federation: LocalFederation) -> None:
     run, other = federation.create(), federation.create()
     coordinator = federation.coordinator
-    coordinator.pause(run.run_id, request_id="mine")
+    coordinator.steer(run.run_id, PauseRun(), request_id="mine")
     before = federation.events()
     wishes: tuple[Callable[[], object], ...] = (
-        lambda: coordinator.pause(run.run_id, now=True, request_id="mine"),
-        lambda: coordinator.pause(other.run_id, request_id="mine"),
-        lambda: coordinator.resume(run.run_id, request_id="mine"),
-        lambda: coordinator.stop(run.run_id, request_id="mine"),
+        lambda: coordinator.steer(run.run_id, PauseRun(now=True), request_id="mine"),
+        lambda: coordinator.steer(other.run_id, PauseRun(), request_id="mine"),
+        lambda: coordinator.steer(run.run_id, ResumeRun(), request_id="mine"),
+        lambda: coordinator.steer(run.run_id, StopRun(), request_id="mine"),
         lambda: coordinator.create_run("mine", a_document()),
-        lambda: coordinator.stop(run.run_id, request_id="request 0"),  # that one created the run
+        lambda: coordinator.steer(run.run_id, StopRun(), request_id="request 0"),  # that one created the run
     )
     for wish in wishes:
         with pytest.raises(RequestIdReused, match="with a new id"):
             wish()
     assert federation.events() == before
-    coordinator.stop(other.run_id, reason="enough", request_id="s")
+    coordinator.steer(other.run_id, StopRun(reason="enough"), request_id="s")
     with pytest.raises(RequestIdReused):
-        coordinator.stop(other.run_id, reason="too much", request_id="s")
+        coordinator.steer(other.run_id, StopRun(reason="too much"), request_id="s")
 
 
 def test_a_request_id_to_steer_with_is_at_most_128_characters_long(federation: LocalFederation) -> None:
@@ -327,9 +329,9 @@ def test_a_request_id_to_steer_with_is_at_most_128_characters_long(federation: L
     for length in (128, 129):
         if length == 129:
             with pytest.raises(MalformedRequest, match="at most 128"):
-                federation.coordinator.pause(run.run_id, request_id="x" * length)
+                federation.coordinator.steer(run.run_id, PauseRun(), request_id="x" * length)
         else:
-            federation.coordinator.pause(run.run_id, request_id="x" * length)
+            federation.coordinator.steer(run.run_id, PauseRun(), request_id="x" * length)
 
 
 # Stopping
@@ -342,7 +344,7 @@ def test_a_run_stopped_in_a_round_is_stopping_until_its_trainers_are_idle(federa
         assert federation.task(client).kind is TaskKind.TRAIN
     working = {"activity": ClientActivity.TRAINING, "run_id": run.run_id, "round": 1}
     assert federation.heartbeat(ann, **working)
-    stopped = federation.coordinator.stop(run.run_id, reason="enough")
+    stopped = federation.coordinator.steer(run.run_id, StopRun(reason="enough"))
     assert (stopped.status, sentence_of(stopped.reason)) == (RunStatus.STOPPING, "enough")
     assert not federation.heartbeat(ann, **working)
     for client in (ann, bob):
@@ -363,26 +365,26 @@ def test_stopping_twice_changes_nothing_the_second_time(federation: LocalFederat
     run = until_round(federation, federation.create(), 1)
     for client in federation.clients.values():
         federation.task(client)
-    first = federation.coordinator.stop(run.run_id, reason="first")
-    assert federation.coordinator.stop(run.run_id, reason="second") == first
+    first = federation.coordinator.steer(run.run_id, StopRun(reason="first"))
+    assert federation.coordinator.steer(run.run_id, StopRun(reason="second")) == first
     federation.run_to_end(run.run_id)
     ended = federation.coordinator.get_run(run.run_id)
     assert (ended.status, sentence_of(ended.reason)) == (RunStatus.STOPPED, "first")
-    assert federation.coordinator.stop(run.run_id, reason="third") == ended
+    assert federation.coordinator.steer(run.run_id, StopRun(reason="third")) == ended
 
 
 def test_a_run_that_nobody_works_for_stops_at_once(federation: LocalFederation) -> None:
     pending = federation.coordinator.create_run("r", a_document(clients=("ann", "eve")))
-    stopped = federation.coordinator.stop(pending.run_id)
+    stopped = federation.coordinator.steer(pending.run_id, StopRun())
     assert (stopped.status, sentence_of(stopped.reason)) == (RunStatus.STOPPED, "stopped by request")
     paused = federation.create()
-    federation.coordinator.pause(paused.run_id, now=True)
-    assert federation.coordinator.stop(paused.run_id).status is RunStatus.STOPPED
+    federation.coordinator.steer(paused.run_id, PauseRun(now=True))
+    assert federation.coordinator.steer(paused.run_id, StopRun()).status is RunStatus.STOPPED
 
 
 def test_a_completed_run_stays_completed_when_it_is_stopped(federation: LocalFederation) -> None:
     run = federation.run_to_end(federation.create().run_id)
-    assert federation.coordinator.stop(run.run_id) == run
+    assert federation.coordinator.steer(run.run_id, StopRun()) == run
 
 
 def test_a_stop_does_not_wait_for_a_trainer_that_has_vanished(federation: LocalFederation) -> None:
@@ -390,7 +392,7 @@ def test_a_stop_does_not_wait_for_a_trainer_that_has_vanished(federation: LocalF
     ann, bob = federation.clients.values()
     for client in (ann, bob):
         federation.task(client)
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
     federation.task(ann)
     federation.idle(ann)
     lease_s = Limits().lease_s
@@ -409,7 +411,7 @@ def test_a_stop_does_not_wait_for_a_member_of_other_runs_whatever_it_says(federa
     run, eve = federation.create(), NumpyClient("eve")
     federation.coordinator.join(eve.record, eve.token)
     assert not federation.heartbeat(eve, activity=ClientActivity.TRAINING, run_id=run.run_id, round=0)
-    assert federation.coordinator.stop(run.run_id).status is RunStatus.STOPPED
+    assert federation.coordinator.steer(run.run_id, StopRun()).status is RunStatus.STOPPED
     federation.coordinator.delete_run(run.run_id)
 
 
@@ -423,7 +425,7 @@ def test_a_stop_waits_two_leases_for_a_client_that_never_says_that_it_is_idle(
     for client in (ann, bob):
         federation.task(client)
         federation.heartbeat(client, **training)
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
     if is_restarted:
         federation.restart()
         federation.heartbeat(ann, **training)
@@ -435,7 +437,7 @@ def test_a_stop_waits_two_leases_for_a_client_that_never_says_that_it_is_idle(
         assert not federation.heartbeat(ann, **training)
         federation.coordinator.tick()
         assert status(federation, run) is RunStatus.STOPPING, "a client that ends a long batch is given its time"
-    federation.coordinator.quarantine(run.run_id, "bob")  # a change of the run, as a refused update may be
+    federation.coordinator.steer(run.run_id, QuarantineClient("bob"))  # a change of the run, as a refused update may be
     federation.clock.now += 0.1
     federation.coordinator.tick()
     assert status(federation, run) is RunStatus.STOPPED
@@ -449,7 +451,7 @@ def test_an_update_for_a_stopping_run_is_refused(federation: LocalFederation) ->
     federation.task(bob)
     update, blobs = ann.work(task, _model(federation, run))
     federation.upload(ann, task, blobs)
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
     with pytest.raises(RunEnded, match="the run is stopping"):
         federation.coordinator.commit_update("ann", ann.token, run.run_id, 1, update)
     with pytest.raises(RunEnded):
@@ -460,7 +462,7 @@ def test_a_stopping_run_ends_after_a_restart(federation: LocalFederation) -> Non
     run = until_round(federation, federation.create(), 1)
     for client in federation.clients.values():
         federation.task(client)
-    federation.coordinator.stop(run.run_id, reason="enough")
+    federation.coordinator.steer(run.run_id, StopRun(reason="enough"))
     federation.restart()
     assert status(federation, run) is RunStatus.STOPPING
     federation.coordinator.tick()
@@ -475,7 +477,7 @@ def test_a_run_stopped_while_it_aggregates_takes_no_result(federation: LocalFede
     assert federation.coordinator.get_run(run.run_id).round_number == 1
     for client in federation.clients.values():
         federation.task(client)
-    stopped = federation.coordinator.stop(run.run_id)
+    stopped = federation.coordinator.steer(run.run_id, StopRun())
     assert stopped.status is RunStatus.STOPPED
     assert not federation.coordinator.work()
     assert federation.coordinator.get_run(run.run_id).model == run.model
@@ -484,7 +486,7 @@ def test_a_run_stopped_while_it_aggregates_takes_no_result(federation: LocalFede
 def test_other_runs_go_on_when_one_is_stopped(federation: LocalFederation) -> None:
     first, second = federation.create(), federation.create("fedplcc")
     until_round(federation, first, 1)
-    federation.coordinator.stop(first.run_id)
+    federation.coordinator.steer(first.run_id, StopRun())
     after = federation.run_to_end(second.run_id)
     assert status(federation, first) is RunStatus.STOPPED
     assert sha256(after) == undisturbed("fedplcc")
@@ -522,10 +524,10 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
     while any([federation.perform(client, federation.task(client)) for client in federation.clients.values()]):
         pass  # until both runs wait for the aggregator
 
-    def crash_for_one(run: Run, *arguments: Any) -> Aggregated:
-        if run.run_id == crashing.run_id:
+    def crash_for_one(of: RoundInputs) -> Aggregated:
+        if of.run.run_id == crashing.run_id:
             raise ZeroDivisionError
-        return aggregate(run, *arguments)
+        return aggregate(of)
 
     def phases() -> list[RoundPhase]:
         runs = (federation.coordinator.get_run(run.run_id) for run in (crashing, other))
@@ -579,7 +581,7 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
         federation.task(client)
 
     def stopped_and_damaged(*_arguments: object) -> None:
-        federation.coordinator.stop(run.run_id)
+        federation.coordinator.steer(run.run_id, StopRun())
         assert run.model is not None
         (federation.folder / "blobs" / run.model.sha256[:2] / run.model.sha256).unlink()
         raise PayloadCorrupt("a blob that the round needs is gone")
@@ -607,7 +609,7 @@ def test_a_run_whose_stored_configuration_cannot_be_read_is_parked_alone(
     assert "a key that another version wrote" in sentence_of(parked.reason)
     assert [event.type for event in federation.events(unreadable.run_id)][-1] == "run_parked"
     assert federation.run_to_end(other.run_id).status is RunStatus.COMPLETED
-    federation.coordinator.resume(unreadable.run_id)
+    federation.coordinator.steer(unreadable.run_id, ResumeRun())
     assert federation.run_to_end(unreadable.run_id).status is RunStatus.COMPLETED, (
         "after the right version was installed"
     )

@@ -8,6 +8,7 @@ import pytest
 
 from shared.errors import MalformedRequest, RequestIdReused, RunIsOpen, RunNotFound
 from shared.run_lists import LabelChange, RunQuery, RunShow
+from shared.steering import PauseRun
 from shared.types import RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
@@ -44,7 +45,7 @@ def test_a_request_counts_once(federation: LocalFederation) -> None:
     with pytest.raises(RequestIdReused):
         labels.change(run.run_id, LabelChange(tags=("c",)), request_id="r2")
     with pytest.raises(RequestIdReused):
-        federation.coordinator.pause(run.run_id, request_id="r2")
+        federation.coordinator.steer(run.run_id, PauseRun(), request_id="r2")
     with pytest.raises(MalformedRequest):
         labels.change(run.run_id, LabelChange(notes="x"), request_id="r" * 129)
     with pytest.raises(RunNotFound):

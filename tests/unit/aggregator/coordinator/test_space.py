@@ -18,6 +18,7 @@ from aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
 from aggregator.store.blobs.uploads import Upload
 from shared.errors import BlobNotFound, ClientQuarantined, StoreUnavailable, UploadSuperseded
 from shared.reasons import sentence_of
+from shared.steering import PauseRun, QuarantineClient, ResumeRun
 from shared.tensors import blob_ref, to_bytes
 from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
@@ -90,7 +91,7 @@ def test_a_quarantined_client_s_uploads_go_at_once_and_its_stream_ends(
     assert federation.metric("client_held_bytes", client="eve") is None, "before the first tick it has no series"
     federation.coordinator.tick()
     assert federation.metric("client_held_bytes", client="eve") == 1
-    federation.coordinator.quarantine(run.run_id, "eve")
+    federation.coordinator.steer(run.run_id, QuarantineClient("eve"))
     assert not list(folder.glob("incoming/eve/*"))
     with pytest.raises(UploadSuperseded):
         receiver.write(1, b"y")
@@ -105,7 +106,7 @@ def test_a_quarantine_removes_an_upload_without_a_byte_too(federation: LocalFede
     )
     assert receiver is not None
     assert len(list(folder.glob("incoming/eve/*"))) == 1
-    federation.coordinator.quarantine(run.run_id, "eve")
+    federation.coordinator.steer(run.run_id, QuarantineClient("eve"))
     assert not list(folder.glob("incoming/eve/*"))
     with pytest.raises(UploadSuperseded):
         receiver.write(0, b"x")
@@ -119,7 +120,8 @@ def test_an_upload_that_begins_while_its_client_is_quarantined_leaves_nothing(
     begin = uploads.begin
 
     def begin_late(client_id: str, blob: BlobRef, budget_bytes: int | None = None) -> Upload:
-        federation.coordinator.quarantine(run.run_id, client_id)  # after the check of the call, before its first byte
+        # After the check of the call, before its first byte.
+        federation.coordinator.steer(run.run_id, QuarantineClient(client_id))
         return begin(client_id, blob, budget_bytes)
 
     monkeypatch.setattr(uploads, "begin", begin_late)
@@ -143,9 +145,9 @@ def test_a_newer_stream_of_an_upload_is_not_withdrawn_with_the_older_one(
 def test_a_quarantined_client_keeps_what_another_run_waits_for(federation: LocalFederation, folder: Path) -> None:
     first, second = run_of(federation, "eve"), federation.coordinator.create_run("b", a_document(clients=("eve",)))
     receiver = begun(federation, second, "eve", 1000)
-    federation.coordinator.quarantine(first.run_id, "eve")
+    federation.coordinator.steer(first.run_id, QuarantineClient("eve"))
     assert len(list(folder.glob("incoming/eve/*"))) == 1
-    federation.coordinator.quarantine(second.run_id, "eve")
+    federation.coordinator.steer(second.run_id, QuarantineClient("eve"))
     assert not list(folder.glob("incoming/eve/*"))
     receiver.close()
 
@@ -168,8 +170,8 @@ def test_the_reserve_is_given_back_on_a_full_disk_and_taken_again_where_there_is
     ):
         with pytest.raises(StoreUnavailable, match="No space left on device"):
             refused()
-    federation.coordinator.pause(run.run_id, now=True)
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    federation.coordinator.steer(run.run_id, ResumeRun())
     disk.free_bytes = 3 * MIB - 1
     space.look()
     assert not reserve.exists(), "it would be given back at once"

@@ -11,6 +11,7 @@ from aggregator.metrics.clients import KEEP_LOST_S, KEEP_PROBLEM_S
 from aggregator.presence.sessions import Session, Sessions
 from shared.process.metrics import new_registry
 from shared.readings import READINGS
+from shared.steering import QuarantineClient
 from shared.types import Client, ClientActivity, ClientProblem, Heartbeat
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.records.builders import a_run
@@ -166,7 +167,7 @@ def test_a_reading_that_is_not_known_becomes_no_metric() -> None:
 def test_clients_are_counted_by_state(federation: LocalFederation) -> None:
     run = federation.create(run={"rounds": 3})
     federation.heartbeat(federation.clients["ann"], activity=ClientActivity.TRAINING, run_id=run.run_id, round=0)
-    federation.coordinator.quarantine(run.run_id, "bob")
+    federation.coordinator.steer(run.run_id, QuarantineClient("bob"))
     federation.coordinator.tick()
     states = {
         state: federation.metric("clients", state=state)

@@ -13,6 +13,7 @@ from aggregator.metrics.round_times import Phase
 from aggregator.metrics.rounds import RESULTS
 from aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
 from shared.errors import PayloadCorrupt
+from shared.steering import PauseRun, ResumeRun, StopRun
 from shared.types import ClientActivity, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 
@@ -147,10 +148,10 @@ def test_a_round_stands_still_while_no_client_that_it_waits_for_comes_further(fe
     assert still_s() == 2
     federation.clock.now += 1
     assert federation.metric("round_stalled_seconds", run=run.run_id) == 3, "it is reckoned when it is scraped"
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     federation.clock.now += 1000
     assert still_s() is None
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     assert still_s() == 0
     federation.clock.now += 7
     federation.start_again()
@@ -169,11 +170,11 @@ def test_a_round_is_as_patient_as_its_run_says(federation: LocalFederation) -> N
 def test_a_paused_run_looks_not_stuck_and_its_round_takes_no_time(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
     federation.clock.now += 3
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     federation.clock.now += 1000
     assert federation.metric("round_age_seconds", run=run.run_id) is None
     assert federation.metric("checkpoint_age_seconds", run=run.run_id) == 1003
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     federation.clock.now += 4
     assert federation.metric("round_age_seconds", run=run.run_id) == 7
     round_of(federation, run, 2)
@@ -184,12 +185,12 @@ def test_a_paused_run_looks_not_stuck_and_its_round_takes_no_time(federation: Lo
 def test_a_round_that_was_open_over_a_restart_has_an_age_and_no_durations(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
     federation.clock.now += 3
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     federation.start_again()
     federation.clock.now += 1000
     assert federation.metric("round_age_seconds", run=run.run_id) is None
     federation.join()
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     federation.clock.now += 4
     assert federation.metric("round_age_seconds", run=run.run_id) == 7
     round_of(federation, run, 2)
@@ -289,10 +290,10 @@ def test_a_run_with_stages_shows_its_stage_and_what_it_knows_of_each(federation:
 
 def test_a_round_that_is_paused_at_once_is_interrupted_and_commits_later(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
-    federation.coordinator.pause(run.run_id, now=True)
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     assert results(federation) == {"interrupted": 1}
-    federation.coordinator.resume(run.run_id)
+    federation.coordinator.steer(run.run_id, ResumeRun())
     federation.run_to_end(run.run_id)
     assert results(federation) == {"interrupted": 1, "committed": 3}
     assert federation.metric("runs_ended_total", status="completed") == 1
@@ -300,7 +301,7 @@ def test_a_round_that_is_paused_at_once_is_interrupted_and_commits_later(federat
 
 def test_a_pause_between_two_rounds_interrupts_none(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 1)
-    federation.coordinator.pause(run.run_id)
+    federation.coordinator.steer(run.run_id, PauseRun())
     federation.run_to_end(run.run_id)
     assert federation.coordinator.get_run(run.run_id).status is RunStatus.PAUSED
     assert results(federation) == {"committed": 1}
@@ -308,7 +309,7 @@ def test_a_pause_between_two_rounds_interrupts_none(federation: LocalFederation)
 
 def test_the_round_of_a_run_that_is_stopped_is_abandoned(federation: LocalFederation) -> None:
     run = round_of(federation, federation.create(run=ROUNDS), 2)
-    federation.coordinator.stop(run.run_id)
+    federation.coordinator.steer(run.run_id, StopRun())
     federation.run_to_end(run.run_id)
     assert results(federation) == {"committed": 1, "abandoned": 1}
     assert federation.metric("runs_ended_total", status="stopped") == 1
@@ -352,9 +353,9 @@ def test_a_run_says_what_it_waits_for_and_how_it_has_ended(federation: LocalFede
         federation.coordinator.tick()
     assert statuses(federation, run) == {("running", "quorum")}
     federation.join()
-    federation.coordinator.pause(run.run_id, now=True)
+    federation.coordinator.steer(run.run_id, PauseRun(now=True))
     assert statuses(federation, run) == {("paused", "")}
-    federation.coordinator.stop(run.run_id, reason="enough")
+    federation.coordinator.steer(run.run_id, StopRun(reason="enough"))
     federation.run_to_end(run.run_id)
     assert statuses(federation, run) == {("stopped", "")}
     federation.clock.now += KEEP_ENDED_S - 1

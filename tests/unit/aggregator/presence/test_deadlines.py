@@ -17,6 +17,7 @@ from aggregator.presence.sessions import Sessions
 from aggregator.rounds import machine
 from shared.errors import InvalidArgument, InvalidConfig, LateUpdate, StaleRound
 from shared.reasons import Dropped, DropReason, sentence_of
+from shared.steering import PauseRun, ResumeRun, StopRun
 from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -245,7 +246,7 @@ def test_nobody_is_dropped_before_the_deadline_nor_without_one(federation: Local
     scene.do("ann", "bob")
     scene.wait(DEADLINE_S - TICK_S, alive=("ann", "bob"))
     assert scene.round.dropped == {}
-    scene.federation.coordinator.stop(scene.run_id)
+    scene.federation.coordinator.steer(scene.run_id, StopRun())
     scene.wait(2 * TICK_S)
     federation.join()
     run = federation.create("fedavg")
@@ -644,10 +645,10 @@ def test_a_paused_run_drops_nobody_and_begins_its_phase_anew(federation: LocalFe
     scene = Scene(federation)
     scene.do("ann", "bob")
     scene.wait(DEADLINE_S - 5.0, alive=("ann", "bob"))
-    federation.coordinator.pause(scene.run_id, now=True)
+    federation.coordinator.steer(scene.run_id, PauseRun(now=True))
     scene.wait(10 * DEADLINE_S, alive=("ann", "bob"))
     assert scene.round.dropped == {}
-    federation.coordinator.resume(scene.run_id)
+    federation.coordinator.steer(scene.run_id, ResumeRun())
     scene.wait(DEADLINE_S - TICK_S, alive=("ann", "bob"))
     assert scene.round.dropped == {}
     scene.wait(2 * TICK_S, alive=("ann", "bob"))

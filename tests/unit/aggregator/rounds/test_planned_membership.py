@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedplcc.state.replay import replay
+from shared.steering import AdmitClient, RetireClient
 from shared.types import Retired, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -56,10 +57,10 @@ def test_a_person_has_the_last_word_between_the_borders_of_a_plan(tmp_path: Path
         run = federation.create("fedavg", run={"rounds": 5, "clients": ["ann", "bob", "cat"]}, membership={"cat": "3-"})
         while federation.coordinator.get_run(run.run_id).round_number < 1:
             federation.step()
-        federation.coordinator.admit_client(run.run_id, "cat")
+        federation.coordinator.steer(run.run_id, AdmitClient("cat"))
         while federation.coordinator.get_run(run.run_id).round_number < 4:
             federation.step()
-        federation.coordinator.retire_client(run.run_id, "cat")
+        federation.coordinator.steer(run.run_id, RetireClient("cat"))
         federation.run_to_end(run.run_id)
         assert [("cat" in cohort) for cohort in cohorts(federation, run.run_id)] == [
             False,
@@ -78,8 +79,8 @@ def test_a_plan_takes_no_forgetting_back(tmp_path: Path) -> None:
         run_id = federation.create("fedavg", **document).run_id
         while federation.coordinator.get_run(run_id).round_number < 1:
             federation.step()
-        federation.coordinator.retire_client(run_id, "cat", forgets=True)
-        federation.coordinator.admit_client(run_id, "cat")
+        federation.coordinator.steer(run_id, RetireClient("cat", forgets=True))
+        federation.coordinator.steer(run_id, AdmitClient("cat"))
         federation.join()
         ended = federation.run_to_end(run_id)
         assert ended.retired["cat"] == Retired(round=4, is_forgotten=True)

@@ -12,7 +12,7 @@ from aggregator.rounds import results
 from shared.config.run import canonical_json
 from shared.errors import MalformedRequest
 from shared.reasons import Reason, Stated, StoppedEarly, sentence_of
-from shared.types import EvaluationCounts, Event, RoundPhase, RunStatus
+from shared.types import EvaluationCounts, Event, Round, RoundPhase, RunStatus
 from shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -252,3 +252,30 @@ def test_seconds_that_two_processes_measured_are_not_told() -> None:
     line = results.timings_line(a_committed_round(), now=16.0, interrupted={"aggregating"})
     assert line["seconds"] == {"collecting": 4.0, "aggregating": None, "evaluating": 1.5, "total": None}
     json.dumps(line, allow_nan=False)
+
+
+def uneven(correct: tuple[int, ...], total: tuple[int, ...], **validation: tuple[int, ...]) -> Round:
+    """A round with one report on test images, and on validation images if there are some."""
+    counts = [EvaluationCounts("test", "global", correct, total)]
+    if validation:
+        counts.append(EvaluationCounts("validation", "global", validation["right"], validation["of"]))
+    reports = {"ann": replace(an_evaluation("ann", domain="city"), counts=tuple(counts))}
+    return replace(a_round(9, RoundPhase.EVALUATING), evaluations=reports, model=a_blob("m"), prototypes=a_blob("p"))
+
+
+def line_of(current: Round, **options: Any) -> dict[str, Any]:
+    return results.metrics_line(current, domains={"ann": "city"}, num_global_prototypes=0, is_alone=True, **options)
+
+
+def test_the_score_is_balanced_where_test_classes_are_uneven_or_the_run_says_so() -> None:
+    line = line_of(uneven((40, 0), (40, 10), right=(4, 1), of=(4, 2)))
+    assert line["accuracy"]["city"] == 0.8
+    assert line["balanced_accuracy"] == {"city": 0.5, "mean": 0.5, "worst": 0.5}
+    assert line["balanced_accuracy_validation"]["mean"] == 0.75
+    assert line["unfound"] == [1]
+    even = line_of(uneven((10, 1), (10, 10)))
+    assert not {"balanced_accuracy", "balanced_accuracy_validation", "unfound"} & set(even)
+    assert line_of(uneven((10, 1), (10, 10)), score="balanced_accuracy")["balanced_accuracy"]["mean"] == 0.55
+    assert "balanced_accuracy" not in line_of(uneven((40, 0), (40, 10)), score="accuracy")
+    skipped = line_of(uneven((40, 0), (40, 10)), is_evaluated=False)
+    assert not {"balanced_accuracy", "unfound"} & set(skipped)

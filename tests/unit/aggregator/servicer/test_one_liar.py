@@ -33,6 +33,7 @@ from shared.errors import FedplccError, FirstModelDiffers
 from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
 from shared.gen.fedplcc.v1 import types_pb2
 from shared.reasons import sentence_of
+from shared.steering import StopRun
 from shared.tensors import from_bytes, prototypes_from_bytes, to_bytes
 from shared.types import (
     LOCAL_CLUSTER,
@@ -339,7 +340,7 @@ class Stage:
 
     def end(self, run: Run) -> None:
         if not run.status.is_final:
-            self.federation.coordinator.stop(run.run_id)
+            self.federation.coordinator.steer(run.run_id, StopRun())
         self.federation.clock.now += 10_000.0
         self.federation.coordinator.tick()
 
@@ -599,7 +600,7 @@ class Planted(RoundServicer):
     async def Heartbeat(self, request: round_pb.HeartbeatRequest, context: Any) -> round_pb.HeartbeatResponse:
         answer = await super().Heartbeat(request, context)
         if request.activity == types_pb2.CLIENT_ACTIVITY_IDLE:
-            self._coordinator.stop(request.run_id)
+            self._coordinator.steer(request.run_id, StopRun())
         return answer
 
 

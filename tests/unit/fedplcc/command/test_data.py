@@ -19,7 +19,7 @@ runner = CliRunner()
 
 
 def called(*arguments: object) -> tuple[int, str, str]:
-    result = runner.invoke(app, ["data", *map(str, arguments)])
+    result = runner.invoke(app, ["data", "describe", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
 
@@ -28,25 +28,28 @@ def called(*arguments: object) -> tuple[int, str, str]:
 def scans(tmp_path: Path) -> Path:
     """Six scans, one of them damaged."""
     for name, count in (("healthy", 4), ("ill", 2)):
-        (tmp_path / name).mkdir()
+        (tmp_path / "train" / name).mkdir(parents=True)
+        (tmp_path / "test" / name).mkdir(parents=True)
         for i in range(count):
-            Image.new("L", (30 + i, 20), i).save(tmp_path / name / f"{i}.png")
-    damaged = tmp_path / "ill" / "1.png"
+            side = "test" if i == 3 else "train"
+            Image.new("L", (30 + i, 20), 50 + 10 * (name == "ill") + i).save(tmp_path / side / name / f"{i}.png")
+    damaged = tmp_path / "train" / "ill" / "1.png"
     damaged.write_bytes(damaged.read_bytes()[:40])
     return tmp_path
 
 
 def test_a_data_set_is_described_by_classes_counts_and_sizes(scans: Path) -> None:
-    (scans / "ill" / "1.png").unlink()
-    code, text, errors = called(f"folder:{scans}", "--test-every", "2")
+    (scans / "train" / "ill" / "1.png").unlink()
+    code, text, errors = called(f"folder:{scans}")
     assert (code, errors) == (0, "")
     assert text.splitlines() == [
         f"folder:{scans}",
         "class    train  test",
-        "healthy      2     2",
+        "healthy      3     1",
         "ill          1     0",
-        "all          3     2",
-        "images: 20 x 30 to 20 x 32 pixels, height x width (3 of them looked at)",
+        "all          4     1",
+        "images: 20 x 30 to 20 x 32 pixels, height x width (4 of them looked at)",
+        "mean brightness of an image: 50 to 60, on average 53 of 255",
         'for the run\'s [data]: classes = ["healthy", "ill"]',
     ]
 
@@ -55,7 +58,8 @@ def test_a_check_reads_every_image_and_names_those_that_cannot_be_read(scans: Pa
     code, text, errors = called(f"folder:{scans}", "--check")
     assert code == 1
     assert (
-        "images: 20 x 30 to 20 x 33 pixels, height x width (all of them read)\ncannot be read: 1\n  ill/1.png\n" in text
+        "images: 20 x 30 to 20 x 33 pixels, height x width (all of them read)\n"
+        "cannot be read: 1\n  train/ill/1.png\n  1 of them: it is no image that can be read here\n" in text
     )
     assert errors == "fedplcc: 1 of 6 images cannot be read; a trainer leaves them out\n"
 
@@ -64,15 +68,21 @@ def test_the_description_is_one_object_for_programs(scans: Path) -> None:
     code, text, errors = called(f"folder:{scans}", "--check", "--json")
     assert code == 1
     assert json.loads(text) == {
-        "classes": [{"name": "healthy", "test": 0, "train": 4}, {"name": "ill", "test": 0, "train": 2}],
+        "brightness": [50.0, 53.2, 60.0],
+        "classes": [{"name": "healthy", "test": 1, "train": 3}, {"name": "ill", "test": 0, "train": 2}],
+        "copies": [],
         "data": f"folder:{scans}",
         "largest": [20, 33],
         "note": "",
+        "num_bright": 0,
+        "num_dark": 0,
         "num_looked_at": 6,
+        "reasons": {"it is no image that can be read here": 1},
+        "remarks": [],
         "smallest": [20, 30],
-        "test": 0,
-        "train": 6,
-        "unreadable": ["ill/1.png"],
+        "test": 1,
+        "train": 5,
+        "unreadable": ["train/ill/1.png"],
     }
     assert "class    train  test" in errors
 
@@ -81,7 +91,7 @@ def test_the_description_is_one_object_for_programs(scans: Path) -> None:
     ("spec", "sentence"),
     [
         ("fodler:/x", "unknown data 'fodler:/x'; did you mean 'folder:/x'?"),
-        ("mnist:/nowhere", "fetch it with: fedplcc data mnist:/nowhere --fetch"),
+        ("mnist:/nowhere", "fetch it with: fedplcc data describe mnist:/nowhere --fetch"),
         ("part:3/2:domain:digits:mnist", "there is no part 3; 2 parts are numbered 0 to 1"),
     ],
 )

@@ -25,7 +25,6 @@ from fedplcc.doctor import CHECKS, examine, machine, network, python, state_fold
 from fedplcc.doctor.findings import Check, Finding, Probes, Status, Subject, in_bytes
 from fedplcc.extras import EXTRAS
 from shared.version import VERSION
-from tests.support import ROOT
 from tests.support.hosts.memory_folder import memory_folder
 
 runner = CliRunner()
@@ -358,18 +357,14 @@ def test_an_aggregators_state_is_looked_at_and_left_alone(folder: Path) -> None:
     assert list(state_folder.aggregator_state(Subject(state=folder / "blobs"))) == [], "there is none"
 
 
-def test_an_old_a_newer_and_a_damaged_state_are_told_apart(folder: Path) -> None:
+def test_an_old_a_newer_and_a_damaged_state_are_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "aggregator.sqlite"
-    old = ROOT / "tests" / "golden" / "aggregator-0001.sql"
+    SqlStore.in_folder(folder).close()
+    with monkeypatch.context() as later:
+        later.setattr(schema, "REVISION", "0002")
+        assert "the next start brings it to 0002" in found(state_folder.aggregator_state, Status.WARNING, state=folder)
     with closing(sqlite3.connect(file)) as connection:
-        connection.executescript(old.read_text(encoding="utf-8"))
-    assert f"the next start brings it to {schema.REVISION}" in found(
-        state_folder.aggregator_state, Status.WARNING, state=folder
-    )
-    with closing(sqlite3.connect(file)) as connection:
-        connection.executescript(
-            "CREATE TABLE alembic_version (version_num); INSERT INTO alembic_version VALUES ('9999')"
-        )
+        connection.executescript("UPDATE alembic_version SET version_num = '9999'")
     (folder / "aggregator.sqlite.revision-0001").touch()
     assert "revision 9999, which this version does not know" in found(
         state_folder.aggregator_state, Status.PROBLEM, state=folder

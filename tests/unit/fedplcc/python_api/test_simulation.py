@@ -56,7 +56,11 @@ def arrays(data: Path, name: str) -> dict[str, Any]:
 def clients_of_arrays(data: Path) -> dict[str, fedplcc.Client]:
     found = {name: arrays(data, name) for name in tiny_federation.CLIENTS}
     return {
-        name: fedplcc.Client(train=(each["x_train"], each["y_train"]), test=(each["x_test"], each["y_test"]))
+        name: fedplcc.Client(
+            train=(each["x_train"], each["y_train"]),
+            test=(each["x_test"], each["y_test"]),
+            classes=each["classes"].tolist(),
+        )
         for name, each in found.items()
     }
 
@@ -68,7 +72,8 @@ def clients_of_torch_data(data: Path) -> dict[str, fedplcc.Client]:
 
     found = {name: arrays(data, name) for name in tiny_federation.CLIENTS}
     return {
-        name: fedplcc.Client(train=dataset(each, "train"), test=dataset(each, "test")) for name, each in found.items()
+        name: fedplcc.Client(train=dataset(each, "train"), test=dataset(each, "test"), classes=each["classes"].tolist())
+        for name, each in found.items()
     }
 
 

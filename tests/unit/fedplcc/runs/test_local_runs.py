@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from fedplcc.runs.local_runs import TAIL_BYTES, differences, differing_keys, find_runs
+from fedplcc.runs.local_runs import TAIL_BYTES, differing_keys, find_runs
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import write_config
 
@@ -184,20 +184,6 @@ def test_keys_that_one_run_lacks_differ(tmp_path: Path) -> None:
         "training.clip_norm=-",
         "training.clip_norm=40.0",
     ]
-
-
-def test_a_default_that_is_left_out_differs_from_another_value_alone(tmp_path: Path) -> None:
-    """A section at its defaults is not in a stored configuration; with one key set, its other defaults are."""
-    write_run(tmp_path / "a", method="fedproto")
-    write_run(tmp_path / "b", method="fedproto", evaluation__last=3, evaluation__every=1, training__optimizer="sgd")
-    write_run(tmp_path / "c", method="fedproto", quorum__min_clients=None, method__share_model=True)
-    write_run(tmp_path / "d", method="fedproto", quorum__no_such_key=1, training__clip_norm=None)
-    runs = find_runs([tmp_path]).runs
-    assert differing_keys(runs[:3]) == ["evaluation.last"]
-    assert [differences(run, ["evaluation.last"]) for run in runs[:3]] == [
-        {"evaluation.last": text} for text in ("10", "3", "10")
-    ]
-    assert "quorum.no_such_key" in differing_keys(runs), "a section that this version refuses is as it is written"
 
 
 def test_the_usual_folders_hold_what_simulate_and_compare_leave(

@@ -259,7 +259,7 @@ def test_runs_are_aligned_lines_under_a_heading() -> None:
     assert [line.split()[2] for line in lines] == ["pending", "completed"]
     assert len({line.index("/2 ") for line in lines}) == 1
     assert heading.index(" round ") < lines[0].index("/2 ")
-    assert run_lines([]) == ["run  method  status  round  mean  worst  created  tags  reason"]
+    assert run_lines([]) == ["run  method  status  round  mean  worst  score  created  tags  reason"]
 
 
 def test_a_line_of_a_run_says_what_it_came_to_and_that_it_is_put_away() -> None:

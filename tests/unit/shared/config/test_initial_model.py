@@ -48,9 +48,8 @@ def test_anything_else_is_refused_with_the_forms(text: str) -> None:
     assert "write file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX" in refused.value.detail
 
 
-def test_a_run_without_one_keeps_the_hash_that_it_had_before_there_were_any() -> None:
+def test_the_content_of_an_initial_model_is_part_of_the_hash() -> None:
     plain = parse_run_config(a_document())
-    assert "initial_model" not in plain.canonical_json
     begun = plain.with_initial_model(SHA256)
     assert begun.run.initial_model == f"sha256:{SHA256}"
     assert begun.hash != plain.hash

@@ -69,8 +69,7 @@ def test_a_quorum_counts_in_every_round() -> None:
         parse_run_config(a_document(quorum=quorum, membership={"ann": "-1"}))
 
 
-def test_runs_without_a_plan_keep_their_documents() -> None:
-    assert "membership" not in parse_run_config(a_document()).canonical_json
+def test_a_plan_is_written_by_client() -> None:
     planned = parse_run_config(a_document(membership={"ann": "2-"}))
     assert '"membership":{"ann":"2-"}' in planned.canonical_json
     assert parse_run_config(a_document(membership={})).membership == NO_PLAN

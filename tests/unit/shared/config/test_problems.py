@@ -65,7 +65,6 @@ WRONG = [
         changed(admission={"max_prototype_norm": 1.0}, run={"method": "fedavg"}) | {"method": {}},
         ["admission.max_prototype_norm"],
     ),
-    (changed(admission={"max_style_norm": 1.0}), ["admission.max_style_norm"]),
     (
         changed(admission={"max_prototypes_per_class": 4096}, run={"clients": [f"c{number}" for number in range(50)]}),
         ["admission.max_prototypes_per_class"],

@@ -15,7 +15,7 @@ def a_config(method: str = "fedplcc", hyper: dict[str, Any] | None = None, /, **
     return parse_run_config({**document, "method": hyper or {}})
 
 
-def test_neutral_values_are_left_out_of_the_canonical_json() -> None:
+def test_neutral_values_are_the_defaults() -> None:
     said = a_config(evaluation={"batch_norm": "shared"}, training={"prototype_statistics": "trained"})
     assert (said.canonical_json, said.hash) == (a_config().canonical_json, a_config().hash)
     assert said.site_statistics_key is None

@@ -54,9 +54,8 @@ def test_a_stream_that_cannot_be_is_refused(stream: dict[str, Any], part: str) -
     assert part in refused.value.detail
 
 
-def test_a_run_without_stages_keeps_its_hash() -> None:
+def test_one_stage_is_no_stream() -> None:
     assert parse_run_config(a_document(None)).hash == parse_run_config(a_document({"stages": 1})).hash
-    assert "stream" not in parse_run_config(a_document(None)).canonical_json
 
 
 def test_a_list_of_another_length_than_the_stages_is_refused() -> None:

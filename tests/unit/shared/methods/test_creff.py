@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shared.methods.arrays import ArrayGroup
 from shared.methods.creff import FEATURES, GRADIENTS, HEAD, METHOD, Config, before_training, server_step, upload_fault
 from shared.methods.creff_matching import Head, head_gradient, matching
-from shared.methods.server_arrays import ArrayGroup, BeforeTraining, ServerResult, ServerRound
+from shared.methods.parts.arrays import ServerArrays
+from shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
 
 NUM_CLASSES, DIM = 3, 5
 SMALL = Config(num_features=6, match_steps=20, retrain_epochs=30)
@@ -104,4 +106,6 @@ def test_it_begins_with_the_published_settings() -> None:
     config = Config()
     assert (config.num_features, config.match_steps, config.match_lr) == (100, 100, 0.1)
     assert (config.retrain_epochs, config.retrain_lr) == (300, 0.01)
-    assert METHOD.needs_linear_head
+    arrays = METHOD.part(ServerArrays)
+    assert arrays is not None
+    assert arrays.needs_linear_head

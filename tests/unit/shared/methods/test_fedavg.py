@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedplcc.method_contract.numpy_ops import a_step
-from shared.methods.base import Block, fold_weights
+from shared.methods.arrays import Block
+from shared.methods.config import fold_weights
 from shared.methods.fedavg import METHOD, Config, client_loss, fold
 from shared.types import PrototypeSet
 

@@ -13,7 +13,6 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from shared.methods import fpl
-from shared.methods.base import ClientEnd
 from shared.methods.fedccl import (
     METHOD,
     Config,
@@ -23,6 +22,7 @@ from shared.methods.fedccl import (
     next_client_state,
     server_prototypes,
 )
+from shared.methods.parts.part import ClientEnd
 from shared.types import PrototypeSet
 
 
@@ -185,5 +185,5 @@ def test_a_client_keeps_the_model_that_it_trained_and_evaluates_it() -> None:
     state = next_client_state(ClientEnd(received=received, trained=trained, state=None, round=1), Config())
     assert local_model(received, state, Config()) == trained
     assert local_model(received, None, Config()) is None
-    assert METHOD.start_model is None
+    assert METHOD.start_of(received, state, Config()) is None
     assert METHOD.shares_model(Config())

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch.nn.functional import kl_div, smooth_l1_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, on_numpy, values
-from shared.methods.base import ClientState, StageBegin
+from shared.methods.arrays import ClientState
 from shared.methods.fedmlp import (
     ANCHOR_CLASSES,
     ANCHORS,
@@ -27,11 +27,13 @@ from shared.methods.fedmlp import (
     client_loss,
     loss_state,
     minority,
+    scores,
     server_prototypes,
     stage_state,
     state_with_report,
 )
 from shared.methods.finch import finch
+from shared.methods.parts.kept_state import StageBegin
 from shared.types import PrototypeSet
 
 ROWS = PrototypeSet(
@@ -148,9 +150,8 @@ class TestScores:
     ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         situation = Situation(labels_B=[0] * len(features), num_classes=4, prototypes=ROWS)
         step = on_numpy(a_point(features, 4), situation)
-        assert METHOD.scores is not None
         return np.asarray(
-            METHOD.scores(step.ops, step.features_BD, step.logits_BM, step.prototypes, Config.model_validate(hyper))
+            scores(step.ops, step.features_BD, step.logits_BM, step.prototypes, Config.model_validate(hyper))
         )
 
     def test_the_nearest_class_prototype_wins_and_semantic_ones_name_nothing(self) -> None:

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from fedplcc.method_contract.numpy_ops import a_step
 from shared.methods import fedavg
-from shared.methods.base import Block
+from shared.methods.arrays import Block
 from shared.methods.fedopt import METHOD, Config, client_loss, server_slots, slot_fold, stepped
-from shared.methods.slots import ServerView
+from shared.methods.parts.slots import ServerView
 
 VIEW = ServerView(round=1, num_eligible=2)
 VECTORS = {

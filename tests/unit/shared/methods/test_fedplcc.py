@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients
 from fedplcc.method_contract.numpy_ops import a_step
 from shared.methods import fpl
-from shared.methods.base import ClientStep
 from shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
 from shared.methods.finch import MergeMean
+from shared.methods.parts.prototypes import PrototypeExchange
+from shared.methods.step import ClientStep
 from shared.types import PrototypeSet
 from trainer.learning.ops import TorchOps, to_device
 
@@ -519,6 +520,7 @@ class TestServer:
 
 
 def test_the_record_says_what_the_aggregator_must_check() -> None:
-    assert METHOD.has_prototypes
-    assert METHOD.weights_are_counts
-    assert METHOD.prototype_kind == "local_cluster"
+    exchange = METHOD.part(PrototypeExchange)
+    assert exchange is not None
+    assert exchange.weights_are_counts
+    assert METHOD.prototype_kind == exchange.kind == "local_cluster"

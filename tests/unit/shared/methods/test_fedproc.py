@@ -118,8 +118,8 @@ class TestShares:
         assert task_share(100, 100, Config()) == 0.99
 
     def test_only_a_run_with_a_length_of_its_own_may_go_on_to_more_rounds(self) -> None:
-        assert METHOD.length_key(Config()) == "anneal_rounds"
-        assert METHOD.length_key(Config(anneal_rounds=0)) is METHOD.length_key(Config(anneal_rounds=5)) is None
+        assert Config().length_key == "anneal_rounds"
+        assert Config(anneal_rounds=0).length_key is Config(anneal_rounds=5).length_key is None
 
     @pytest.mark.parametrize("hyper", [{"anneal_rounds": -1}, {"anneal_rounds": 1.5}, {"similarity": "distance"}])
     def test_a_value_out_of_range_is_refused(self, hyper: dict[str, Any]) -> None:

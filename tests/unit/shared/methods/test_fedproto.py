@@ -11,7 +11,6 @@ from torch.nn.functional import mse_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from fedplcc.method_contract.numpy_ops import NumpyOps, on_device
-from shared.methods.base import ClientEnd
 from shared.methods.fedproto import (
     METHOD,
     Config,
@@ -22,6 +21,7 @@ from shared.methods.fedproto import (
     scores,
     server_prototypes,
 )
+from shared.methods.parts.part import ClientEnd
 from shared.types import PrototypeSet
 from trainer.learning.ops import TorchOps, to_device
 
@@ -170,7 +170,7 @@ class TestOwnModel:
         state = next_client_state(END, config)
         assert state == END.trained
         assert own_model(RECEIVED, state, config) is state
-        assert METHOD.start_model is METHOD.local_model is own_model
+        assert METHOD.start_of(RECEIVED, state, config) is METHOD.own_model(RECEIVED, state, config) is state
 
     def test_at_its_first_participation_it_trains_what_it_received(self) -> None:
         assert own_model(RECEIVED, None, Config(share_model=False)) is None

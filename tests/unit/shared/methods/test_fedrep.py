@@ -9,9 +9,9 @@ import pytest
 
 from shared.config.run import parse_run_config
 from shared.errors import InvalidConfig
-from shared.methods.base import ClientEnd
 from shared.methods.fedrep import METHOD, Config
-from shared.methods.parts import Phase
+from shared.methods.parts.part import ClientEnd
+from shared.methods.parts.phases import Phase
 
 
 def a_model(value: float) -> dict[str, np.ndarray]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fedplcc.method_contract.numpy_ops import a_step
-from shared.methods.base import ClientStep
 from shared.methods.moon import METHOD, PREVIOUS, RECEIVED, Config, client_loss
+from shared.methods.step import ClientStep
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 from trainer.learning.ops import TorchOps
 from trainer.learning.training import LocalTraining, RoundInputs, local_train

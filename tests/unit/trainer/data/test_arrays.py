@@ -102,7 +102,7 @@ def test_a_client_with_one_class_is_legal(save: Callable[..., str]) -> None:
         ({"x_train": np.zeros((6, 0, 16, 3), np.uint8)}, r"not \[6, 0, 16, 3\]"),
         ({"y_train": np.zeros(5, np.int64)}, r"y_train of .* must have the shape \[6\], one label an image, not \[5\]"),
         ({"y_train": np.zeros((6, 1), np.int64)}, r"y_train of .* not \[6, 1\]"),
-        ({"y_test": np.zeros(3)}, "y_test of .* must hold whole numbers, not float64"),
+        ({"y_test": np.zeros(3)}, "y_test of .* must hold whole numbers or names of classes, not float64"),
         ({"y_train": np.full(6, -1)}, "y_train of .* holds the label -1"),
         ({"y_train": np.full(6, 3)}, "has label 3, but classes names only 3"),
         ({"classes": np.arange(3)}, "must be a list of texts, not int64"),

@@ -10,6 +10,7 @@ from PIL import Image
 from shared.config.run import DataSection
 from shared.errors import InvalidData
 from trainer.data import describe, load_dataset
+from trainer.data.roles import TEST, has_role, key_of
 from trainer.data.sets.domainnet import DOMAINS, TEN_CLASSES
 from trainer.data.specs import open_source
 
@@ -45,11 +46,14 @@ def test_the_published_lists_divide_a_domain(place: str, tmp_path: Path) -> None
     assert data.test.labels_N.tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
 
 
-def test_without_lists_the_runs_test_every_divides_a_domain(tmp_path: Path) -> None:
+def test_without_lists_each_image_has_its_role_by_its_name(tmp_path: Path) -> None:
     write(tmp_path, "real")
-    assert describe(f"domainnet:real:{tmp_path}", test_every=3) == dict.fromkeys(NAMES, 4)
-    assert describe(f"domainnet:real:{tmp_path}", test_every=5) == dict.fromkeys(NAMES, 4)
-    assert len(open_source(f"domainnet:real:{tmp_path}", 2).test) == 8
+    for every in (2, 3, 5):
+        source = open_source(f"domainnet:real:{tmp_path}", every)
+        for side, is_test in ((source.train, False), (source.test, True)):
+            names = [Path(side.name(i)).name for i in range(len(side))]
+            assert [has_role(key_of(name), TEST, every) for name in names] == [is_test] * len(names)
+        assert len(source.train) + len(source.test) == 20
 
 
 @pytest.mark.parametrize("has_lists", [True, False])

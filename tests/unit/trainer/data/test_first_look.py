@@ -19,7 +19,7 @@ def a_picture(path: Path) -> None:
 
 def test_counts_are_of_all_images_and_a_few_are_opened(tmp_path: Path) -> None:
     for i in range(40):
-        a_picture(tmp_path / ("cat" if i % 2 else "dog") / f"{i}.png")
+        a_picture(tmp_path / ("cat" if i % 2 else "dog") / f"{i // 2}.png")
     looked = first_look(f"folder:{tmp_path}")
     assert looked.class_counts == {"cat": 16, "dog": 16}
     assert (looked.num_looked_at, looked.unreadable) == (NUM_LOOKED_AT, ())
@@ -47,7 +47,9 @@ def test_files_of_which_none_can_be_read_are_refused_with_one_of_their_names(tmp
 
 
 def test_some_files_that_cannot_be_read_are_named_and_do_no_harm(tmp_path: Path) -> None:
-    a_picture(tmp_path / "cat" / "1.png")
-    (tmp_path / "cat" / "2.png").write_bytes(b"no picture")
+    a_picture(tmp_path / "train" / "cat" / "1.png")
+    a_picture(tmp_path / "test" / "cat" / "1.png")
+    (tmp_path / "train" / "cat" / "2.png").write_bytes(b"no picture")
     looked = first_look(f"folder:{tmp_path}")
-    assert (looked.class_counts, looked.num_looked_at, looked.unreadable) == ({"cat": 2}, 2, ("cat/2.png",))
+    assert (looked.class_counts, looked.num_looked_at, looked.unreadable) == ({"cat": 2}, 2, ("train/cat/2.png",))
+    assert looked.why == "it is no image that can be read here"

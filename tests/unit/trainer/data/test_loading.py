@@ -126,7 +126,7 @@ def test_the_images_of_a_class_do_not_depend_on_the_other_classes(spec: str, tmp
         ("digit:mnist", r"did you mean 'digits:mnist'\?"),
         ("npy:data.npz", r"did you mean 'npz:data.npz'\?"),
         ("/data/digits.npz", r"unknown data '/data/digits.npz'; did you mean 'npz:/data/digits.npz'\?"),
-        ("/data/images", r"write digits:DOMAIN, folder:PATH, .* or package.module:factory"),
+        ("/data/images", r"write digits:DOMAIN, folder:PATH.* or package.module:factory"),
         ("/", r"did you mean 'folder:/'\?"),
         ("", "unknown data ''; write digits:DOMAIN"),
         ("npz:~nobody-of-this-name/x.npz", "there is no file ~nobody"),

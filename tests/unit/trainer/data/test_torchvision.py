@@ -67,7 +67,7 @@ def test_a_set_that_is_not_there_is_answered_with_the_command_that_fetches_it(
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("a trainer downloads nothing"))
     folder = tmp_path / "with space"
     with pytest.raises(
-        InvalidData, match=rf"no whole \w+ in .*; fetch it with: fedplcc data '{name}:{folder}' --fetch"
+        InvalidData, match=rf"no whole \w+ in .*; fetch it with: fedplcc data describe '{name}:{folder}' --fetch"
     ):
         describe(f"{name}:{folder}")
     assert not folder.exists()
@@ -83,7 +83,7 @@ def test_a_damaged_set_is_not_half_read(tmp_path: Path, monkeypatch: pytest.Monk
         folder.mkdir()
         write(name, folder, monkeypatch)
         (folder / file).write_bytes((folder / file).read_bytes()[:-20])
-        with pytest.raises(InvalidData, match=f"fedplcc data {name}:\\S+ --fetch"):
+        with pytest.raises(InvalidData, match=f"fedplcc data describe {name}:\\S+ --fetch"):
             describe(f"{name}:{folder}")
 
 
@@ -160,7 +160,7 @@ def test_archives_that_lie_in_place_are_unpacked_without_a_network(
 ) -> None:
     public_sets.write_mnist(tmp_path / "FashionMNIST" / "raw", monkeypatch, "FashionMNIST")
     served(monkeypatch, "http://127.0.0.1:1")
-    with pytest.raises(InvalidData, match="fedplcc data fashionmnist:"):
+    with pytest.raises(InvalidData, match="fedplcc data describe fashionmnist:"):
         describe(f"fashionmnist:{tmp_path}")
     assert fetch("fashionmnist", tmp_path).class_names == FASHION
 

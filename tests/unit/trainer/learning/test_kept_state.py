@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.methods.base import ClientState
+from shared.methods.arrays import ClientState
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 from trainer.learning.training import LocalTraining, RoundInputs, local_train
 from trainer.models import state_arrays

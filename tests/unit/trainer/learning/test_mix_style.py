@@ -11,14 +11,12 @@ from torch import nn
 
 from shared.config.mix_style import MixStyleSettings
 from shared.config.run import RunConfig
-from shared.errors import InvalidConfig, InvalidModel
+from shared.errors import InvalidModel
 from shared.methods import METHODS
-from shared.methods.server_arrays import ArrayGroup, group_fault
-from shared.methods.styles import PLACES, SCHEMA
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
 from trainer.learning.attacks import ImageAttack
 from trainer.learning.evaluation import collect_features
-from trainer.learning.mix_style import EPSILON, MixStyle, channel_statistics, drawn_statistics, mixed
+from trainer.learning.mix_style import EPSILON, MixStyle, channel_statistics, mixed
 from trainer.learning.phases import planned_phases
 from trainer.learning.training import LocalTraining, RoundInputs, local_train
 
@@ -34,12 +32,11 @@ def trained(
     *,
     round: int = 1,
     client_id: str = "a",
-    styles: ArrayGroup | None = None,
     **sections: Any,
 ) -> tuple[str, LocalTraining]:
     config = run_config(method, **sections)
     model = a_model(config)
-    inputs = RoundInputs(config=config, method=config.algorithm, round=round, client_id=client_id, styles=styles)
+    inputs = RoundInputs(config=config, method=config.algorithm, round=round, client_id=client_id)
     result = local_train(model, some_data(12, config), inputs)
     return digest(model), result
 
@@ -83,7 +80,7 @@ def test_the_gradient_goes_through_the_map_and_not_through_its_statistics() -> N
 
 @pytest.mark.parametrize("x", [maps(4, 3, 1, 1), torch.zeros(4, 3, 5, 5), maps(4, 3, 5, 5).half()])
 def test_a_map_of_one_value_or_without_a_slope_or_of_lower_precision_is_mixed(x: torch.Tensor) -> None:
-    found = MixStyle(ALWAYS, 0).apply(x, "stem")
+    found = MixStyle(ALWAYS, 0).apply(x)
     assert (found.dtype, found.shape) == (x.dtype, x.shape)
     assert torch.isfinite(found).all()
 
@@ -91,11 +88,11 @@ def test_a_map_of_one_value_or_without_a_slope_or_of_lower_precision_is_mixed(x:
 def test_others_are_images_of_the_batch_and_shares_come_from_a_beta_distribution() -> None:
     """Images of constant maps: what is left of each is the mix of two means."""
     x = torch.arange(64.0)[:, None, None, None].expand(64, 1, 3, 3) * 100
-    found = MixStyle(ALWAYS.model_copy(update={"alpha": 1e-3}), 3).apply(x, "stem")[:, 0, 0, 0] / 100
+    found = MixStyle(ALWAYS.model_copy(update={"alpha": 1e-3}), 3).apply(x)[:, 0, 0, 0] / 100
     # With so small an alpha, nearly all shares are 0 or 1: each image keeps its mean, or has that of another one.
     assert ((found - found.round()).abs() < 0.01).sum() >= 60
     assert 16 <= (found.round() == torch.arange(64.0)).sum() <= 48
-    half = MixStyle(ALWAYS.model_copy(update={"alpha": 100.0}), 3).apply(x, "stem")[:, 0, 0, 0] / 100
+    half = MixStyle(ALWAYS.model_copy(update={"alpha": 100.0}), 3).apply(x)[:, 0, 0, 0] / 100
     other = 2 * half - torch.arange(64.0)
     assert (other > -16).all()
     assert (other < 80).all()
@@ -103,7 +100,7 @@ def test_others_are_images_of_the_batch_and_shares_come_from_a_beta_distribution
 
 def test_a_batch_is_mixed_with_the_probability() -> None:
     one, x = MixStyle(MixStyleSettings(probability=0.3), 0), maps(4, 2, 3, 3)
-    is_mixed = [not torch.equal(one.apply(x, "stem"), x) for _ in range(400)]
+    is_mixed = [not torch.equal(one.apply(x), x) for _ in range(400)]
     assert 80 <= sum(is_mixed) <= 160
 
 
@@ -113,10 +110,9 @@ def mixed_channels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     apply = MixStyle.apply
 
-    def noted(mixing: MixStyle, x_BCHW: torch.Tensor, place: str) -> torch.Tensor:
-        assert PLACES[place] == x_BCHW.shape[1]
+    def noted(mixing: MixStyle, x_BCHW: torch.Tensor) -> torch.Tensor:
         seen.append(x_BCHW.shape[1])
-        return apply(mixing, x_BCHW, place)
+        return apply(mixing, x_BCHW)
 
     monkeypatch.setattr(MixStyle, "apply", noted)
     return seen
@@ -185,77 +181,6 @@ def test_every_method_trains_on_mixed_features(method: str) -> None:
     public: dict[str, Any] = {"public": {"data": "digits:mnist"}} if uses_public else {}
     _, result = trained(method, training={"mix_style": {"probability": 1.0}, "local_steps": 2}, **public)
     assert np.isfinite(list(result.losses.values())).all()
-
-
-# -- Styles of all clients ---------------------------------------------------------------------------------------------
-
-FEDERATED: dict[str, Any] = {"training": {"mix_style": {"probability": 1.0, "statistics": "federation"}}}
-
-
-def constant_styles(mean: float, deviation: float) -> ArrayGroup:
-    """Styles without variance: every draw is the same."""
-    centers = np.array([[mean, 0.0], [deviation, 0.0]], np.float32)
-    return {place: np.broadcast_to(centers[:, :, None], (2, 2, width)).copy() for place, width in PLACES.items()}
-
-
-def test_styles_of_a_training_are_the_moments_of_all_its_images() -> None:
-    mixing = MixStyle(MixStyleSettings(probability=0.5, statistics="federation"), 0)
-    batches = [maps(size, width, 4, 4, seed=seed) for seed, (size, width) in enumerate([(5, 64), (3, 64), (4, 128)])]
-    for x, place in zip(batches, ("stem", "stem", "stage2"), strict=True):
-        mixing.apply(x, place)
-    mixing.apply(maps(2, 64, 4, 4, seed=9), "stage1")
-    found = mixing.styles()
-    assert group_fault(found, SCHEMA, 3) is None
-    for place, several in {"stem": batches[:2], "stage2": batches[2:]}.items():
-        together = [np.concatenate(each) for each in zip(*map(channel_statistics, several), strict=True)]
-        for statistic, values_NC in enumerate(together):
-            np.testing.assert_allclose(found[place][statistic, 0], values_NC.mean(0), rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(found[place][statistic, 1], values_NC.var(0), rtol=1e-3, atol=1e-6)
-
-
-def test_drawn_statistics_have_the_moments_and_no_deviation_is_below_zero() -> None:
-    styles = np.array([[[1.0, -2.0], [4.0, 0.0]], [[3.0, 0.0], [0.25, 1.0]]], np.float32)
-    mean, deviation = drawn_statistics(styles, 20_000, np.random.default_rng(0))
-    np.testing.assert_allclose(mean.mean(0), [1.0, -2.0], atol=0.1)
-    np.testing.assert_allclose(mean.std(0), [2.0, 0.0], atol=0.1)
-    np.testing.assert_allclose([deviation[:, 0].mean(), deviation[:, 0].std()], [3.0, 0.5], atol=0.05)
-    assert deviation.min() == 0
-    assert 0.4 <= (deviation[:, 1] == 0).mean() <= 0.6
-
-
-def test_maps_get_the_statistics_of_the_federation() -> None:
-    settings = MixStyleSettings(probability=1.0, alpha=1e-3, statistics="federation")
-    x = maps(64, 64, 6, 6)
-    found = MixStyle(settings, 0, constant_styles(7.0, 2.0)).apply(x, "stem")
-    mean, deviation = channel_statistics(found)
-    # With so small an alpha, nearly all images keep their statistics or have the federation's.
-    is_theirs = (mean - 7).abs().amax(1) < 0.01
-    is_own = (found - x).abs().amax((1, 2, 3)) < 0.01
-    assert (is_theirs | is_own).sum() >= 60
-    assert min(is_theirs.sum(), is_own.sum()) >= 16
-    np.testing.assert_allclose(deviation[is_theirs], 2.0, rtol=0.02)
-
-
-def test_an_update_carries_styles_only_where_they_are_pooled() -> None:
-    assert trained(training={"mix_style": {}})[1].styles is None
-    first, result = trained(**FEDERATED)
-    assert result.styles is not None
-    assert group_fault(result.styles, SCHEMA, 3) is None
-    in_batch: dict[str, Any] = {"training": {"mix_style": {"probability": 1.0}}}
-    assert first == trained(**in_batch)[0], "before there are any, images of the batch are mixed"
-    with_styles = trained(styles=result.styles, **FEDERATED)
-    assert with_styles[0] != first
-    again = trained(styles=result.styles, **FEDERATED)
-    assert with_styles[0] == again[0]
-    assert with_styles[1].styles is not None
-    for place, array in with_styles[1].styles.items():
-        assert again[1].styles is not None
-        assert array.tobytes() == again[1].styles[place].tobytes()
-
-
-def test_styles_need_a_base_that_trains() -> None:
-    with pytest.raises(InvalidConfig, match=r"mix_style.statistics = \"federation\" takes statistics while the base"):
-        MixStyle(ALWAYS, 0).styles()
 
 
 def test_a_model_with_groups_trains_and_learns_its_images() -> None:

@@ -8,7 +8,7 @@ import torch
 from scipy.special import logsumexp
 
 from shared.methods import METHODS, fedplcc
-from shared.methods.base import ClientStep, Prototypes
+from shared.methods.step import ClientStep, Prototypes
 from shared.types import PrototypeSet
 from tests.unit.trainer.builders import CPU
 from trainer.learning.ops import TorchOps, to_device

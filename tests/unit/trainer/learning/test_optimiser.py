@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from shared.config.training import TrainingSection
-from shared.methods.base import ClientStep, Method, Term
 from shared.methods.fedavg import METHOD as FEDAVG
+from shared.methods.method import Method
+from shared.methods.step import ClientStep, Term
 from tests.unit.trainer.builders import CPU, a_config, some_data, some_prototypes
 from tests.unit.trainer.learning.test_training import Linear, bytes_of, train
 from trainer.learning.divergence import TrainingDiverged

@@ -11,8 +11,9 @@ from torch import nn
 
 from shared.config.run import RunConfig
 from shared.errors import InvalidModel
-from shared.methods.base import ClientStep, Method, Term
 from shared.methods.fedavg import METHOD as FEDAVG
+from shared.methods.method import Method
+from shared.methods.step import ClientStep, Term
 from shared.types import PrototypeSet
 from tests.support import ROOT
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images, some_prototypes

@@ -128,7 +128,7 @@ def test_a_model_that_a_person_chose_is_not_made_again(data: str, tmp_path: Path
 
 
 def test_rows_of_new_classes_are_those_that_the_seed_draws(data: str, tmp_path: Path) -> None:
-    _, before = made(data, tmp_path, a_run("fedavg", data={"classes": ["a", "c"]}))
+    _, before = made(data, tmp_path / "before", a_run("fedavg", data={"classes": ["a", "c"]}))
     run = a_run("fedavg", run={"initial_model": f"sha256:{'0' * 64}", "initial_classes": ["a", "c"]})
     _, model = made(data, tmp_path, run, before)
 

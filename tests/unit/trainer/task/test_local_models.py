@@ -17,7 +17,11 @@ import torch
 from shared.config.run import RunConfig, parse_run_config
 from shared.errors import InvalidModel, MalformedRequest, RoundClosed
 from shared.methods import METHODS
-from shared.methods.base import ClientState, ClientStep, Method, Term
+from shared.methods.arrays import ClientState
+from shared.methods.method import Method
+from shared.methods.parts.kept_state import KeptState
+from shared.methods.parts.references import ReferenceModels
+from shared.methods.step import ClientStep, Term
 from shared.process import failpoints
 from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from shared.types import (
@@ -44,6 +48,7 @@ from trainer.learning.evaluation import collect_features, evaluate
 from trainer.learning.training import RoundInputs, local_train
 from trainer.models import load_arrays, state_arrays
 from trainer.task.client_state import ClientStates
+from trainer.task.manifest import manifest_in
 from trainer.task.runner import TaskRunner
 from trainer.task.site import ClientSite
 
@@ -435,7 +440,8 @@ def test_a_kept_model_of_which_one_bit_is_wrong_is_never_used(
     aggregator, run = MemoryAggregator(), a_run(method, **hyper)
     runner, problems = a_runner(data, tmp_path), list[Any]()
     runner.perform(a_task(aggregator, run, TaskKind.TRAIN, 1), aggregator)
-    (blob,) = (path for path in tmp_path.iterdir() if path.name != "manifest.json")
+    kept = manifest_in(tmp_path).promoted.values()
+    (blob,) = (tmp_path / entry.state.sha256 for entry in kept if entry.state is not None)
     content = bytearray(blob.read_bytes())
     content[-1] ^= 1
     blob.write_bytes(content)
@@ -508,8 +514,7 @@ class TestModelsThatStay:
         method = replace(
             METHODS["fedavg"],
             client_loss=client_loss,
-            reference_models=reference_models,
-            next_client_state=next_client_state,
+            parts=(KeptState(after=next_client_state), ReferenceModels(models=reference_models)),
         )
         config = a_config()
         own, received = a_model(config), state_arrays(a_model(a_config(run={"seed": 7})))

@@ -34,7 +34,7 @@ from shared.errors import (
     Unavailable,
     UpdateLost,
 )
-from shared.methods import base
+from shared.methods.parts import prototypes as prototype_part
 from shared.process import failpoints
 from shared.process.metrics import new_registry
 from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, read_header, to_bytes
@@ -64,12 +64,13 @@ from trainer.consent import NO_CONSENT, Consent
 from trainer.learning.divergence import TrainingDiverged
 from trainer.learning.evaluation import collect_features
 from trainer.readings.metrics import TrainerMetrics
-from trainer.task import local_update
+from trainer.task import work
 from trainer.task.client_state import ClientStates
 from trainer.task.hints import HINTS
 from trainer.task.initial_model import UnfitInitialModel
 from trainer.task.latest_model import LatestModel
-from trainer.task.local_update import TooManyPrototypes
+from trainer.task.manifest import manifest_in
+from trainer.task.parts.prototypes import TooManyPrototypes
 from trainer.task.runner import TaskRunner
 from trainer.task.site import ClientSite
 
@@ -588,7 +589,7 @@ def test_clipped_steps_are_told_with_the_update_and_counted(
 def test_more_prototypes_than_the_aggregator_takes_are_not_sent_and_the_error_says_what_to_do(
     data: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "MAX_ROWS_PER_CLASS", 1)
+    monkeypatch.setattr(prototype_part, "MAX_ROWS_PER_CLASS", 1)
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run(method={"partition": "first"}))
     with pytest.raises(
@@ -610,7 +611,7 @@ def test_features_that_are_not_finite_are_divergence_and_no_bug_of_the_method(
         features_ND, labels_N = collect_features(*arguments, **options)
         return np.where(features_ND == features_ND.max(), np.inf, features_ND), labels_N
 
-    monkeypatch.setattr(local_update, "collect_features", collect)
+    monkeypatch.setattr(work, "collect_features", collect)
     aggregator = MemoryAggregator()
     task = a_train_task(aggregator, data, a_run())
     with pytest.raises(
@@ -850,13 +851,21 @@ def test_a_commit_of_one_run_that_is_only_heard_of_in_another_still_counts(
     assert hashes(aggregator) == undisturbed
 
 
-def test_a_finished_update_of_other_data_is_not_sent(data: str, tmp_path: Path) -> None:
+def left_in(folder: Path) -> list[str]:
+    """Names of the blobs that a trainer keeps, but of the record of its data."""
+    records = {blob.sha256 for blob in manifest_in(folder).data.values()}
+    return sorted({path.name for path in folder.iterdir()} - records - {"manifest.json"})
+
+
+def test_a_run_goes_on_with_the_images_it_began_with_whatever_its_owner_sets_now(data: str, tmp_path: Path) -> None:
     aggregator = MemoryAggregator(failures={"store": [Killed("store")]})
     task = a_train_task(aggregator, data, a_run("fedavg"))
     with pytest.raises(Killed):
         a_runner(data, tmp_path).perform(task, aggregator)
     a_runner(data, tmp_path, samples_per_class=3).perform(task, aggregator)
-    assert aggregator.updates[0][1].num_examples == 6
+    whole = MemoryAggregator()
+    a_runner(data, tmp_path / "other").perform(a_train_task(whole, data, a_run("fedavg")), whole)
+    assert aggregator.updates[0][1].num_examples == whole.updates[0][1].num_examples
 
 
 def test_a_finished_update_of_another_client_is_not_sent_whose_state_directory_this_one_took_over(
@@ -953,13 +962,15 @@ def test_a_task_that_comes_after_its_update_is_committed_takes_no_state_away(
     assert hashes(aggregator) == undisturbed
 
 
-def test_a_method_without_client_state_asks_for_nothing_and_leaves_nothing(data: str, tmp_path: Path) -> None:
+def test_a_method_without_client_state_asks_for_nothing_and_leaves_the_record_of_its_data_alone(
+    data: str, tmp_path: Path
+) -> None:
     aggregator = MemoryAggregator()
     runner, task = a_runner(data, tmp_path), a_train_task(aggregator, data, a_run("fedavg"))
     for number in (1, 2):
         runner.perform(replace(task, round=number), aggregator)
     assert aggregator.num_joined == 0
-    assert list(tmp_path.iterdir()) == []
+    assert left_in(tmp_path) == []
 
 
 def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data: str, tmp_path: Path) -> None:
@@ -967,7 +978,7 @@ def test_a_neutral_moon_keeps_nothing_and_misses_nothing(data: str, tmp_path: Pa
     for task in moon_tasks(data, aggregator, method={"mu": 0}):
         a_runner(data, tmp_path).perform(task, aggregator, on_problem=problems.append)
     assert problems == []
-    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    assert left_in(tmp_path) == []
     assert {tuple(update.losses) for _, update in aggregator.updates} == {("ce",)}
 
 
@@ -987,7 +998,7 @@ def test_a_full_disk_keeps_the_finished_update_in_memory_until_there_is_room(dat
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert DiskFull.reason in HINTS
     assert len(aggregator.updates) == 1
-    assert len(list(tmp_path.iterdir())) == 2, "only the state of the first round is there"
+    assert len(left_in(tmp_path)) == 1, "only the state of the first round is there"
     runner.perform(tasks[1], aggregator, on_activity=lambda activity, _: activities.append(activity))
     assert activities.count(ClientActivity.DOWNLOADING) == 1
     whole = MemoryAggregator()

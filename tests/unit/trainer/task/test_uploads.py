@@ -1,4 +1,4 @@
-"""What an update has beside its model: the groups of the method and of styles, in the order that the aggregator asks for."""
+"""What an update has beside its model: the groups of the method, in the order that the aggregator asks for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 from shared import methods
 from shared.config.declared_arrays import declared_uploads
-from shared.methods.server_arrays import ArrayGroup
-from shared.methods.styles import STYLES
+from shared.methods.arrays import ArrayGroup
+from shared.methods.parts.arrays import ServerArrays
+from shared.methods.parts.part import ServerResult
 from shared.tensors import to_bytes
 from shared.types import MODEL, Payload, RunSpec, Task, TaskKind
 from tests.unit.trainer.builders import a_config, a_model
@@ -23,23 +24,25 @@ from trainer.task.runner import TaskRunner
 from trainer.task.site import ClientSite
 
 
-@pytest.mark.parametrize("name", ["angles", "tokens"])
-def test_a_methods_groups_stand_among_styles_by_name(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_methods_groups_stand_beside_the_model_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("tokens", "angles")
+
     def groups(*_: object) -> Mapping[str, ArrayGroup]:
-        return {name: {"sums": np.ones(3, np.float32)}}
+        return {name: {"sums": np.ones(3, np.float32)} for name in names}
 
     sending = replace(
         methods.METHODS["fedavg"],
-        uploads=lambda config, num_classes, feature_dim: {name: {"sums": ("F32", (3,))}},
-        before_training=groups,
+        parts=(
+            ServerArrays(
+                kept=lambda config, num_classes, feature_dim: {},
+                step=lambda step, config: ServerResult(arrays={}),
+                uploaded=lambda config, num_classes, feature_dim: {name: {"sums": ("F32", (3,))} for name in names},
+                made=groups,
+            ),
+        ),
     )
     monkeypatch.setitem(methods._added, "fedavg", sending)
-    mix_style = {"probability": 1.0, "alpha": 0.1, "statistics": "federation"}
-    config = a_config(
-        model={"name": "resnet10", "stem": "cifar3x3"}, training={"local_steps": 1, "mix_style": mix_style}
-    )
+    config = a_config(training={"local_steps": 1})
     x, y = np.zeros((6, 16, 16, 3), np.uint8), np.arange(6) % 3
     np.savez(tmp_path / "images.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=["cat", "dog", "owl"])
     aggregator = MemoryAggregator()
@@ -50,4 +53,4 @@ def test_a_methods_groups_stand_among_styles_by_name(
     TaskRunner(site, ClientStates(tmp_path)).perform(task, aggregator)
     ((_, update),) = aggregator.updates
     sent = [blob.role for blob in update.payload.tensor_groups]
-    assert sent == [MODEL, *sorted(declared_uploads(config, 512))] == [MODEL, *sorted((name, STYLES))]
+    assert sent == [MODEL, *sorted(declared_uploads(config, 512))] == [MODEL, *sorted(names)]

@@ -1,0 +1,105 @@
+"""The server's step after the fold: its small arrays, and the head of the round's model where the method makes another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from aggregator.computation.fold import cuts
+from aggregator.computation.round_inputs import RoundInputs, RoundMade
+from aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
+from shared.config.declared_arrays import declared_arrays, declared_uploads
+from shared.methods.arrays import ArrayGroup, group_fault
+from shared.methods.parts.part import ServerResult, ServerRound
+from shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
+from shared.types import FEATURE_DIM, HEAD, MODEL
+
+
+def with_arrays(made: RoundMade, of: RoundInputs) -> RoundMade:
+    """Make the server arrays, and where the step says so another head; the next round then starts from the folded model.
+
+    Raises:
+        PayloadCorrupt: A stored blob is missing or damaged.
+        ValueError: The method made something else than it declares.
+    """
+    if not of.method.keeps_arrays(of.hyper):
+        return made
+    current, dim, num_classes = of.run.current_round, of.int_lists[FEATURE_DIM][0], len(of.config.data.classes)
+    assert current is not None
+    head, model = [of.table.entries[place] for place in of.places(HEAD)], of.stored(made.model)
+    declared = declared_arrays(of.config, dim)
+    step = ServerRound(
+        round=current.number,
+        seed=of.config.run.seed,
+        num_classes=num_classes,
+        feature_dim=dim,
+        uploads=_Uploads(of, sorted(declared_uploads(of.config, dim))),
+        arrays={name: _group(path) for name, path in of.state(list(declared)).items()},
+        start_head=_tensors(of.start, head),
+        head=_tensors(model, head),
+    )
+    result = of.method.server_step(step, of.hyper)
+    _check_made(
+        result, {name: group_fault(result.arrays.get(name, {}), declared[name], num_classes) for name in declared}
+    )
+    state = {**made.server_state, **{name: of.blobs.put(name, [to_bytes(result.arrays[name])]) for name in declared}}
+    if result.head is None:
+        return replace(made, server_state=state)
+    if _layout(result.head) != _layout(step.head):
+        raise ValueError("the server's step made a head of other tensors than the model's")
+    whole = of.blobs.put(MODEL, with_head(model, of.table, result.head, of.block_elements))
+    return replace(made, model=whole, newest=whole, start=made.model, server_state=state)
+
+
+def with_head(model: Path, table: TensorTable, head: ArrayGroup, block_elements: int) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a model with other tensors in the place of its head.
+
+    Raises:
+        PayloadCorrupt: The file is missing or damaged; of damage, the last bytes alone tell.
+    """
+    blob = HashedBlob(model)
+    yield table.header
+    for entry in table.entries:
+        if entry.name in head:
+            yield np.ascontiguousarray(head[entry.name], DTYPES[entry.dtype]).tobytes()
+            continue
+        for first, count in cuts(entry, block_elements):
+            yield blob.block(entry, first, count).tobytes()
+    blob.finish()
+
+
+class _Uploads(Iterable[Mapping[str, ArrayGroup]]):
+    """Groups of each update in client-id order, read anew by every part that goes through them."""
+
+    def __init__(self, of: RoundInputs, names: Sequence[str]) -> None:
+        self._files = [{name: of.stored(update.payload.tensor_group(name)) for name in names} for update in of.updates]
+
+    def __iter__(self) -> Iterator[Mapping[str, ArrayGroup]]:
+        return ({name: _group(path) for name, path in files.items()} for files in self._files)
+
+
+def _layout(head: ArrayGroup) -> Mapping[str, tuple[object, tuple[int, ...]]]:
+    return {name: (each.dtype, each.shape) for name, each in head.items()}
+
+
+def _group(path: Path) -> ArrayGroup:
+    return from_bytes(whole_bytes(path))
+
+
+def _tensors(path: Path, entries: Sequence[TensorEntry]) -> ArrayGroup:
+    blob, found = HashedBlob(path), {}
+    for entry in sorted(entries, key=lambda entry: entry.begin):
+        found[entry.name] = blob.block(entry, 0, entry.num_elements).reshape(entry.shape)
+    blob.finish()
+    return {entry.name: found[entry.name] for entry in entries}
+
+
+def _check_made(made: ServerResult, faults: Mapping[str, tuple[str, str, str] | None]) -> None:
+    if made.arrays.keys() != faults.keys():
+        raise ValueError(f"the server's step made the groups {sorted(made.arrays)}, not {sorted(faults)}")
+    for name, fault in faults.items():
+        if fault is not None:
+            raise ValueError(f"group {name!r} of the server's step {fault[2]}")

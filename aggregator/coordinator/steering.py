@@ -1,0 +1,170 @@
+"""Steering of runs: the step of each verb, done once for each request id."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from aggregator.coordinator.changes import Write
+from aggregator.coordinator.extensions import Extensions
+from aggregator.coordinator.ledger import Ledger
+from aggregator.coordinator.memberships import keeps_nothing
+from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from aggregator.coordinator.run_creation import RunCreation
+from aggregator.coordinator.run_labels import Audited
+from aggregator.coordinator.space import Space
+from aggregator.rounds import machine
+from aggregator.rounds.configuration import config_of
+from aggregator.store.base import ControlRequest, Store
+from shared.config.run import canonical_json
+from shared.errors import ClientNotFound, InvalidTransition, MalformedRequest, StoreUnavailable
+from shared.steering import (
+    WORDS,
+    AdmitClient,
+    AdvanceStage,
+    ExtendRun,
+    PauseRun,
+    QuarantineClient,
+    ReleaseClient,
+    ResumeRun,
+    RetireClient,
+    StopRun,
+    Verb,
+)
+from shared.types import Run
+
+
+class Steering:
+    """Changes runs as people ask."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        requests: Requests,
+        space: Space,
+        extensions: Extensions,
+        run_creation: RunCreation,
+        audited: Audited,
+        *,
+        end_stopping_runs: Callable[[], None],
+        end_lease: Callable[[str], object],
+    ) -> None:
+        """Steer the runs of a ledger.
+
+        Args:
+            ledger: The open runs.
+            store: Knows the clients.
+            requests: Request ids that were done.
+            space: Room on the disk.
+            extensions: How completed runs go on.
+            run_creation: Knows whether there is room for another open run.
+            audited: Returns what adds the audit's record of a change.
+            end_stopping_runs: Ends runs that are stopping and that nobody works for.
+            end_lease: Lets a client's trainer join again.
+        """
+        self._ledger, self._store, self._requests, self._space = ledger, store, requests, space
+        self._extensions, self._run_creation, self._audited = extensions, run_creation, audited
+        self._end_stopping_runs, self._end_lease = end_stopping_runs, end_lease
+
+    def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:
+        """Carry out a verb, once for each request id; return the changed run.
+
+        A request id that was used before changes nothing, so that a late retry cannot undo a newer request. An empty text
+        means no id.
+
+        Raises:
+            RunNotFound, ClientNotFound: There is no such run, or no such client.
+            InvalidTransition: The run is not where it can be steered so: see the RPC.
+            InvalidConfig, TooManyOpenRuns: It cannot go on to so many rounds, or not now.
+            RequestIdReused: The request id was used with another verb, run or argument.
+            MalformedRequest: The request id is too long.
+        """
+        if len(request_id) > MAX_REQUEST_ID:
+            raise MalformedRequest(f"a request id has at most {MAX_REQUEST_ID} characters")
+        change, client_id = self._step(verb), getattr(verb, "client_id", "")
+        target = f"{run_id}/{client_id}" if client_id else run_id
+        audited = self._audited(type(verb).__name__, target, request_id)
+        before = self._ledger.find_open(run_id)
+        run = self._done(run_id, change, self._request(run_id, verb, request_id), audited)
+        is_to_forget = isinstance(verb, RetireClient) and keeps_nothing(run, client_id)
+        if is_to_forget and (before is None or not keeps_nothing(before, client_id)):
+            self._end_lease(client_id)
+        return run
+
+    def _request(self, run_id: str, verb: Verb, request_id: str) -> ControlRequest | None:
+        if not request_id:
+            return None
+        asked = canonical_json({"run_id": run_id, "action": WORDS[type(verb)], **asdict(verb)})
+        request_hash = hashlib.sha256(asked.encode()).hexdigest()
+        return ControlRequest(
+            request_id=request_id, request_hash=request_hash, run_id=run_id, created_at=self._ledger.now()
+        )
+
+    def _done(
+        self, run_id: str, change: Callable[[Run], Run], request: ControlRequest | None, audited: Sequence[Write]
+    ) -> Run:
+        with self._ledger.lock:
+            if request is not None and self._requests.was_done(request):
+                return self._ledger.get(run_id)
+            try:
+                self._ledger.change(run_id, change, request=request, audited=audited)
+            except StoreUnavailable:
+                if not self._space.relieve():
+                    raise
+                self._ledger.change(run_id, change, request=request, audited=audited)
+            self._end_stopping_runs()
+            changed = self._ledger.get(run_id)
+            self._space.drop_quarantined(changed)
+            return changed
+
+    def _step(self, verb: Verb) -> Callable[[Run], Run]:
+        """Return the change of a run that a verb asks for."""
+        match verb:
+            case PauseRun(now):
+                return lambda run: machine.pause(run, now=now)
+            case ResumeRun():
+                return machine.resume
+            case StopRun(reason):
+                return lambda run: machine.stop(run, reason=reason or "stopped by request")
+            case ExtendRun(rounds):
+                return self._extended(rounds)
+            case QuarantineClient(client_id, reason):
+                why = reason or "quarantined by request"
+                return lambda run: machine.quarantine(self._with_client(run, client_id), client_id, why)
+            case ReleaseClient(client_id):
+                return lambda run: machine.release(self._with_client(run, client_id), client_id)
+            case AdmitClient(client_id):
+                return lambda run: machine.enter(self._with_client(run, client_id), client_id)
+            case RetireClient(client_id, forgets):
+                return lambda run: self._retired(run, client_id, forgets=forgets)
+            case AdvanceStage():
+                return lambda run: machine.advance(run, config_of(run).stream)
+
+    def _extended(self, rounds: int) -> Callable[[Run], Run]:
+        step = self._extensions.step(rounds)
+
+        def extended(run: Run) -> Run:
+            after = step(run)
+            self._run_creation.require_room()
+            return after
+
+        return extended
+
+    def _retired(self, run: Run, client_id: str, *, forgets: bool) -> Run:
+        if client_id not in run.roster:
+            self._with_client(run, client_id)
+            raise ClientNotFound(f"client {client_id[:64]!r} is not of run {run.run_id}", run_id=run.run_id)
+        return machine.retire(run, client_id, forgets=forgets, min_clients=config_of(run).quorum.min_clients)
+
+    def _with_client(self, run: Run, client_id: str) -> Run:
+        """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""
+        if run.status.is_final:
+            raise InvalidTransition(f"the run is {run.status}; nobody takes part in it any more", run_id=run.run_id)
+        is_known = client_id in run.roster or client_id in run.quarantined
+        if not is_known and self._store.find_client(client_id) is None:
+            raise ClientNotFound(
+                f"run {run.run_id} has no client {client_id[:64]!r}, and none of that id ever joined", run_id=run.run_id
+            )
+        return run

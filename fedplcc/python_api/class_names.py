@@ -1,0 +1,152 @@
+"""Names of the classes of a data set in Python: each label is read by the names of the data set that it comes from."""
+
+from __future__ import annotations
+
+import bisect
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from shared.errors import InvalidData
+from trainer.data.names import composed, listed, nearest
+
+Names = tuple[str, ...]
+NamesAt = Callable[[int], "Names | None"]
+"""Returns the names that the label of a numbered image counts in; None where nobody names them."""
+
+_DEPTH = 16
+"""Most data sets that are wrapped in one another."""
+
+
+def names_of(data: Any, depth: int = _DEPTH) -> NamesAt:
+    """Return the names of a data set's classes by the number of an image.
+
+    They are its own (`classes` or `class_to_idx`), else those of the data sets in it: of a `Subset` and a `ConcatDataset`,
+    image by image; of any other wrapper, those that all data sets in it share.
+
+    Raises:
+        InvalidData: A wrapper holds data sets of other names than one another, or labels are changed on the way.
+    """
+    own = own_names(data)
+    if own is not None:
+        if getattr(data, "target_transform", None) is not None:
+            raise InvalidData(
+                f"its target_transform changes labels, so that they may not be those of its classes {listed(own)}; "
+                "name the classes with classes="
+            )
+        return lambda number: own
+    inner = _inner(data) if depth else []
+    if len(inner) == 1 and _is_sequence(getattr(data, "indices", None)) and len(data) == len(data.indices):
+        of_whole, indices = names_of(inner[0], depth - 1), data.indices
+        return lambda number: of_whole(int(indices[number]))
+    parts = [names_of(each, depth - 1) for each in inner]
+    if len(inner) > 1 and hasattr(data, "cumulative_sizes") and sum(map(len, inner)) == len(data):
+        ends = list(accumulate(map(len, inner)))
+
+        def in_part(number: int) -> Names | None:
+            part = bisect.bisect_right(ends, number)
+            return parts[part](number - (ends[part - 1] if part else 0))
+
+        return in_part
+    known = {names for each, of_each in zip(inner, parts, strict=True) for names in _all(of_each, len(each))}
+    if len(known) > 1:
+        lists = " and ".join(f"[{listed(names)}]" if names else "none" for names in sorted(known, key=str))
+        raise InvalidData(f"the data sets in it name their classes differently, {lists}; name them with classes=")
+    return lambda number: next(iter(known), None)
+
+
+def own_names(data: Any) -> Names | None:
+    """Return the names that a data set itself gives its labels; None without any."""
+    classes = getattr(data, "classes", None)
+    if _is_sequence(classes) and len(classes):
+        return tuple(", ".join(map(str, each)) if isinstance(each, tuple | list) else str(each) for each in classes)
+    numbers_of = getattr(data, "class_to_idx", None)
+    if isinstance(numbers_of, Mapping) and numbers_of:
+        by_number = {int(number): str(name) for name, number in numbers_of.items()}
+        if sorted(by_number) != list(range(len(by_number))):
+            raise InvalidData("its class_to_idx does not count the classes from 0; name them with classes=")
+        return tuple(by_number[number] for number in range(len(by_number)))
+    return None
+
+
+def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    return (isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)) or (
+        hasattr(value, "tolist") and hasattr(value, "__len__")
+    )
+
+
+def _inner(data: Any) -> list[Any]:
+    """Return the data sets that a data set holds."""
+    if isinstance(data, list | tuple | dict):
+        return []
+    found: list[Any] = []
+    for value in vars(data).values() if hasattr(data, "__dict__") else ():
+        for each in value if isinstance(value, list | tuple) and len(value) <= 1000 else (value,):
+            if _is_data_set(each) and not any(each is known for known in found):
+                found.append(each)
+    return found
+
+
+def _is_data_set(value: Any) -> bool:
+    plain = isinstance(value, str | bytes | list | tuple | dict | set | np.ndarray | np.generic | type)
+    return not plain and not hasattr(value, "dtype") and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def _all(of_each: NamesAt, count: int) -> set[Names | None]:
+    return {of_each(number) for number in range(count)}
+
+
+def label_of(label: Any, names: Names | None) -> str:
+    """Return the class of a label: a name as it is, a number by the names, or as itself where there are none.
+
+    Raises:
+        InvalidData: It is a fraction, negative, no single value, or beyond the names.
+    """
+    if isinstance(label, str | bytes):
+        return composed(label.decode() if isinstance(label, bytes) else label)
+    plain = label.detach().cpu().numpy() if hasattr(label, "detach") else label
+    if isinstance(plain, np.ndarray):
+        if plain.size != 1:
+            raise InvalidData(f"its label is {list(plain.shape)}, not one value")
+        plain = plain.reshape(())[()]
+    if isinstance(plain, str):
+        return composed(str(plain))
+    if isinstance(plain, bool | np.bool_) or not isinstance(plain, numbers.Integral):
+        raise InvalidData(f"its label {plain!r} is no whole number and no name of a class")
+    number = int(plain)
+    if number < 0:
+        raise InvalidData(f"its label {number} is negative; labels are counted from 0")
+    if names is None:
+        return str(number)
+    if number >= len(names):
+        raise InvalidData(f"its label is {number}, and only {len(names)} classes are named: {listed(names)}")
+    return composed(names[number])
+
+
+def check_names(found: Sequence[str], run_classes: Sequence[str], *, are_named: bool) -> None:
+    """Refuse classes that the run has not.
+
+    Args:
+        found: Names of the classes of the data.
+        run_classes: The run's.
+        are_named: Whether the data have names; otherwise `found` are numbers.
+
+    Raises:
+        InvalidData: A class is not of the run; the message has both lists.
+    """
+    known = {composed(name) for name in run_classes}
+    strange = [name for name in found if name not in known]
+    if not strange:
+        return
+    if not are_named:
+        raise InvalidData(
+            f"labels are numbers, {listed(sorted(found))}, and nothing names them, but the run's classes are "
+            f"{listed(run_classes)}; name the labels 0, 1, ... with classes="
+        )
+    raise InvalidData(
+        f"the data's classes are {listed(found)}, and the run's are {listed(run_classes)}: "
+        f"{strange[0]!r} is none of them{nearest(strange[0], run_classes)}"
+    )

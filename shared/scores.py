@@ -1,0 +1,91 @@
+"""Scores of an evaluation beside its accuracy: recall, balanced accuracy, classes that are never found. Pure.
+
+Where most images are of one class, a model that always says that class has a high accuracy and finds nothing. A run's score
+is therefore the balanced accuracy, the mean over the classes of their recalls, where test images are that uneven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from shared.chance import RunWarning, RunWarningKind
+
+Score = Literal["accuracy", "balanced_accuracy"]
+ACCURACY: Score = "accuracy"
+BALANCED: Score = "balanced_accuracy"
+
+UNEVEN = 3.0
+"""Images of a domain's largest test class in those of its smallest one, beyond which accuracy tells little."""
+FEWEST_IMAGES = 5
+"""Test images of a class, over all clients, of which a model that learns it finds one."""
+MAX_UNFOUND = 64
+"""Most classes that a round's line names as never found."""
+FIRST_ROUND = 5
+"""Round before which classes that are not found yet are the beginning of training."""
+MAX_NAMED = 5
+"""Classes that a sentence names."""
+KEYS: Mapping[Score, str] = {ACCURACY: "accuracy", BALANCED: "balanced_accuracy"}
+"""Where a line of metrics.jsonl has the values of a score by domain."""
+
+
+def recalls(correct_M: Sequence[int], total_M: Sequence[int]) -> list[float | None]:
+    """Return the recall of each class, correct / total; None for a class without images."""
+    return [right / number if number else None for right, number in zip(correct_M, total_M, strict=True)]
+
+
+def balanced_accuracy(correct_M: Sequence[int], total_M: Sequence[int]) -> float | None:
+    """Return the mean recall of the classes that have images, scikit-learn's balanced_accuracy_score; None without any."""
+    known = [value for value in recalls(correct_M, total_M) if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def is_uneven(total_M: Sequence[int]) -> bool:
+    """Whether the largest class has more than `UNEVEN` times the images of the smallest one that has any."""
+    present = [number for number in total_M if number]
+    return bool(present) and max(present) > UNEVEN * min(present)
+
+
+def unfound(correct_M: Sequence[int], total_M: Sequence[int]) -> list[int]:
+    """Return the classes of which no image was found, though there are at least `FEWEST_IMAGES`; the first `MAX_UNFOUND`."""
+    pairs = enumerate(zip(correct_M, total_M, strict=True))
+    return [label for label, (right, number) in pairs if number >= FEWEST_IMAGES and not right][:MAX_UNFOUND]
+
+
+def summed(counts: Iterable[Sequence[int]], num_classes: int) -> list[int]:
+    """Add up counts by class."""
+    return [sum(each) for each in zip([0] * num_classes, *counts, strict=True)]
+
+
+def score_of(line: Mapping[str, Any]) -> Score:
+    """Return the score by which a line of metrics.jsonl is to be read."""
+    return BALANCED if line.get(KEYS[BALANCED]) is not None else ACCURACY
+
+
+def values_of(line: Mapping[str, Any]) -> Mapping[str, float | None] | None:
+    """Return the values of a line's score by domain, with "mean" and "worst"; None of a round that was not evaluated."""
+    found: Mapping[str, float | None] | None = line.get(KEYS[score_of(line)])
+    return found
+
+
+def unfound_warning(line: Mapping[str, Any], classes: Sequence[str], total_rounds: int) -> RunWarning | None:
+    """Return the warning about classes that the model of a round never finds; None where it finds each, or has just begun.
+
+    Args:
+        line: The round's line of metrics.jsonl.
+        classes: Names of the run's classes.
+        total_rounds: Rounds of the run.
+    """
+    labels = [label for label in line.get("unfound") or () if label < len(classes)]
+    if not labels or line["round"] < min(FIRST_ROUND, total_rounds):
+        return None
+    names = [f"{classes[label]!r}" for label in labels[:MAX_NAMED]]
+    more = [f"{len(labels) - MAX_NAMED} more"] if len(labels) > MAX_NAMED else []
+    listed = " and ".join(filter(None, (", ".join([*names, *more][:-1]), [*names, *more][-1])))
+    which = f"class {listed} is" if len(labels) == 1 else f"classes {listed} are"
+    return RunWarning(
+        RunWarningKind.CLASSES_UNFOUND,
+        line["round"],
+        f"{which} never found: the global model gives none of their test images the right class in round "
+        f"{line['round']}; train longer, or give sites equal numbers of each class (--samples-per-class)",
+    )

@@ -1,0 +1,214 @@
+"""Labels of data sets in Python go by the names of the data set that they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
+
+import fedplcc
+from shared.errors import InvalidData
+
+NAMES = ["cat", "dog", "owl"]
+
+
+class Pairs(Dataset[Any]):
+    """Images of one shade each, and labels that count in `classes`."""
+
+    def __init__(self, labels: list[Any], classes: list[str] | None = None, first: int = 0) -> None:
+        self.labels, self.first = labels, first
+        if classes is not None:
+            self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        return np.full((4, 4, 3), self.first + number, np.uint8), self.labels[number]
+
+
+class Wrapper(Dataset[Any]):
+    """Images of another data set, augmented, say."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = base
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.base[number]
+
+
+def taken(folder: Path, run: list[str] = NAMES, **data: Any) -> tuple[dict[int, str], dict[int, str]]:
+    """The class of each training and test image, by its shade."""
+    spec = fedplcc.Client(**data).table(run, folder)["data"]
+    stored = np.load(spec.removeprefix("npz:"))
+    return tuple(  # type: ignore[return-value]
+        {int(x[0, 0, 0]): str(stored["classes"][y]) for x, y in zip(stored[f"x_{s}"], stored[f"y_{s}"], strict=True)}
+        for s in ("train", "test")
+    )
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("shape", ["plain", "subset", "split", "concat", "wrapper", "subset of concat", "nested"])
+def test_every_label_keeps_its_name_in_every_wrapping_and_order(
+    shape: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    parts: list[Pairs] = []
+    expected: dict[int, str] = {}
+    for number in range(2 if "concat" in shape else 1):
+        own = data.draw(st.permutations(NAMES))
+        labels = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=8))
+        parts.append(Pairs(labels, list(own), first=100 * number))
+        expected |= {100 * number + i: own[label] for i, label in enumerate(labels)}
+    whole: Any = ConcatDataset(parts) if "concat" in shape else parts[0]
+    chosen = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, unique=True))
+    wrapped = {
+        "plain": lambda: whole,
+        "concat": lambda: whole,
+        "wrapper": lambda: Wrapper(whole),
+        "subset": lambda: Subset(whole, chosen),
+        "subset of concat": lambda: Subset(whole, cast(Any, torch.tensor(chosen))),
+        "split": lambda: random_split(whole, [1, len(whole) - 1])[1],  # type: ignore[no-untyped-call]
+        "nested": lambda: Wrapper(Subset(Wrapper(whole), chosen)),
+    }[shape]()
+    found, _ = taken(tmp_path_factory.mktemp("d"), list(data.draw(st.permutations(NAMES))), train=wrapped)
+    assert found.items() <= expected.items()
+    assert len(found) == len(wrapped)
+
+
+def test_training_and_test_data_go_each_by_their_own_names(tmp_path: Path) -> None:
+    found = taken(tmp_path, train=Pairs([0, 1, 2], NAMES), test=Pairs([0, 1, 1], ["cat", "owl"]))
+    assert found == ({0: "cat", 1: "dog", 2: "owl"}, {0: "cat", 1: "owl", 2: "owl"})
+
+
+def test_the_numbers_of_a_folder_data_set_count_too(tmp_path: Path) -> None:
+    pairs: Any = Pairs([1, 0])
+    pairs.class_to_idx = {"owl": 1, "cat": 0}
+    assert taken(tmp_path, train=pairs)[0] == {0: "owl", 1: "cat"}
+    pairs.class_to_idx = {"owl": 3, "cat": 0}
+    with pytest.raises(InvalidData, match="does not count the classes from 0"):
+        taken(tmp_path / "x", train=pairs)
+
+
+@pytest.mark.parametrize("labels", [["owl", "cat"], [np.str_("owl"), b"cat"], np.array(["owl", "cat"])])
+@pytest.mark.parametrize("names", [None, NAMES])
+def test_names_of_classes_are_labels(labels: Any, names: list[str] | None, tmp_path: Path) -> None:
+    assert taken(tmp_path, train=Pairs(list(labels), names))[0] == {0: "owl", 1: "cat"}
+    x = np.arange(2, dtype=np.uint8)[:, None, None, None] * np.ones((1, 4, 4, 3), np.uint8)
+    assert taken(tmp_path / "x", train=(x, labels), classes=names)[0] == {0: "owl", 1: "cat"}
+
+
+@pytest.mark.parametrize(
+    "label", [0.5, 1.0, -1, True, None, np.float32(2), torch.tensor(1.5), [0, 1], np.array([0, 1]), 3]
+)
+def test_what_is_no_label_is_refused(label: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="train image 1: its label"):
+        taken(tmp_path, train=Pairs([0, label], NAMES))
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.0], [-1, 0], [True, False], [0, 7]])
+def test_what_is_no_label_is_refused_in_arrays(labels: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="label"):
+        taken(tmp_path, train=(np.zeros((2, 4, 4, 3), np.uint8), labels), classes=NAMES)
+
+
+@pytest.mark.parametrize("label", [1, np.uint8(1), torch.tensor(1), torch.tensor([1]), np.array([1])])
+def test_whole_numbers_of_every_type_are_labels(label: Any, tmp_path: Path) -> None:
+    assert taken(tmp_path, train=Pairs([0, label], NAMES))[0] == {0: "cat", 1: "dog"}
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (
+            {"train": Pairs([0], ["cat", "cow"])},
+            "the data's classes are cat, cow, and the run's are cat, dog, owl: 'cow'",
+        ),
+        (
+            {"train": Pairs([0])},
+            "labels are numbers, 0, and nothing names them, but the run's classes are cat, dog, owl",
+        ),
+        ({"train": Pairs([0], NAMES), "test": Pairs([0])}, "the data's classes are cat, dog, owl, 0, and the run's"),
+        (
+            {"train": Pairs([0], NAMES), "classes": ["dog", "cat", "owl"]},
+            "names its classes cat, dog, owl, and classes= names dog",
+        ),
+        (
+            {"train": Subset(Pairs([0], NAMES), [0]), "classes": NAMES[::-1]},
+            "cat, dog, owl, and classes= names owl, dog, cat",
+        ),
+        ({"train": (np.zeros((1, 4, 4, 3), np.uint8), [0])}, "nothing names them"),
+        (
+            {"train": Pairs([0], ["c\u0430t", "dog"])},
+            r"looks alike .* U\+0063 U\+0430 U\+0074, not U\+0063 U\+0061 U\+0074",
+        ),
+        ({"train": Pairs([0], ["cat\u200b", "dog"])}, r"U\+200B"),
+    ],
+)
+def test_names_that_differ_or_are_missing_are_refused_with_both_lists(
+    data: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        taken(tmp_path, **data)
+
+
+def test_data_sets_of_other_orders_in_one_wrapper_and_changed_labels_are_refused(tmp_path: Path) -> None:
+    two: Any = Wrapper(Pairs([0], NAMES))
+    two.other = Pairs([0], NAMES[::-1])
+    with pytest.raises(InvalidData, match="name their classes differently"):
+        taken(tmp_path, train=two)
+    turned: Any = Pairs([0], NAMES)
+    turned.target_transform = lambda label: 2 - label
+    with pytest.raises(InvalidData, match="target_transform changes labels"):
+        taken(tmp_path, train=turned)
+    assert taken(tmp_path, train=turned, classes=NAMES[::-1])[0] == {0: "owl"}
+
+
+def test_numbers_are_the_classes_of_a_run_whose_classes_are_numbers(tmp_path: Path) -> None:
+    assert taken(tmp_path, ["2", "0", "1"], train=Pairs([2, 0, 1]))[0] == {0: "2", 1: "0", 2: "1"}
+
+
+def test_one_name_in_two_forms_of_unicode_is_one_class(tmp_path: Path) -> None:
+    found = taken(
+        tmp_path, ["\u00e9t\u00e9", "b"], train=Pairs([0], ["e\u0301te\u0301"]), test=Pairs([0], ["\u00e9t\u00e9"])
+    )
+    assert found == ({0: "\u00e9t\u00e9"}, {0: "\u00e9t\u00e9"})
+
+
+def picture(mode: str) -> Image.Image:
+    colours = np.random.default_rng(0).integers(0, 256, (4, 4, 3), np.uint8)
+    if mode == "P":
+        return Image.fromarray(colours).quantize(8)
+    if mode == "LAB":
+        return Image.frombytes("LAB", (4, 4), colours.tobytes())
+    return Image.fromarray(colours).convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "P", "YCbCr", "HSV", "LAB", "CMYK", "1", "RGBX"])
+def test_pictures_of_pillow_are_converted(mode: str, tmp_path: Path) -> None:
+    class Pictures(Pairs):
+        def __getitem__(self, number: int) -> tuple[Any, Any]:
+            return picture(mode), 0
+
+    spec = fedplcc.Client(train=Pictures([0], NAMES)).table(NAMES, tmp_path)["data"]
+    x = np.load(spec.removeprefix("npz:"))["x_train"][0]
+    assert np.array_equal(x, np.asarray(picture(mode).convert("RGB")))
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_pictures_of_unknown_range_are_refused(mode: str, tmp_path: Path) -> None:
+    class Pictures(Pairs):
+        def __getitem__(self, number: int) -> tuple[Any, Any]:
+            return Image.new(mode, (4, 4), 100), 0
+
+    with pytest.raises(InvalidData, match=f"train image 0: it is a picture of mode {mode} that states no range"):
+        fedplcc.Client(train=Pictures([0], NAMES)).table(NAMES, tmp_path)

@@ -1,0 +1,305 @@
+"""A folder is read as people lay it out, and a labels file beside it has the same checks."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shared.config.run import DataSection
+from shared.errors import InvalidData
+from trainer.data import load_dataset
+from trainer.data.loading import remarks
+from trainer.data.specs import open_source
+
+
+def put(path: Path, shade: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((8, 8, 3), shade, np.uint8)).save(path)
+
+
+def names(root: Path, more: str = "") -> dict[str, list[str]]:
+    """The images of each side, and the classes."""
+    source = open_source(f"folder:{root}{more}", 5)
+    train, aside = source.train, set() if source.train.aside is None else set(source.train.aside.tolist())
+    return {
+        "classes": list(source.class_names),
+        "train": [train.name(i) for i in range(len(train)) if i not in aside],
+        "validation": [train.name(i) for i in sorted(aside)],
+        "test": [source.test.name(i) for i in range(len(source.test))],
+    }
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("train", "test"),
+        ("Training", "Testing"),
+        ("Train", "Test"),
+        ("TRAIN", "TEST"),
+        ("train_set", "test-set"),
+        ("Training", "test"),
+        ("train", "val"),
+        ("Train", "Valid"),
+    ],
+)
+def test_folders_for_training_and_testing_are_known_by_their_usual_names(train: str, test: str, tmp_path: Path) -> None:
+    for side in (train, test):
+        for name in ("cat", "dog"):
+            put(tmp_path / side / name / "1.png")
+    found = names(tmp_path)
+    assert found["classes"] == ["cat", "dog"]
+    assert found["train"] == [f"{train}/{name}/1.png" for name in ("cat", "dog")]
+    assert found["test"] == [f"{test}/{name}/1.png" for name in ("cat", "dog")]
+    said = " ".join(remarks(f"folder:{tmp_path}"))
+    assert ("is the test set" in said) == test.lower().startswith("val")
+
+
+@pytest.mark.parametrize("own", ["val", "valid", "Validation", "VAL"])
+def test_a_folder_for_validation_is_set_aside(own: str, tmp_path: Path) -> None:
+    for side in ("train", "test", own):
+        put(tmp_path / side / "cat" / "1.png")
+    assert names(tmp_path)["validation"] == [f"{own}/cat/1.png"]
+
+
+@pytest.mark.parametrize("one", ["train", "Train", "valid", "validation"])
+def test_a_class_may_be_called_like_a_side(one: str, tmp_path: Path) -> None:
+    for name in (one, "bus", "invalid"):
+        put(tmp_path / name / "1.png")
+        put(tmp_path / name / "2020" / "2.png")
+    assert names(tmp_path)["classes"] == sorted([one, "bus", "invalid"])
+
+
+@pytest.mark.parametrize("loose", ["train/1.png", "test/1.png", "val/1.png"])
+def test_images_straight_in_a_side_are_an_error(loose: str, tmp_path: Path) -> None:
+    for side in ("train", "test", "val"):
+        put(tmp_path / side / "cat" / "1.png")
+    put(tmp_path / loose)
+    with pytest.raises(
+        InvalidData, match=f"images lie straight in .*{loose.partition('/')[0]}; put the images of each class"
+    ):
+        names(tmp_path)
+
+
+def test_a_test_folder_without_classes_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path / "train" / "cat" / "1.png")
+    put(tmp_path / "test" / "1.png")
+    with pytest.raises(InvalidData, match="images lie straight in"):
+        names(tmp_path)
+    put(tmp_path / "Training" / "cat" / "1.png")
+    with pytest.raises(InvalidData, match="two folders for train: Training and train"):
+        names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "system",
+    ["__MACOSX", "@eaDir", "lost+found", "$RECYCLE.BIN", "System Volume Information", ".git", "#recycle", "@Recycle"],
+)
+def test_folders_of_systems_are_no_classes(system: str, tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "cat"):
+        put(place / system / "1.png")
+    put(tmp_path / "cat" / "1.png")
+    put(tmp_path / "dog" / "2.png")
+    (tmp_path / "dog" / "._2.png").write_bytes(b"\0\5\x16\7")
+    found = names(tmp_path)
+    assert found["classes"] == ["cat", "dog"]
+    assert sorted(found["train"] + found["test"]) == ["cat/1.png", "dog/2.png"]
+
+
+def test_classes_without_images_and_images_without_a_class_are_said(tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    put(tmp_path / "loose.png")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "readme.txt").write_text("hello")
+    said = " ".join(remarks(f"folder:{tmp_path}"))
+    assert "class folders without an image: docs" in said
+    assert "are of no class and left out" in said
+    assert "1 files .txt: left out" in said
+
+
+@pytest.mark.parametrize("inner", ["pets", "images", "data"])
+@pytest.mark.parametrize("sides", ["", "train/", "Test/"])
+def test_a_folder_around_a_folder_is_read_through_and_said(inner: str, sides: str, tmp_path: Path) -> None:
+    for side in {sides, sides and ("test/" if sides == "train/" else "Train/")}:
+        for name in ("cat", "dog"):
+            put(tmp_path / "pets" / inner / side / name / "1.png")
+    assert names(tmp_path / "pets")["classes"] == ["cat", "dog"]
+    assert "around the data: it is read, and not taken as one class" in remarks(f"folder:{tmp_path / 'pets'}")[0]
+
+
+def test_one_class_whose_images_lie_in_folders_is_said(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        put(tmp_path / "animals" / name / "1.png")
+    assert names(tmp_path)["classes"] == ["animals"]
+    assert "all images are of one class, 'animals', and lie in its folders cat, dog" in remarks(f"folder:{tmp_path}")[0]
+
+
+def test_a_parent_of_sites_is_said_or_refused(tmp_path: Path) -> None:
+    for site in ("north", "south"):
+        for name in ("cat", "dog"):
+            put(tmp_path / "plain" / site / name / "1.png")
+            for side in ("train", "test"):
+                put(tmp_path / "sided" / site / side / name / "1.png")
+    assert "is a parent of sites, and one site is folder:" in remarks(f"folder:{tmp_path / 'plain'}")[0]
+    with pytest.raises(InvalidData, match=r"a data set with its own train and test folders in each of north, south"):
+        names(tmp_path / "sided")
+
+
+def test_class_folders_may_hold_the_sides(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        for side in ("train", "test"):
+            put(tmp_path / name / side / "1.png")
+    found = names(tmp_path)
+    assert found["classes"] == ["cat", "dog"]
+    assert found["train"] == ["cat/train/1.png", "dog/train/1.png"]
+    assert found["test"] == ["cat/test/1.png", "dog/test/1.png"]
+
+
+def test_links_to_folders_are_followed_once_and_never_in_a_circle(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere" / "scans" / "1.png")
+    put(tmp_path / "x" / "cat" / "2.png")
+    put(tmp_path / "x" / "dog" / "3.png")
+    (tmp_path / "x" / "cat" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "x" / "cat" / "again").symlink_to(tmp_path / "elsewhere" / "scans")
+    (tmp_path / "elsewhere" / "scans" / "back").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "x" / "cat" / "up").symlink_to(tmp_path)
+    (tmp_path / "x" / "cat" / "root").symlink_to("/")
+    (tmp_path / "x" / "dog" / "twin").symlink_to(tmp_path / "x" / "cat")
+    (tmp_path / "x" / "owl").symlink_to(tmp_path / "x" / "dog")
+    found = names(tmp_path / "x")
+    assert len(found["train"] + found["test"]) == 3
+    assert found["classes"] == ["cat", "dog", "owl"]
+    assert "links to folders that are read already" in " ".join(remarks(f"folder:{tmp_path / 'x'}"))
+
+
+@pytest.mark.parametrize("ending", ["", ".png", ".xyz"])
+def test_pipes_sockets_and_broken_links_are_never_opened(ending: str, tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    put(tmp_path / "dog" / "2.png")
+    os.mkfifo(tmp_path / "cat" / f"pipe{ending}")
+    (tmp_path / "cat" / f"link{ending}").symlink_to(tmp_path / "cat" / f"pipe{ending}")
+    (tmp_path / "cat" / f"null{ending}").symlink_to("/dev/zero")
+    (tmp_path / "cat" / f"gone{ending}").symlink_to(tmp_path / "nothing")
+    here = Path.cwd()
+    os.chdir(tmp_path / "cat")  # the path of a socket is short
+    try:
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(f"socket{ending}")
+    finally:
+        os.chdir(here)
+    found = names(tmp_path)
+    assert len(found["train"] + found["test"]) == 2
+    said = " ".join(remarks(f"folder:{tmp_path}"))
+    for what in ("2 named pipes", "1 sockets", "1 devices", "1 broken links"):
+        assert what in said
+
+
+def test_images_without_an_ending_or_of_a_strange_one_are_found_by_their_first_bytes(tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    for name in ("IM0001", "photo.jpg_large", "1.2.840.5"):
+        (tmp_path / "cat" / name).write_bytes((tmp_path / "cat" / "1.png").read_bytes())
+    (tmp_path / "cat" / "unknown").write_bytes(b"nothing")
+    found = names(tmp_path)
+    assert len(found["train"] + found["test"]) == 4
+    assert "1 files without an ending: left out, no images" in remarks(f"folder:{tmp_path}")
+
+
+def test_class_folders_go_by_name_in_unicodes_composed_form(tmp_path: Path) -> None:
+    put(tmp_path / "train" / "e\u0301te\u0301" / "1.png")
+    put(tmp_path / "test" / "\u00e9t\u00e9" / "1.png")
+    contract = DataSection(classes=("b", "\u00e9te\u0301"), image_size=8)
+    data = load_dataset(f"folder:{tmp_path}", contract=contract)
+    assert (data.train.labels_N.tolist(), data.test.labels_N.tolist()) == ([1], [1])
+    put(tmp_path / "train" / "\u00e9t\u00e9" / "2.png")
+    with pytest.raises(InvalidData, match=r"two folders of the one name 'été', U\+0065 U\+0301 .* and U\+00E9"):
+        names(tmp_path)
+
+
+LINES = [("scans/1.png", "mel", "train", "p1"), ("scans/2.png", "nv", "test", "p2"), ("3.png", "nv", "val", "p3")]
+
+
+def labelled(
+    root: Path, lines: Sequence[tuple[str, ...]], name: str = "labels.csv", columns: str = "path,label,split,group"
+) -> str:
+    for number in range(1, 4):
+        put(root / ("3.png" if number == 3 else f"scans/{number}.png"))
+    heading = tuple(columns.split(","))
+    if name.endswith(".parquet"):
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+        arrow = pytest.importorskip("pyarrow")
+        table = {title: [line[i] for line in lines] for i, title in enumerate(heading)}
+        parquet.write_table(arrow.table(table), root / name)
+    else:
+        mark = "\t" if name.endswith(".tsv") else ";" if "semi" in name else ","
+        (root / name).write_text("".join(mark.join(line) + "\n" for line in [heading, *lines]), encoding="utf-8-sig")
+    return f"?labels={name}"
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.tsv", "semi.csv", "labels.parquet"])
+def test_a_labels_file_gives_classes_sides_and_groups(name: str, tmp_path: Path) -> None:
+    assert names(tmp_path, labelled(tmp_path, LINES, name)) == {
+        "classes": ["mel", "nv"],
+        "train": ["scans/1.png"],
+        "validation": ["3.png"],
+        "test": ["scans/2.png"],
+    }
+
+
+def test_without_a_column_of_sides_each_image_has_its_role_by_its_group(tmp_path: Path) -> None:
+    lines = [(f"{i}.png", "ab"[i % 2], f"lesion{i // 4}") for i in range(100)]
+    for path, _, _ in lines:
+        put(tmp_path / path)
+    source = open_source(f"folder:{tmp_path}{labelled(tmp_path, lines, columns='path,label,lesion')}&group=lesion", 5)
+    assert source.train.groups is not None
+    assert source.test.groups is not None
+    assert len(set(source.test.groups)) == 5
+    assert not set(source.train.groups) & set(source.test.groups)
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ([("1.png", "mel", "train", "p1")], "lists 1 images that are not in .*, 1.png among them"),
+        ([LINES[0], LINES[0]], "line 3 of .* lists scans/1.png again"),
+        ([("scans/1.png", "0.5", "train", "p1")], "the label 0.5 is a fraction or negative"),
+        ([("scans/1.png", "-1", "train", "p1")], "the label -1 is a fraction or negative"),
+        ([("scans/1.png", "1e0", "train", "p1")], "the label 1e0 is a fraction"),
+        ([("scans/1.png", "", "train", "p1")], "no label"),
+        ([("scans/1.png", "mel", "fold1", "p1")], "the split 'fold1' is none of"),
+        ([("scans/1.png", "mel", "train", "")], "no group"),
+        ([("../x.png", "mel", "train", "p1")], "is no path below the folder"),
+        ([("/etc/passwd", "mel", "train", "p1")], "is no path below the folder"),
+        ([LINES[0], ("3.png", "nv", "", "p3")], "gives 1 images a split and 1 none"),
+        ([LINES[0], ("3.png", "nv", "test", "p1")], "the group 'p1' has images for train and for test"),
+        ([LINES[0], ("3.png", "nv")], "line 3 of .* has another number of columns"),
+        ([], "lists no image"),
+    ],
+)
+def test_what_is_wrong_in_a_labels_file_is_refused_with_its_line(
+    lines: list[tuple[str, ...]], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        names(tmp_path, labelled(tmp_path, lines))
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("?labels=none.csv", "there is no labels file"),
+        ("?labels=", "cannot use 'labels='"),
+        ("?labels=a.csv&labels=b.csv", "each option once"),
+        ("?frame=0", "a frame is a number from 1"),
+        ("?labels=pipe.csv", "is no regular file"),
+        ("?labels=labels.csv&group=camera", "has no column 'camera'; it has path, label"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(more: str, sentence: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    labelled(tmp_path, [("3.png", "nv")], columns="path,label")
+    with pytest.raises(InvalidData, match=sentence):
+        names(tmp_path, more)

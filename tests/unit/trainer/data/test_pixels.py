@@ -1,0 +1,331 @@
+"""Pixels mean what the file says: each mode, depth and statement of a file, and the table of them in docs/data.md."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from shared.config.run import DataSection
+from shared.errors import InvalidData
+from trainer.data import first_look, load_dataset
+from trainer.data.pixels import Unreadable, Unstated, auto_window, numbers_of, read_pixels, scale, why_unreadable
+from trainer.data.sets.folder import read_image
+from trainer.data.survey import survey
+
+RNG = np.random.default_rng(0)
+COLOURS = RNG.integers(0, 256, (6, 8, 3), np.uint8)
+GREY = RNG.integers(0, 256, (6, 8), np.uint8)
+
+
+def tiff(path: Path, values: np.ndarray[Any, Any], **tags: int) -> None:
+    """Write numbers as TIFF by hand: Pillow writes no signed, unsigned 32-bit or inverted ones."""
+    kinds = {"u": 1, "i": 2, "f": 3}
+    bits = tags.pop("bits", values.dtype.itemsize * 8)
+    data = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"))).tobytes()
+    entries = {
+        256: values.shape[1],
+        257: values.shape[0],
+        258: bits,
+        259: 1,
+        262: tags.pop("photometric", 1),
+        273: 8,
+        277: 1,
+        278: values.shape[0],
+        279: len(data),
+        339: kinds[values.dtype.kind],
+        **{int(name.removeprefix("tag")): value for name, value in tags.items()},
+    }
+    content = b"II*\0" + (8 + len(data)).to_bytes(4, "little") + data + len(entries).to_bytes(2, "little")
+    for tag, value in sorted(entries.items()):
+        content += tag.to_bytes(2, "little") + (4).to_bytes(2, "little") + (1).to_bytes(4, "little")
+        content += value.to_bytes(4, "little")
+    path.write_bytes(content + bytes(4))
+
+
+def grey_of(path: Path, window: Any = None) -> np.ndarray[Any, Any]:
+    pixels = read_pixels(path, window)
+    assert pixels.dtype == np.uint8
+    assert (pixels == pixels[:, :, :1]).all()
+    return pixels[:, :, 0]
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "P", "1", "CMYK", "YCbCr", "LAB"])
+@pytest.mark.parametrize("kind", ["png", "tif", "jpg", "gif", "bmp", "webp"])
+def test_colours_of_8_bits_are_as_pillow_converts_them(mode: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"image.{kind}"
+    image = Image.fromarray(COLOURS)
+    image = Image.frombytes("LAB", (8, 6), COLOURS.tobytes()) if mode == "LAB" else image.convert(mode)
+    try:
+        image.save(path)
+    except (OSError, ValueError, KeyError):
+        pytest.skip(f"{kind} has no {mode}")
+    with Image.open(path) as again:
+        assert np.array_equal(read_pixels(path), np.asarray(again.convert("RGB")))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "tif"])
+def test_a_cameras_orientation_is_followed(orientation: int, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"photo.{kind}"
+    exif = Image.Exif()
+    exif[274] = orientation
+    lossless: dict[str, Any] = {"lossless": True} if kind == "webp" else {}
+    Image.fromarray(np.repeat(np.repeat(COLOURS, 4, 0), 4, 1)).save(path, exif=exif, **lossless)
+    with Image.open(path) as image:
+        shown = ImageOps.exif_transpose(image).convert("RGB")
+    pixels = read_pixels(path)
+    assert pixels.shape[:2] == ((24, 32) if orientation < 5 else (32, 24))
+    assert np.array_equal(pixels, np.asarray(shown))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_shows_white(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / "image.png"
+    if mode == "P":
+        image = Image.fromarray(np.arange(8, dtype=np.uint8).reshape(2, 4), "P")
+        image.putpalette([9, 99, 199] * 256)
+        image.save(path, transparency=bytes([0, 128, 255, 255, 255, 255, 255, 255]))
+        alpha = np.array([[0, 128, 255, 255], [255] * 4])
+        colour = np.array([9, 99, 199])
+    else:
+        alpha = np.array([[0, 64, 128, 255]])
+        colour = np.array([9, 99, 199] if mode == "RGBA" else [50, 50, 50])
+        bands = [colour[0], alpha] if mode == "LA" else [*colour, alpha]
+        Image.merge(
+            mode, [Image.fromarray(np.broadcast_to(band, alpha.shape).astype(np.uint8)) for band in bands]
+        ).save(path)
+    expected = (colour * alpha[..., None] + 255 * (255 - alpha[..., None])) / 255
+    assert np.abs(read_pixels(path) - expected).max() <= 1
+
+
+@given(bits=st.sampled_from([8, 10, 12, 14, 16, 32]), data=st.data())
+def test_auto_is_the_smallest_usual_depth_that_holds_all(bits: int, data: st.DataObject) -> None:
+    highest = data.draw(st.integers(2 ** {8: 0, 10: 8, 12: 10, 14: 12, 16: 14, 32: 16}[bits], 2**bits - 1))
+    assert auto_window(0.0, float(highest), True) == (0.0, float(2**bits - 1))
+
+
+@given(
+    kind=st.sampled_from(["u2", "u4", "i2", "i4", "f4"]),
+    low=st.integers(-30000, 30000),
+    width=st.integers(1, 60000),
+    data=st.data(),
+)
+def test_a_window_maps_its_ends_to_black_and_white_and_is_monotonic(
+    kind: str, low: int, width: int, data: st.DataObject
+) -> None:
+    span = (0, 60000) if kind[0] == "u" else (-30000, 30000)
+    values = np.array(sorted(data.draw(st.lists(st.integers(*span), min_size=1, max_size=20))), kind)
+    high = low + width
+    pixels = scale(values, (low, high)).astype(int)
+    exact = np.clip(255 * (values.astype(float) - low) / width, 0, 255)
+    assert np.abs(pixels - exact).max() <= 1
+    assert (np.diff(pixels) >= 0).all()
+    assert scale(np.array([low, high], "f8"), (low, high)).tolist() == [0, 255]
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14])
+@pytest.mark.parametrize("kind", ["png", "tif"])
+def test_fewer_bits_in_16_are_refused_without_a_window_and_right_with_one(bits: int, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"scan.{kind}"
+    values = np.linspace(0, 2**bits - 1, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(values).save(path)
+    with pytest.raises(Unstated, match=r"16 bits state no range, and the largest is \d+; set data.window"):
+        read_pixels(path)
+    expected = values >> (bits - 8)
+    assert np.array_equal(grey_of(path, (0, 2**bits - 1)), expected)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        shown = read_image(path)
+    assert shown is not None
+    assert np.array_equal(shown[:, :, 0], expected)
+    assert "bits" in str(said[0].message)
+
+
+def test_whole_16_bits_keep_the_upper_8(tmp_path: Path) -> None:
+    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    for kind in ("png", "tif"):
+        Image.fromarray(values).save(tmp_path / f"a.{kind}")
+        assert np.array_equal(grey_of(tmp_path / f"a.{kind}"), values >> 8)
+
+
+def test_white_is_zero_where_the_file_says_so(tmp_path: Path) -> None:
+    for values in (GREY, np.linspace(0, 65535, 48).astype(np.uint16).reshape(6, 8)):
+        for photometric in (0, 1):
+            tiff(tmp_path / f"{photometric}.tif", values, photometric=photometric)
+        assert np.array_equal(grey_of(tmp_path / "0.tif"), 255 - grey_of(tmp_path / "1.tif"))
+
+
+@pytest.mark.parametrize("kind", ["i1", "u2", "i2", "u4", "i4"])
+def test_a_type_that_is_used_whole_is_its_range(kind: str, tmp_path: Path) -> None:
+    limits = np.iinfo(kind)
+    values = np.linspace(limits.min, limits.max, 64).astype(kind).reshape(8, 8)
+    tiff(tmp_path / "a.tif", values)
+    assert np.abs(grey_of(tmp_path / "a.tif").reshape(-1) - np.linspace(0, 255, 64)).max() <= 1.01
+
+
+@pytest.mark.parametrize(("kind", "low", "high"), [("i2", -1024, 3071), ("i4", -5, 900), ("u4", 0, 4095), ("f4", 0, 1)])
+def test_numbers_of_a_part_of_their_type_need_a_range_from_the_file_or_the_run(
+    kind: str, low: int, high: int, tmp_path: Path
+) -> None:
+    values = np.linspace(low, high, 64).astype(kind).reshape(8, 8)
+    exact = np.linspace(0, 255, 64)
+    tiff(tmp_path / "plain.tif", values)
+    with pytest.raises(Unstated):
+        read_pixels(tmp_path / "plain.tif")
+    assert np.abs(grey_of(tmp_path / "plain.tif", (low, high)).reshape(-1) - exact).max() <= 2
+    found = numbers_of(tmp_path / "plain.tif")
+    assert found is not None
+    assert (found.min(), found.max()) == (low, high)
+    if low >= 0:
+        tiff(tmp_path / "tagged.tif", values, tag280=low, tag281=high)
+        assert np.abs(grey_of(tmp_path / "tagged.tif").reshape(-1) - exact).max() <= 2
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    for value in (np.nan, np.inf):
+        tiff(tmp_path / "a.tif", np.array([[0, value]], np.float32))
+        with pytest.raises(Unreadable, match="infinite or none"):
+            read_pixels(tmp_path / "a.tif", (0, 1))
+
+
+def test_deep_colours_that_would_come_out_black_are_refused(tmp_path: Path) -> None:
+    """A PNG of 3 x 16 bits, by hand: Pillow writes none, and reads the upper 8 bits of it."""
+    import struct
+    import zlib
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    for top, is_read in ((65535, True), (4095, False)):
+        values = np.linspace(0, top, 48).astype(">u2").reshape(4, 4, 3)
+        rows = b"".join(b"\0" + row.tobytes() for row in values)
+        head = struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0)
+        path = tmp_path / f"{top}.png"
+        path.write_bytes(
+            b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+        )
+        if is_read:
+            assert np.array_equal(read_pixels(path), values >> 8)
+        else:
+            assert "colours of 16 bits state no range" in why_unreadable(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.write_bytes(b""), "it is empty"),
+        (lambda path: path.write_bytes(b"no picture"), "it is no image that can be read here"),
+        (lambda path: path.mkdir(), "no regular file"),
+        (os.mkfifo, "no regular file"),
+        (lambda path: None, "no such file"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(make: Callable[[Path], object], reason: str, tmp_path: Path) -> None:
+    make(tmp_path / "x.png")
+    assert reason in why_unreadable(tmp_path / "x.png")
+    assert read_image(tmp_path / "x.png") is None
+
+
+def scans(root: Path) -> None:
+    for name in ("a", "b"):
+        for number in range(10):
+            (root / name).mkdir(parents=True, exist_ok=True)
+            values = np.linspace(0, 4095 if (name, number) == ("b", 3) else 2000, 64).astype(np.uint16).reshape(8, 8)
+            Image.fromarray(values).save(root / name / f"{number}.png")
+
+
+def test_a_site_has_one_window_and_without_one_its_images_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    scans(tmp_path)
+
+    def load(window: Any) -> Any:
+        contract = DataSection(classes=("a", "b"), image_size=8, window=window)
+        return load_dataset(f"folder:{tmp_path}", contract=contract)
+
+    with pytest.raises(InvalidData, match="no training image, and 20 files could not be read"):
+        load(None)
+    auto, given = load("auto"), load([0, 4095])
+    assert np.array_equal(auto.train.images_NSS3, given.train.images_NSS3)
+    assert auto.train.images_NSS3[0].max() == 2000 >> 4
+    (reason,) = survey(f"folder:{tmp_path}", read_all=True).reasons.items() - {
+        (text, count) for text, count in survey(f"folder:{tmp_path}", read_all=True).reasons.items() if "4095" in text
+    }
+    assert reason[1] == 19
+    assert "set data.window" in reason[0]
+
+
+def test_a_site_whose_range_is_unsaid_joins_and_is_told_the_window(tmp_path: Path) -> None:
+    scans(tmp_path)
+    looked = first_look(f"folder:{tmp_path}")
+    assert looked.unreadable == ()
+    (remark,) = looked.remarks
+    assert 'data.window; "auto" is 0 to 4095 here' in remark
+    assert remark in survey(f"folder:{tmp_path}").remarks
+
+
+def test_a_window_goes_upwards() -> None:
+    with pytest.raises(ValueError, match="the lower one"):
+        DataSection(classes=("a", "b"), window=(5, 5))
+
+
+class TestDicom:
+    """DICOM equals pydicom's own values with its windowing."""
+
+    @pytest.fixture
+    def pydicom(self) -> Any:
+        return pytest.importorskip(
+            "pydicom", minversion="3.0", reason="pydicom is not installed: pip install 'fedplcc[dicom]'"
+        )
+
+    def write(self, pydicom: Any, path: Path, values: np.ndarray[Any, Any], **elements: Any) -> Any:
+        dataset = pydicom.Dataset()
+        dataset.file_meta = pydicom.dataset.FileMetaDataset()
+        dataset.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+        dataset.SOPClassUID = dataset.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+        dataset.SOPInstanceUID = dataset.file_meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
+        dataset.Rows, dataset.Columns = values.shape[-2:]
+        dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+        dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 12, 11
+        dataset.PixelRepresentation = int(values.dtype.kind == "i")
+        if values.ndim == 3:
+            dataset.NumberOfFrames = len(values)
+        for name, value in elements.items():
+            setattr(dataset, name, value)
+        dataset.PixelData = values.tobytes()
+        dataset.save_as(path, enforce_file_format=True)
+        return pydicom.dcmread(path)
+
+    @pytest.mark.parametrize("window", [{}, {"WindowCenter": 40, "WindowWidth": 400}])
+    @pytest.mark.parametrize("rescale", [{}, {"RescaleSlope": 1, "RescaleIntercept": -1024}])
+    @pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+    def test_grey(self, pydicom: Any, tmp_path: Path, window: Any, rescale: Any, photometric: str) -> None:
+        from trainer.data.dicom import shown_range
+
+        values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
+        kept = self.write(pydicom, tmp_path / "a", values, PhotometricInterpretation=photometric, **window, **rescale)
+        shown = pydicom.pixels.apply_voi_lut(pydicom.pixels.apply_modality_lut(kept.pixel_array, kept), kept)
+        low, high = shown_range(kept)
+        expected = np.rint(255 * (shown.astype(float) - low) / (high - low))
+        assert np.array_equal(grey_of(tmp_path / "a"), 255 - expected if photometric == "MONOCHROME1" else expected)
+
+    def test_of_several_frames_the_named_one(self, pydicom: Any, tmp_path: Path) -> None:
+        values = np.stack([np.full((8, 8), shade, np.uint16) for shade in (0, 4095)])
+        self.write(pydicom, tmp_path / "a.dcm", values)
+        with pytest.raises(Unreadable, match="it has 2 frames; name one"):
+            read_pixels(tmp_path / "a.dcm")
+        assert read_pixels(tmp_path / "a.dcm", frame=2).min() == 255
+
+    def test_without_pydicom_the_reason_says_what_to_install(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(__import__("sys").modules, "pydicom", None)
+        (tmp_path / "a.dcm").write_bytes(bytes(128) + b"DICM")
+        assert "needs pydicom: pip install 'fedplcc[dicom]'" in why_unreadable(tmp_path / "a.dcm")

@@ -1,0 +1,46 @@
+"""Names of classes: one form of each, and refusals that show what a reader cannot see. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+MAX_NAMED = 12
+"""Most names in a list of a sentence."""
+
+_LOOK = str.maketrans("АВСЕНІЈКМОРЅТХаԁеһіјкорѕтухΑΒΕΖΗΙΚΜΝΟΡΤΥΧαονρ", "ABCEHIJKMOPSTXadehijkopstyxABEZHIKMNOPTYXaovp")
+"""Letters of other alphabets that look like those of Latin."""
+
+
+def composed(name: str) -> str:
+    """Return the name in Unicode's composed form (NFC): two systems write an accented letter in two ways."""
+    return unicodedata.normalize("NFC", name)
+
+
+def looks(name: str) -> str:
+    """Return what a reader sees of a name: equal texts look alike."""
+    seen = unicodedata.normalize("NFKC", name)
+    seen = "".join(letter for letter in seen if unicodedata.category(letter) not in ("Cf", "Cc", "Mn"))
+    return " ".join(seen.translate(_LOOK).split())
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the known name that was probably meant, with code points where the two look alike; or nothing."""
+    names = list(known)
+    alike = next((each for each in names if each != name and looks(each) == looks(name)), None)
+    if alike is not None:
+        return f"; {alike!r} looks alike and is another name: {code_points(name)}, not {code_points(alike)}"
+    found = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def code_points(name: str) -> str:
+    """Return a name as the numbers of its characters."""
+    return " ".join(f"U+{ord(letter):04X}" for letter in name)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with commas between; of many the first ones, and how many more."""
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

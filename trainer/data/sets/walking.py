@@ -1,0 +1,148 @@
+"""Files below the class folders of a data set: images and what else lies there.
+
+Links to folders are followed once and never in a circle; folders before links. Nothing but a regular file is ever opened:
+a pipe would be waited for. Names that begin with a dot and the folders of systems are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from trainer.data.endings import IMAGE_ENDINGS, NUM_BYTES, OTHER_ENDINGS, begins_as_image
+
+SYSTEM_FOLDERS = frozenset(
+    {
+        "$recycle.bin",
+        "system volume information",
+        "__macosx",
+        "__pycache__",
+        "@eadir",
+        "@recycle",
+        "@recently-snapshot",
+        "#recycle",
+        "#snapshot",
+        "lost+found",
+        "network trash folder",
+        "temporary items",
+        "_gsdata_",
+        "recycler",
+        "recycled",
+    }
+)
+"""Folders that operating systems and file servers make, in small letters."""
+
+
+Key = TypeVar("Key")
+
+
+def is_system(name: str) -> bool:
+    """Whether a name is of an operating system and no class."""
+    return name.startswith(".") or name.lower() in SYSTEM_FOLDERS
+
+
+def folders_in(place: Path) -> list[str]:
+    """Return the folders of a folder, and links to folders, sorted; without those of systems."""
+    with os.scandir(place) as entries:
+        return sorted(entry.name for entry in entries if not is_system(entry.name) and entry.is_dir())
+
+
+def holds_images(place: Path) -> bool:
+    """Whether files that are meant as images lie straight in a folder."""
+    with os.scandir(place) as entries:
+        return any(
+            not entry.name.startswith(".")
+            and os.path.splitext(entry.name)[1].lower() in IMAGE_ENDINGS
+            and entry.is_file()
+            for entry in entries
+        )
+
+
+class Walk:
+    """A walk through the folders of one data set, which remembers where it has been.
+
+    Attributes:
+        left_out: Number of files that are left out, by what they are.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen = {_identity(os.stat(place)) for place in (root, *root.resolve().parents)}
+        self.left_out: Counter[str] = Counter()
+
+    def files(self, folders: Mapping[Key, Iterable[str]]) -> dict[Key, list[str]]:
+        """Return the images of each class, as paths below the root, sorted.
+
+        Args:
+            folders: Folders of each class, as paths below the root.
+        """
+        found: dict[Key, list[str]] = {name: [] for name in folders}
+        links: list[tuple[Key, str]] = []
+        for name, places in folders.items():
+            for place in places:
+                if os.path.islink(self._root / place):
+                    links.append((name, place))
+                else:
+                    self._into(place, found[name], links, name)
+        while links:
+            name, place = links.pop(0)
+            self._into(place, found[name], links, name)
+        return {name: sorted(paths) for name, paths in found.items()}
+
+    def _into(self, place: str, found: list[str], links: list[tuple[Key, str]], name: Key) -> None:
+        waiting = [place]
+        while waiting:
+            below = waiting.pop()
+            identity = _identity(os.stat(self._root / below))
+            if identity in self._seen:
+                self.left_out["links to folders that are read already"] += 1
+                continue
+            self._seen.add(identity)
+            with os.scandir(self._root / below) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    path = os.path.join(below, entry.name)
+                    if is_system(entry.name):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+                    elif entry.is_symlink() and entry.is_dir():
+                        links.append((name, path))
+                    elif (what := self._what(entry)) is None:
+                        found.append(path)
+                    else:
+                        self.left_out[what] += 1
+
+    def _what(self, entry: os.DirEntry[str]) -> str | None:
+        """Return what a file is that is no image; None for an image."""
+        if not entry.is_file():
+            return "broken links" if entry.is_symlink() and not os.path.exists(entry.path) else _kind(entry)
+        ending = os.path.splitext(entry.name)[1].lower()
+        if ending in IMAGE_ENDINGS:
+            return None
+        if ending not in OTHER_ENDINGS:
+            try:
+                with open(entry.path, "rb") as file:
+                    if begins_as_image(file.read(NUM_BYTES)):
+                        return None
+            except OSError:
+                return "files that cannot be opened"
+        return f"files {ending}" if ending else "files without an ending"
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return a sentence on each kind of file that is left out."""
+        return tuple(f"{count} {what}: left out, no images" for what, count in sorted(self.left_out.items()))
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    mode = os.stat(entry.path).st_mode
+    if stat.S_ISFIFO(mode):
+        return "named pipes"
+    return "sockets" if stat.S_ISSOCK(mode) else "devices"
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

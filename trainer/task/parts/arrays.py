@@ -1,0 +1,30 @@
+"""Groups that an update has beside its model, made of the client's samples under the received model."""
+
+from __future__ import annotations
+
+from shared.methods.parts.part import BeforeTraining
+from shared.types import ClientActivity
+from trainer.models import head_names, state_arrays
+from trainer.task.work import Work
+
+
+def make_groups(work: Work) -> None:
+    """Make what the method's parts declare as uploads."""
+    job, num_classes = work.job, len(work.job.config.data.classes)
+    method, hyper = job.config.algorithm, job.config.method
+    if not method.uploads(hyper, num_classes, work.dim):
+        return
+    model = work.received_model()
+    job.begin(ClientActivity.SUMMARISING)
+    with job.timed("summarise_seconds"):
+        features_ND, labels_N = work.features(model)
+        arrays = state_arrays(model)
+        before = BeforeTraining(
+            features_ND=features_ND,
+            labels_N=labels_N,
+            num_classes=num_classes,
+            head={name: arrays[name] for name in head_names(model)},
+            received=work.inputs.arrays,
+        )
+        groups = method.before_training(before, hyper)
+    work.upload(groups)
