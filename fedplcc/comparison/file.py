@@ -6,11 +6,9 @@
 
     [datasets.digit5]
     config = "digit5.toml"             # any file that `fedplcc simulate` takes, found from this one
-    published = "fedplcc/digit5"
 
     [rows.fedplcc]
     method = "fedplcc"
-    published = "FedPLCC"
 
     [rows.unit-weights]
     method = "fedplcc"
@@ -31,7 +29,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedplcc.comparison.groups import DEFAULT_GROUP, GroupSection, Names, Texts, choice_problems, choosing
-from fedplcc.comparison.published.accuracies import PublishedTable, published_tables
 from fedplcc.comparison.sweep.section import (
     Point,
     Seed,
@@ -83,15 +80,8 @@ class DatasetSection(Section):
     """Configuration file, found from the comparison's file."""
     label: str | None = None
     """Name in the report; that of the table if not set."""
-    published: Texts = ()
-    """Tables of published numbers with the same set-up, by their keys in published/accuracies.toml."""
-    published_signs: Texts = ()
-    """Tables of published numbers with other set-ups, of which only the signs of differences are compared."""
-    differs: Texts = ()
-    """Sentences on the differences from the published set-up."""
-    published_protocol: str | None = None
-    """Another data set of the file whose protocol is nearer to the published one; the report says how much of a difference
-    from the published numbers that explains."""
+    extra: Mapping[str, Any] = Field(default_factory=dict)
+    """What other programs say of the data set; it is not looked at."""
     seeds: Seeds | None = None
     """Instead of the comparison's."""
     balanced: bool = False
@@ -108,8 +98,8 @@ class RowSection(Section):
     """Name of a method: one of fedplcc's, or package.module of another package, or its entry point."""
     label: str | None = None
     """Name in the report; that of the table if not set."""
-    published: Texts = ()
-    """The method's names in the tables of published numbers."""
+    extra: Mapping[str, Any] = Field(default_factory=dict)
+    """What other programs say of the row; it is not looked at."""
     group: Names = (DEFAULT_GROUP,)
     """Groups of the report that show the row."""
     datasets: Names | None = None
@@ -174,24 +164,6 @@ class Comparison(Section):
         """Return the group's name in the report."""
         section = self.groups.get(name)
         return (section and section.title) or name[:1].upper() + name[1:]
-
-    def published_for(self, dataset: str) -> list[PublishedTable]:
-        """Return the tables of published numbers that a data set names."""
-        tables = published_tables()
-        return [tables[key] for key in self.datasets[dataset].published]
-
-    def published_signs_for(self, dataset: str) -> list[PublishedTable]:
-        """Return the tables of other set-ups that a data set names."""
-        tables = published_tables()
-        return [tables[key] for key in self.datasets[dataset].published_signs]
-
-    def published_as(self, row: str, table: PublishedTable) -> str | None:
-        """Return the name of a row in a table of published numbers, if it has one."""
-        return next((name for name in self.rows[row].published if name in table.accuracy), None)
-
-    def published_baseline(self, table: PublishedTable) -> str | None:
-        """Return the first baseline that has a row in a table of published numbers."""
-        return next((row for row in self.compare.baseline if self.published_as(row, table)), None)
 
     def with_points(self, row: str, by_dataset: Mapping[str, Point]) -> RowSection:
         """Return a row with the settings of a point on each of these data sets, and on no other."""
@@ -332,19 +304,8 @@ def _unknown_references(
     for baseline in _baselines(compare):
         if baseline not in rows:
             yield f"compare.baseline: {unknown('row', baseline, rows)}"
-    published = published_tables()
-    known_methods: set[str] = set()
     for name, table in datasets.items():
         yield from _setting_problems(f"datasets.{name}.set", table.get("set", {}))
-        for where in ("published", "published_signs"):
-            for key in _texts(table.get(where, ())):
-                if key not in published:
-                    yield f"datasets.{name}.{where}: {unknown('table of published numbers', key, published)}"
-                else:
-                    known_methods |= published[key].accuracy.keys()
-        protocol = table.get("published_protocol")
-        if isinstance(protocol, str):
-            yield from _unknown_datasets(f"datasets.{name}.published_protocol", [protocol], datasets)
     named_groups, labels = {DEFAULT_GROUP: None}, dict[str, str]()
     for name, table in rows.items():
         other = labels.setdefault(str(table.get("label", name)), name)
@@ -360,9 +321,6 @@ def _unknown_references(
             yield from _setting_problems(f"rows.{name}.set_for.{dataset}", settings)
         yield from _unknown_datasets(f"rows.{name}.datasets", _texts(table.get("datasets", ())), datasets)
         yield from _unknown_datasets(f"rows.{name}.set_for", set_for, datasets)
-        for published_name in _texts(table.get("published", ())):
-            if published_name not in known_methods:
-                yield f"rows.{name}.published: {unknown('published method', published_name, known_methods)}"
         named_groups |= dict.fromkeys(_texts(table.get("group", ())))
     yield from _indistinct_names("groups", named_groups)
     for name, table in groups.items():

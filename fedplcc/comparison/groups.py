@@ -77,7 +77,5 @@ def choice_problems(
         why = f"group {hiding[0]!r} chooses on validation images, and no test number of its rows is told"
         if others := [each for each in named if each in declared and each not in hiding]:
             yield f"rows.{name}.group: {why}; leave out {others[0]!r}, which would show them"
-        if table.get("published"):
-            yield f"rows.{name}.published: {why}; leave out the published name"
         if name in baselines:
             yield f"compare.baseline: row {name!r}: {why}; name another row, or none"

@@ -13,8 +13,9 @@ from rich.console import Console
 from fedplcc.comparison import training
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.reading import Findings, MissingCell, read_cell, read_findings
+from fedplcc.comparison.report.parts import NO_ADDITIONS, Additions
+from fedplcc.comparison.report.writing import read_failures, write_failures, write_findings
 from fedplcc.comparison.sweep.search import Found
-from fedplcc.comparison.writing import read_failures, write_failures, write_findings
 
 
 class Wish(Protocol):
@@ -81,11 +82,13 @@ def _is_told_of(cell: Cell) -> bool:
     return cell.folder.is_dir() and not cell.hides_test
 
 
-def write_report(found: Found, file: Path, cells: Sequence[Cell], folder: Path) -> tuple[Findings, list[str]]:
+def write_report(
+    found: Found, file: Path, cells: Sequence[Cell], folder: Path, additions: Additions = NO_ADDITIONS
+) -> tuple[Findings, list[str]]:
     """Write the report of the trained cells and of what was chosen; returns its content, and the names of its files."""
     findings = replace(
         read_findings(found.comparison, file, cells, read_failures(folder)),
         choices=found.choices,
         unchosen=found.unchosen,
     )
-    return findings, write_findings(folder, findings)
+    return findings, write_findings(folder, findings, additions)

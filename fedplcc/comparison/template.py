@@ -17,7 +17,6 @@ from shared.config.toml_text import toml_assignment, toml_key
 EXAMPLES: Mapping[str, Any] = {
     "compare.title": "Shops",
     "datasets.label": "Shops",
-    "datasets.published_protocol": "shops",
     "datasets.seeds": [0, 1],
     "rows.label": "FedAvg",
     "rows.datasets": ["shops"],

@@ -15,10 +15,10 @@ from rich.console import Console
 from fedplcc.comparison.file import Comparison, parse_comparison, read_comparison
 from fedplcc.comparison.plan import plan
 from fedplcc.comparison.reading import CellResult, Findings
+from fedplcc.comparison.report.writing import REPORT_PAGE
 from fedplcc.comparison.round_values import mean_of, worst_of
 from fedplcc.comparison.running import train_missing, write_report
 from fedplcc.comparison.sweep.search import search
-from fedplcc.comparison.writing import REPORT_PAGE
 from fedplcc.interruption import interruptible_by_ctrl_c
 from fedplcc.python_api.result import Result, Table
 from fedplcc.runs.atomic_file import make_folder

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 import pytest
 
 from experiments import cells
-from fedplcc.comparison.published.accuracies import published_tables
+from experiments.published.accuracies import published_tables
 from tests.support import ROOT
 
 EXPERIMENTS = ROOT / "experiments"

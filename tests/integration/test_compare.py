@@ -22,7 +22,7 @@ from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.file import read_comparison
 from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.reading import read_findings
-from fedplcc.comparison.tables import MEASURED
+from fedplcc.comparison.report.tables import MEASURED
 from fedplcc.comparison.training import CellsShown, train
 from fedplcc.runs.artifacts import EVALUATIONS, FILES
 from tests.support import ROOT

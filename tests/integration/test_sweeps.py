@@ -15,7 +15,7 @@ import pytest
 
 import fedplcc
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.comparison.tables import MEASURED
+from fedplcc.comparison.report.tables import MEASURED
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually

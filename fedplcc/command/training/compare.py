@@ -75,15 +75,15 @@ def compare(
 
     One file names the data sets, the rows (a method and what it changes) and the seeds. Each cell of that table is a
     simulation in a folder of its own; those that are there are not trained again. The report comes as CSV, Markdown and one
-    HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds, published numbers.
+    HTML page: accuracy by domain with mean and standard deviation over seeds, curves, bytes, seconds.
     """
     from fedplcc.comparison.file import read_comparison
     from fedplcc.comparison.plan import plan
     from fedplcc.comparison.reading import strays
+    from fedplcc.comparison.report.writing import REPORT_PAGE, summary
     from fedplcc.comparison.running import train_missing, write_report
     from fedplcc.comparison.sweep.point_check import require_points
     from fedplcc.comparison.sweep.search import search
-    from fedplcc.comparison.writing import REPORT_PAGE, summary
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json

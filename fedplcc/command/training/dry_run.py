@@ -28,9 +28,9 @@ def foresee_cells(
     comparison: Comparison, file: Path, folder: Path, cells: Sequence[Cell], *, only: Sequence[str], as_json: bool
 ) -> int:
     """Print what `compare` would train; returns the exit code, which tells of data that cannot be opened."""
+    from fedplcc.comparison.report.writing import read_failures
     from fedplcc.comparison.training import data_problems, data_sentences
     from fedplcc.comparison.untrained import trials_left, untrained
-    from fedplcc.comparison.writing import read_failures
     from fedplcc.terminal.progress import console_for
     from shared.config.run import canonical_json
 

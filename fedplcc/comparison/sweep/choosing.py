@@ -36,11 +36,11 @@ def trials_of(comparison: Comparison, points: Mapping[Key, Sequence[Point]]) -> 
         for point in of_row:
             by_name.setdefault(name_of(row, point), (row, {}))[1][dataset] = point
     rows: dict[str, RowSection] = {
-        name: comparison.with_points(row, by_dataset).model_copy(update={"label": name, "published": ()})
+        name: comparison.with_points(row, by_dataset).model_copy(update={"label": name, "extra": {}})
         for name, (row, by_dataset) in by_name.items()
     }
     datasets = {
-        name: comparison.datasets[name].model_copy(update={"seeds": seeds_of(comparison, name), "published": ()})
+        name: comparison.datasets[name].model_copy(update={"seeds": seeds_of(comparison, name), "extra": {}})
         for name in dict.fromkeys(dataset for dataset, _row in points)
     }
     return Comparison(compare=comparison.compare.model_copy(update={"baseline": ()}), datasets=datasets, rows=rows)

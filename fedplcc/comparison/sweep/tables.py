@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.reading import Findings
+from fedplcc.comparison.report.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING
 from fedplcc.comparison.sweep.records import Choice
-from fedplcc.comparison.tables import NOTHING
 
 TRIAL_COLUMNS = ("dataset", "row", "trial", "settings", "accuracy", "is_chosen", "reason")
 """Columns of trials.csv."""

@@ -45,19 +45,19 @@ baseline = "average"
 [datasets.digits]
 config = "run.toml"
 label = "Digits"
-published = "fedplcc/digit5"
-differs = ["The images are made up.", "There are two domains."]
+extra.published = "fedplcc/digit5"
+extra.differs = ["The images are made up.", "There are two domains."]
 
 [rows.average]
 method = "fedavg"
 label = "FedAvg"
-published = "FedAvg"
+extra.published = "FedAvg"
 group = ["methods", "readings"]
 
 [rows.prototypes]
 method = "fedplcc"
 label = "FedPLCC"
-published = "FedPLCC"
+extra.published = "FedPLCC"
 
 [rows.all]
 method = "fedplcc"

@@ -13,7 +13,7 @@ import pytest
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.archive import KEPT, pack
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell, strays
-from fedplcc.comparison.writing import csv_tables
+from fedplcc.comparison.report.writing import csv_tables
 from fedplcc.runs.run_folder import claimed_folder
 from tests.support import ROOT
 from tests.support.records.comparisons import (

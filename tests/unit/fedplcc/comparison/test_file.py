@@ -120,22 +120,6 @@ MISTAKES = {
     "missing": ("[rows.x]\n", "rows.x.method is missing"),
     "method": ('[rows.x]\nmethod = "fedplc"\n', "rows.x.method: unknown method 'fedplc'; did you mean 'fedplcc'?"),
     "name": ('[rows."a b"]\nmethod = "fedavg"\n', "rows.a b: a name is up to 64 letters"),
-    "published": (
-        '[datasets.x]\nconfig = "run.toml"\npublished = "fedplcc/digit"\n',
-        "datasets.x.published: unknown table of published numbers 'fedplcc/digit'; did you mean 'fedplcc/digit5'?",
-    ),
-    "published_signs": (
-        '[datasets.x]\nconfig = "run.toml"\npublished_signs = "fpl/digit"\n',
-        "datasets.x.published_signs: unknown table of published numbers 'fpl/digit'; did you mean 'fpl/digits'?",
-    ),
-    "published_protocol": (
-        '[datasets.x]\nconfig = "run.toml"\npublished_protocol = "y"\n',
-        "datasets.x.published_protocol: unknown data set 'y'",
-    ),
-    "published_method": (
-        '[rows.x]\nmethod = "fedavg"\npublished = "FedPLC"\n',
-        "rows.x.published: unknown published method 'FedPLC'; did you mean 'FedPLCC'?",
-    ),
     "dataset": (
         '[rows.x]\nmethod = "fedavg"\ndatasets = ["digit"]\n',
         "rows.x.datasets: unknown data set 'digit'; did you mean 'digits'?",
@@ -251,7 +235,7 @@ def test_the_example_in_the_guide_is_understood(tmp_path: Path) -> None:
     names = [cell.name for cell in cells_of(write_comparison(tmp_path, example), tmp_path)]
     assert len(names) == 9
     assert names[2] == "shops/all-prototypes/seed-0"
-    with_what_is_commented_out = example.replace("# published = ", "published = ", 1).replace("# differs", "differs")
+    with_what_is_commented_out = example.replace("# datasets = ", "datasets = ").replace(" if not all", "")
     assert cells_of(write_comparison(tmp_path, with_what_is_commented_out), tmp_path)
 
 

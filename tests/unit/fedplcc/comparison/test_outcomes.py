@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.comparison.document import markdown
 from fedplcc.comparison.outcomes import VIEWS, View, curve, gains, outcome, over_seeds, ranks, spread, total_of
 from fedplcc.comparison.reading import CellResult, read_cell
-from fedplcc.comparison.report import report as report_of
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report as report_of
 from fedplcc.comparison.round_values import RoundValues
 from fedplcc.runs.artifacts import EVALUATIONS, METRICS
 from tests.support.records.comparisons import RUN, a_result, cells_of, findings_of, write_cell, write_comparison

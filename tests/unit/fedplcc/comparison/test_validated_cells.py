@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.comparison.document import markdown
 from fedplcc.comparison.reading import CellResult, MissingCell, read_cell
-from fedplcc.comparison.report import report
-from fedplcc.comparison.writing import csv_tables, summary
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
+from fedplcc.comparison.report.writing import csv_tables, summary
 from tests.support.records.comparisons import (
     ROUNDS,
     RUN,

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fedplcc.command.exit_codes import ExitCode
-from fedplcc.comparison.document import markdown
 from fedplcc.comparison.file import read_comparison
 from fedplcc.comparison.plan import Cell, plan
 from fedplcc.comparison.reading import CellResult, read_cell
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.running import write_report
 from fedplcc.comparison.sweep.search import CHOSEN, Found, search
 from shared.errors import InvalidConfig, InvalidData

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from fedplcc.comparison.document import Drawing, Part
-from fedplcc.comparison.drawings import CLASSES, DOMAINS, drawing_name
-from fedplcc.comparison.heat_map import Panel, heat_map
 from fedplcc.comparison.outcomes import SUMMARIES, over_seeds
 from fedplcc.comparison.reading import CellResult, Findings
+from fedplcc.comparison.report.document import Drawing, Part
+from fedplcc.comparison.report.drawings import CLASSES, DOMAINS, drawing_name
+from fedplcc.comparison.report.heat_map import Panel, heat_map
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Recalls = Mapping[tuple[str, int], float]

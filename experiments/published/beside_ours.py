@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fedplcc.comparison.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
+from experiments.published.accuracies import PublishedTable
+from experiments.published.names import differences_of, name_of, tables_of
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, Spread, View, over_seeds
-from fedplcc.comparison.published.accuracies import PublishedTable
 from fedplcc.comparison.reading import CellResult, Findings
-from fedplcc.comparison.tables import NOTHING, accuracy_value, counted, points_text
+from fedplcc.comparison.report.document import Bullets, Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, points_text
 
 
 def published_comparison(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
@@ -19,7 +20,7 @@ def published_comparison(findings: Findings, dataset: str, group: str, rows: Seq
         return
     yield Heading(4, "Beside the published numbers")
     differs = dict.fromkeys(
-        (*comparison.datasets[dataset].differs, *(text for table, _ in shown for text in table.differs))
+        (*differences_of(comparison, dataset), *(text for table, _ in shown for text in table.differs))
     )
     if differs:
         yield Paragraph("What differs from the published set-up:")
@@ -34,9 +35,9 @@ def tables_beside(
 ) -> list[tuple[PublishedTable, dict[str, str]]]:
     """Return the published tables that stand in a group, each with the published names of the rows that have its values."""
     comparison, found = findings.comparison, list[tuple[PublishedTable, dict[str, str]]]()
-    for table in comparison.published_for(dataset):
+    for table in tables_of(comparison, dataset):
         if group == group_of(comparison, dataset, table):
-            named = {row: name for row in rows if (name := comparison.published_as(row, table)) is not None}
+            named = {row: name for row in rows if (name := name_of(comparison, row, table)) is not None}
             named = {row: name for row, name in named.items() if ours_of(findings.cells(dataset, row), table)}
             found += [(table, named)] if named else []
     return found
@@ -59,7 +60,7 @@ def ours_of(cells: Sequence[CellResult], table: PublishedTable, view: View | Non
 def group_of(comparison: Comparison, dataset: str, table: PublishedTable) -> str:
     """Return the group with the most rows of a published table."""
     groups = comparison.groups_of(dataset)
-    return max(groups, key=lambda group: sum(comparison.published_as(row, table) is not None for row in groups[group]))
+    return max(groups, key=lambda group: sum(name_of(comparison, row, table) is not None for row in groups[group]))
 
 
 def _published_table(findings: Findings, dataset: str, named: Mapping[str, str], table: PublishedTable) -> Table:

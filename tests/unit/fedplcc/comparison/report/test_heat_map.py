@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.comparison.document import Drawing, markdown, page
-from fedplcc.comparison.heat_map import COLOURS, INK, PAPER, Panel, _colour, _text_on, heat_map, luminance
-from fedplcc.comparison.report import report
-from fedplcc.comparison.writing import csv_tables, write_findings
+from fedplcc.comparison.report.document import Drawing, markdown, page
+from fedplcc.comparison.report.heat_map import COLOURS, INK, PAPER, Panel, _colour, _text_on, heat_map, luminance
+from fedplcc.comparison.report.parts import report
+from fedplcc.comparison.report.writing import csv_tables, write_findings
 from tests.support.records.comparisons import (
     ROUNDS,
     cells_of,
@@ -91,7 +91,7 @@ def test_the_report_has_a_picture_by_domain_and_one_by_class(tmp_path: Path) -> 
         "Heat map of the accuracy of 2 rows by domain, with mean and worst; the lowest worst domain is that of FedAvg, 31 "
         "percent. The table of the last round has the numbers."
     )
-    assert "one for each of 2 rows. The lowest is 31 percent, FedAvg: class 0 of SVHN." in by_class.alternative
+    assert "one for each of 2 rows. The lowest is 31 percent, FedAvg: class 0 of svhn." in by_class.alternative
     assert ">FedPLCC</text>" in by_class.svg
     assert ">71</text>" in by_domain.svg
     web = page(report(findings))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from fedplcc.comparison.document import markdown
-from fedplcc.comparison.report import report
-from fedplcc.comparison.uncertainty import uncertainty_of
-from fedplcc.comparison.writing import csv_tables
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
+from fedplcc.comparison.report.uncertainty import uncertainty_of
+from fedplcc.comparison.report.writing import csv_tables
 from tests.support.records.comparisons import (
     COMPARISON,
     ROUNDS,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedplcc.comparison.document import Line, Part, Table, Value
 from fedplcc.comparison.outcomes import spread
 from fedplcc.comparison.reading import Findings
+from fedplcc.comparison.report.document import Line, Part, Table, Value
+from fedplcc.comparison.report.tables import measure_text
 from fedplcc.comparison.round_values import STAGE_MEASURES
-from fedplcc.comparison.tables import measure_text
 
 DIGITS = 3
 

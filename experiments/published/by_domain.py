@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedplcc.comparison.document import Line, Paragraph, Part, Table, Value
+from experiments.published.accuracies import PublishedTable
+from experiments.published.beside_ours import ours_of
+from experiments.published.names import baseline_of, name_of
 from fedplcc.comparison.outcomes import MEAN
-from fedplcc.comparison.published.accuracies import PublishedTable
-from fedplcc.comparison.published.beside_ours import ours_of
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.tables import NOTHING, points_text
+from fedplcc.comparison.report.document import Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING, points_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class DomainDifferences:
 
 def domain_table(findings: Findings, readings: Sequence[str], table: PublishedTable) -> Iterator[Part]:
     """Yield the baseline's differences on several data sets, the nearest first; nothing where the table has no domains."""
-    comparison, baseline = findings.comparison, findings.comparison.published_baseline(table)
+    comparison, baseline = findings.comparison, baseline_of(findings.comparison, table)
     if baseline is None or len(table.domains) < 2:
         return
     found = {
@@ -72,7 +73,7 @@ def domain_differences(
 
     The accuracies are those of the table's view, means over the seeds that there are.
     """
-    name, ours = findings.comparison.published_as(baseline, table), ours_of(findings.cells(dataset, baseline), table)
+    name, ours = name_of(findings.comparison, baseline, table), ours_of(findings.cells(dataset, baseline), table)
     published = None if name is None else table.of(name)
     if published is None or not ours:
         return None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedplcc.comparison.document import markdown
-from fedplcc.comparison.published.by_domain import DomainDifferences
-from fedplcc.comparison.report import report
+from experiments.published.by_domain import DomainDifferences
+from experiments.published.parts import PUBLISHED
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import RUN, cells_of, findings_of, write_cell, write_comparison
 
 PROTOCOLS = """
@@ -17,24 +18,24 @@ baseline = "fedavg"
 [datasets.few]
 config = "run.toml"
 label = "Few images"
-published = "fedplcc/office10"
+extra.published = "fedplcc/office10"
 
 [datasets.many]
 config = "run.toml"
 label = "Many images"
-published = "fedplcc/office10"
+extra.published = "fedplcc/office10"
 set = { "training.local_epochs" = 1 }
 
 [datasets.large]
 config = "run.toml"
 label = "Large images"
-published = "fedplcc/office10"
+extra.published = "fedplcc/office10"
 set = { "training.momentum" = 0.5 }
 
 [rows.fedavg]
 method = "fedavg"
 label = "FedAvg"
-published = "FedAvg"
+extra.published = "FedAvg"
 """
 OFFICE = {"caltech": 62.5, "amazon": 83.16, "webcam": 72.41, "dslr": 53.33}
 """FedAvg's published accuracies in percent."""
@@ -48,7 +49,7 @@ def protocols(folder: Path, ours: dict[str, dict[str, float]], text: str = PROTO
         if cell.dataset in ours:
             found = {domain: (OFFICE[domain] + points) / 100 for domain, points in ours[cell.dataset].items()}
             write_cell(cell, [found] * 3)
-    said = markdown(report(findings_of(path, cells)))
+    said = markdown(report(findings_of(path, cells), PUBLISHED))
     return said.partition("## How near to FedPLCC, Office-10")[2].partition("\n## ")[0].splitlines()
 
 
@@ -83,5 +84,5 @@ def test_protocols_that_are_not_trained_are_named(tmp_path: Path) -> None:
 
 
 def test_a_baseline_without_a_published_row_has_no_such_table(tmp_path: Path) -> None:
-    text = PROTOCOLS.replace('published = "FedAvg"\n', "")
+    text = PROTOCOLS.replace('extra.published = "FedAvg"\n', "")
     assert protocols(tmp_path, {"many": dict.fromkeys(OFFICE, 1.0)}, text) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
@@ -75,5 +75,5 @@ class PublishedTable(Section):
 @functools.cache
 def published_tables() -> Mapping[str, PublishedTable]:
     """Return all tables of published numbers by their keys."""
-    text = (resources.files("fedplcc.comparison.published") / "accuracies.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("accuracies.toml").read_text(encoding="utf-8")
     return TypeAdapter(Mapping[str, PublishedTable]).validate_python(tomllib.loads(text))

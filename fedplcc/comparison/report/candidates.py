@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedplcc.comparison.document import Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, WORST, View, outcome, over_seeds, ranks, spread
 from fedplcc.comparison.reading import CellResult, Findings
+from fedplcc.comparison.report.document import Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, in_words
 from fedplcc.comparison.round_values import under
-from fedplcc.comparison.tables import NOTHING, accuracy_value, counted, in_words
 from shared.types import VALIDATION_SET
 
 RULE = "the mean of the mean over domains and the worst domain, averaged over the seeds"

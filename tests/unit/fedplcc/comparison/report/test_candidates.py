@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedplcc.comparison.document import markdown
 from fedplcc.comparison.file import parse_comparison, problems_of, read_comparison
 from fedplcc.comparison.plan import Cell, cell_problems
 from fedplcc.comparison.reading import CellResult, read_cell
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.training import CellsShown, _order
 from fedplcc.simulation.messages import CommittedRound
 from shared.config.sections import read_document
@@ -211,7 +211,6 @@ def test_progress_and_trackers_are_told_no_test_number(tmp_path: Path) -> None:
     [
         (f'{WIDE}group = "candidates"', f'{WIDE}group = ["candidates", "methods"]', "leave out 'methods', which would"),
         ('baseline = "average"', 'baseline = "wide"', "compare.baseline: row 'wide': group 'candidates' chooses on"),
-        ('label = "Wide"', 'label = "Wide"\npublished = "FedPLCC"', "rows.wide.published: group 'candidates' chooses"),
         (
             f'{WIDE}group = "candidates"',
             f'{WIDE}group = "candidate"',
@@ -223,8 +222,7 @@ def test_progress_and_trackers_are_told_no_test_number(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_would_show_a_test_number_is_refused_by_name(old: str, new: str, problem: str, tmp_path: Path) -> None:
-    text = CHOOSING.replace('label = "Digits"', 'label = "Digits"\npublished = "fedplcc/digit5"').replace(old, new)
-    path = write_comparison(tmp_path, text, VALIDATED)
+    path = write_comparison(tmp_path, CHOOSING.replace(old, new), VALIDATED)
     assert [each for each in problems_of(read_document(path)) if problem in each], problems_of(read_document(path))
 
 

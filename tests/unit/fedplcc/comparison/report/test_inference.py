@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import bootstrap, permutation_test, trim_mean
 
-from fedplcc.comparison import inference
-from fedplcc.comparison.inference import by_domains, by_runs, interquartile_mean, mean, sign_flip_test
+from fedplcc.comparison.report import inference
+from fedplcc.comparison.report.inference import by_domains, by_runs, interquartile_mean, mean, sign_flip_test
 
 FISHER = (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)
 """Darwin's maize: cross-fertilised less self-fertilised height in eighths of an inch (Fisher 1935, table 3)."""

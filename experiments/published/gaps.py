@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
+from experiments.published.accuracies import PublishedTable
+from experiments.published.beside_ours import ours_of, tables_beside
+from experiments.published.names import name_of, protocol_of
 from fedplcc.comparison.outcomes import MEAN
-from fedplcc.comparison.published.accuracies import PublishedTable
-from fedplcc.comparison.published.beside_ours import ours_of, tables_beside
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.tables import NOTHING, points_text
+from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import NOTHING, points_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def gap(findings: Findings, dataset: str, row: str, table: PublishedTable, colum
     There is none either where the best rounds are of other domains than the table's, since a client was away.
     """
     comparison = findings.comparison
-    published, name = comparison.datasets[dataset].published_protocol, comparison.published_as(row, table)
+    published, name = protocol_of(comparison, dataset), name_of(comparison, row, table)
     here = ours_of(findings.cells(dataset, row), table).get(column)
     if here is None or name is None:
         return None
@@ -87,7 +88,7 @@ def gap_tables(findings: Findings, dataset: str, group: str, rows: Sequence[str]
         return
     yield Heading(4, "What explains the differences")
     yield from parts
-    published = comparison.datasets[dataset].published_protocol
+    published = protocol_of(comparison, dataset)
     protocol = (
         "No other protocol of this data set is in the comparison."
         if published is None

@@ -8,22 +8,23 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
+from experiments.published.accuracies import PublishedTable
+from experiments.published.beside_ours import group_of
+from experiments.published.names import name_of, sign_tables_of, tables_of
 from fedplcc.comparison.outcomes import MEAN, VIEWS, outcome, spread
-from fedplcc.comparison.published.accuracies import PublishedTable
-from fedplcc.comparison.published.beside_ours import group_of
 from fedplcc.comparison.reading import CellResult, Findings
-from fedplcc.comparison.tables import counted, gain_text, points_text
+from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import counted, gain_text, points_text
 
 
 def sign_tables(findings: Findings, dataset: str, group: str, rows: Sequence[str]) -> Iterator[Part]:
     """Yield, for each published table and baseline, the differences of the means, published and ours."""
     comparison, parts = findings.comparison, list[Part]()
-    for table in (*comparison.published_for(dataset), *comparison.published_signs_for(dataset)):
+    for table in (*tables_of(comparison, dataset), *sign_tables_of(comparison, dataset)):
         if group != group_of(comparison, dataset, table):
             continue
         for baseline in comparison.compare.baseline:
-            if baseline in rows and comparison.published_as(baseline, table) is not None:
+            if baseline in rows and name_of(comparison, baseline, table) is not None:
                 parts += _tables(findings, dataset, baseline, rows, table)
     if parts:
         yield Heading(4, "Signs of the published differences")
@@ -40,9 +41,7 @@ def _tables(
         if name != MEAN:
             continue
         published = {
-            row: table.accuracy[known][place]
-            for row in rows
-            if (known := comparison.published_as(row, table)) is not None
+            row: table.accuracy[known][place] for row in rows if (known := name_of(comparison, row, table)) is not None
         }
         of_base = _means(findings.cells(dataset, baseline), table, model)
         lines, num_alike = list[Line](), 0

@@ -8,8 +8,8 @@ import pytest
 
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.comparison.outcomes import Spread
-from fedplcc.comparison.tables import accuracy_value, gain_text
-from fedplcc.comparison.writing import csv_tables
+from fedplcc.comparison.report.tables import accuracy_value, gain_text
+from fedplcc.comparison.report.writing import csv_tables
 from tests.support import ROOT
 from tests.support.records.comparisons import (
     TOTAL,

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedplcc.comparison.document import Bullets, Line, Paragraph, Part, Table, Value
-from fedplcc.comparison.inference import (
+from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, View, outcome
+from fedplcc.comparison.reading import CellResult, Findings
+from fedplcc.comparison.report.document import Bullets, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.inference import (
     DIGITS,
     Array,
     Interval,
@@ -20,9 +22,7 @@ from fedplcc.comparison.inference import (
     mean,
     sign_flip_test,
 )
-from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, View, outcome
-from fedplcc.comparison.reading import CellResult, Findings
-from fedplcc.comparison.tables import NOTHING, counted, points_text
+from fedplcc.comparison.report.tables import NOTHING, counted, points_text
 
 SHOWN: tuple[View, ...] = ("last", "validated")
 """Views whose uncertainty is told."""

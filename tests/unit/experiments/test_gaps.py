@@ -7,9 +7,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.comparison.document import markdown
-from fedplcc.comparison.published.gaps import Gap
-from fedplcc.comparison.report import report
+from experiments.published.gaps import Gap
+from experiments.published.parts import PUBLISHED
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import cells_of, findings_of, write_cell, write_comparison
 
 TWO_PROTOCOLS = """
@@ -20,8 +21,8 @@ seeds = [0]
 [datasets.few]
 config = "run.toml"
 label = "Few images"
-published = "fedplcc/digit5"
-published_protocol = "whole"
+extra.published = "fedplcc/digit5"
+extra.protocol = "whole"
 
 [datasets.whole]
 config = "run.toml"
@@ -31,12 +32,12 @@ set = { "run.rounds" = 3, "training.batch_size" = 8 }
 [rows.average]
 method = "fedavg"
 label = "FedAvg"
-published = "FedAvg"
+extra.published = "FedAvg"
 
 [rows.prototypes]
 method = "fedplcc"
 label = "FedPLCC"
-published = "FedPLCC"
+extra.published = "FedPLCC"
 """
 DOMAINS = ("mnist", "usps", "svhn", "synth", "mnistm")
 
@@ -48,7 +49,7 @@ def gaps(folder: Path, text: str, ours: dict[str, dict[str, tuple[float, float, 
     for cell in cells:
         if means := ours.get(cell.dataset, {}).get(cell.row):
             write_cell(cell, [dict.fromkeys(DOMAINS, value) for value in means])
-    said = markdown(report(findings_of(path, cells))).partition("#### What explains the differences")[2]
+    said = markdown(report(findings_of(path, cells), PUBLISHED)).partition("#### What explains the differences")[2]
     return said.partition("\n#")[0].splitlines()
 
 
@@ -66,7 +67,7 @@ def test_the_parts_are_the_protocol_and_the_best_round_in_it(tmp_path: Path) -> 
 
 
 def test_a_data_set_without_another_protocol_says_so(tmp_path: Path) -> None:
-    text = TWO_PROTOCOLS.replace('published_protocol = "whole"\n', "")
+    text = TWO_PROTOCOLS.replace('extra.protocol = "whole"\n', "")
     said = gaps(tmp_path, text, {"few": {"average": (0.2, 0.6, 0.5)}})
     assert "| FedAvg | +10.4 | - | +10.0 | +0.4 |" in said
     assert any("No other protocol of this data set is in the comparison." in line for line in said)
@@ -76,7 +77,7 @@ def test_other_domains_than_the_published_ones_have_no_such_part(tmp_path: Path)
     path = write_comparison(tmp_path, TWO_PROTOCOLS)
     cells = cells_of(path, tmp_path / "out")
     write_cell(cells[0], [{"mnist": 0.5, "svhn": 0.5}] * 3)
-    text = markdown(report(findings_of(path, cells)))
+    text = markdown(report(findings_of(path, cells), PUBLISHED))
     assert "Beside the published numbers" in text
     assert "What explains the differences" not in text
 
@@ -86,7 +87,7 @@ def test_a_best_round_without_a_domain_explains_nothing(tmp_path: Path) -> None:
     cells = cells_of(path, tmp_path / "out")
     whole = dict.fromkeys(DOMAINS, 0.5)
     write_cell(cells[0], [whole, {"mnist": 0.9, "svhn": 0.8}, whole])
-    text = markdown(report(findings_of(path, cells)))
+    text = markdown(report(findings_of(path, cells), PUBLISHED))
     assert "| *FedAvg, difference* | -40.1 | -35.0 | +8.3 | +14.8 | +0.0 | -10.4 |" in text
     assert "What explains the differences" not in text
 

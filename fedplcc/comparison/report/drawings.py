@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedplcc.comparison.document import Drawing, Paragraph, Part
 from fedplcc.comparison.outcomes import MEAN, WORST, Spread, curve
 from fedplcc.comparison.reading import Findings
+from fedplcc.comparison.report.document import Drawing, Paragraph, Part
 from fedplcc.runs.plots import STROKES
 from shared.types import LOCAL_MODEL
 
@@ -125,7 +125,7 @@ def curve_drawings(findings: Findings, dataset: str, group: str, rows: Sequence[
 
 
 CLASSES, DOMAINS = "classes", "domains"
-"""Columns of the heat maps (fedplcc/comparison/accuracy_maps.py)."""
+"""Columns of the heat maps (fedplcc/comparison/report/accuracy_maps.py)."""
 
 
 def drawing_name(dataset: str, group: str, column: str, *, kind: str = "curves") -> str:

@@ -7,24 +7,19 @@ stand below it.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from fedplcc.comparison.accuracy_maps import map_by_class, map_by_domain
-from fedplcc.comparison.candidates import candidate_tables
-from fedplcc.comparison.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
-from fedplcc.comparison.drawings import curve_drawings
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.outcomes import over_seeds
 from fedplcc.comparison.plan import command_of
-from fedplcc.comparison.published.beside_ours import published_comparison
-from fedplcc.comparison.published.distances import distance_tables
-from fedplcc.comparison.published.gaps import gap_tables
-from fedplcc.comparison.published.signs import sign_tables
 from fedplcc.comparison.reading import Absence, Findings, MissingCell, seeds_by_reason
-from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
-from fedplcc.comparison.stage_tables import stage_table
-from fedplcc.comparison.sweep.tables import choice_tables
-from fedplcc.comparison.tables import (
+from fedplcc.comparison.report.accuracy_maps import map_by_class, map_by_domain
+from fedplcc.comparison.report.candidates import candidate_tables
+from fedplcc.comparison.report.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.drawings import curve_drawings
+from fedplcc.comparison.report.stage_tables import stage_table
+from fedplcc.comparison.report.tables import (
     NOTHING,
     counted,
     measurements,
@@ -32,13 +27,30 @@ from fedplcc.comparison.tables import (
     sources_of_statistics,
     tables_of_views,
 )
-from fedplcc.comparison.uncertainty import uncertainty_notes, uncertainty_tables
+from fedplcc.comparison.report.uncertainty import uncertainty_notes, uncertainty_tables
+from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
+from fedplcc.comparison.sweep.tables import choice_tables
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 HASH_CHARACTERS = 12
 
 
-def report(findings: Findings) -> list[Part]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Additions:
+    """Parts that another program adds to a report."""
+
+    of_group: Callable[[Findings, str, str, Sequence[str]], Iterable[Part]] = lambda *_: ()
+    """Parts below a group's tables, of the findings, a data set, a group and its rows."""
+    of_all: Callable[[Findings], Iterable[Part]] = lambda _: ()
+    """Parts below all data sets."""
+    domain_labels: Callable[[Findings, str], Mapping[str, str]] = lambda *_: {}
+    """Labels of a data set's domains, in their order; the others follow by name."""
+
+
+NO_ADDITIONS = Additions()
+
+
+def report(findings: Findings, additions: Additions = NO_ADDITIONS) -> list[Part]:
     """Return all parts of the report."""
     comparison = findings.comparison
     parts: list[Part] = [Heading(1, comparison.compare.title or comparison.compare.name)]
@@ -54,8 +66,8 @@ def report(findings: Findings) -> list[Part]:
         )
     parts += uncertainty_notes(findings)
     for dataset in comparison.datasets:
-        parts += _of_dataset(findings, dataset)
-    parts += distance_tables(findings)
+        parts += _of_dataset(findings, dataset, additions)
+    parts += additions.of_all(findings)
     parts += provenance(findings)
     parts += measurements(findings)
     return parts
@@ -71,12 +83,12 @@ def _state(findings: Findings) -> str:
     return f"{text}{failed}; those that are missing are listed under the heading What was run."
 
 
-def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
+def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Iterator[Part]:
     comparison = findings.comparison
     label = comparison.label_of_dataset(dataset)
     yield Heading(2, label)
     yield from choice_tables(findings, dataset)
-    domains = _domains(findings, dataset)
+    domains = _domains(findings, dataset, additions.domain_labels(findings, dataset))
     if not domains:
         yield Paragraph("No cell of this data set is trained yet.")
         yield from _absent(findings, dataset, comparison.rows_of(dataset), names_untouched=False)
@@ -104,9 +116,7 @@ def _of_dataset(findings: Findings, dataset: str) -> Iterator[Part]:
         for model in (*balanced, *ATTACKED_MODELS, *STREAM_MODELS):
             yield from tables_of_views(findings, dataset, having, domains, model)
         yield from stage_table(findings, dataset, having)
-        yield from published_comparison(findings, dataset, group, having)
-        yield from gap_tables(findings, dataset, group, having)
-        yield from sign_tables(findings, dataset, group, having)
+        yield from additions.of_group(findings, dataset, group, having)
         yield from map_by_domain(findings, dataset, group, having, domains)
         yield from curve_drawings(findings, dataset, group, having)
         yield from map_by_class(findings, dataset, group, having, domains)
@@ -132,15 +142,11 @@ def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_unto
         )
 
 
-def _domains(findings: Findings, dataset: str) -> dict[str, str]:
-    """Return the domains of a data set with their labels: in the order of the published tables, then by name."""
+def _domains(findings: Findings, dataset: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the domains of a data set with their labels: first those that have one, then by name."""
     present = {domain for each in findings.results if each.cell.dataset == dataset for domain in each.domains}
-    labels: dict[str, str] = {}
-    for table in findings.comparison.published_for(dataset):
-        for domain, label in table.domains.items():
-            if domain in present:
-                labels.setdefault(domain, label)
-    return labels | {domain: domain for domain in sorted(present - labels.keys())}
+    labelled = {domain: label for domain, label in labels.items() if domain in present}
+    return labelled | {domain: domain for domain in sorted(present - labelled.keys())}
 
 
 def provenance(findings: Findings) -> Iterator[Part]:

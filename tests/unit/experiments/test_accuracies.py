@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fedplcc.comparison.document import markdown
-from fedplcc.comparison.published.accuracies import PublishedTable, published_tables
-from fedplcc.comparison.report import report
+from experiments.published.accuracies import PublishedTable, published_tables
+from experiments.published.parts import PUBLISHED
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import (
     COMPARISON,
     cells_of,
@@ -112,13 +113,13 @@ def test_printed_averages_are_the_means_of_their_rows_but_for_nine() -> None:
 
 
 def test_the_numbers_are_written_as_lists_that_a_person_can_check() -> None:
-    text = (resources.files("fedplcc.comparison.published") / "accuracies.toml").read_text()
+    text = (resources.files("experiments.published") / "accuracies.toml").read_text()
     assert set(tomllib.loads(text)) == set(published_tables())
 
 
 def test_published_numbers_stand_beside_ours_with_what_differs(path: Path, tmp_path: Path) -> None:
     fill(path, tmp_path / "out")
-    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out"))))
+    text = markdown(report(findings_of(path, cells_of(path, tmp_path / "out")), PUBLISHED))
     beside = text.partition("#### Beside the published numbers")[2].partition("![")[0]
     assert "- The images are made up.\n- There are two domains." in beside
     assert "| FedAvg, here (3 seeds) | 71.0 ± 1.0 | - | 31.0 ± 1.0 | - | - | - |" in beside
@@ -132,7 +133,7 @@ def test_a_mean_is_compared_with_one_over_the_same_domains_alone(path: Path, tmp
     cells = cells_of(path, tmp_path / "out")
     for cell in cells:
         write_cell(cell, [dict.fromkeys(("mnist", "usps", "svhn", "synth", "mnistm"), 0.5)] * 3)
-    text = markdown(report(findings_of(path, cells)))
+    text = markdown(report(findings_of(path, cells), PUBLISHED))
     assert "| *FedAvg, difference* | -40.1 | -35.0 | +8.3 | +14.8 | +0.0 | -10.4 |" in text
 
 
@@ -141,13 +142,15 @@ def test_tables_of_clients_own_models_stand_beside_ours(tmp_path: Path) -> None:
     text = text.replace('published = "FedPLCC"', 'published = ["FedCCL", "FedMLP"]')
     path, out = write_comparison(tmp_path, text), tmp_path / "out"
     fill(path, out)
-    beside = markdown(report(findings_of(path, cells_of(path, out)))).partition("#### Beside the published numbers")[2]
+    beside = markdown(report(findings_of(path, cells_of(path, out)), PUBLISHED)).partition(
+        "#### Beside the published numbers"
+    )[2]
     assert beside.index("- There are two domains.") < beside.index("- The paper judges the clients' own models")
     assert "| FedPLCC, here (3 seeds) | 28.3 ± 0.0 | 13.3 ± 0.0 | - | - | - | - |" in beside
     assert "| *FedPLCC, difference* | -47.6 | -16.1 | - | - | - | - |" in beside
     assert "FedAvg, here" not in beside, "its clients keep no model"
     assert "FedMLP, MNIST, sharding" not in beside, "the cells have no passes over stages"
-    assert "|  | MNIST | SVHN | mean |" in markdown(report(findings_of(path, cells_of(path, out))))
+    assert "|  | MNIST | SVHN | mean |" in markdown(report(findings_of(path, cells_of(path, out)), PUBLISHED))
 
 
 def test_numbers_under_attack_stand_beside_ours(tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_numbers_under_attack_stand_beside_ours(tmp_path: Path) -> None:
         for line in lines:
             line["accuracy_attacked"] = {"fgsm": {"mnist": 0.25, "mean": 0.25, "worst": 0.25}}
         metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    beside = markdown(report(findings_of(path, cells))).partition("#### Beside the published numbers")[2]
+    beside = markdown(report(findings_of(path, cells), PUBLISHED)).partition("#### Beside the published numbers")[2]
     assert "|  | clean | FGSM | PGD-20 |" in beside
     assert "| FedAvg, here (3 seeds) | 50.0 ± 0.0 | 25.0 ± 0.0 | - |" in beside
     assert "| *FedAvg, difference* | -45.8 | -17.6 | - |" in beside

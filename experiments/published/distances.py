@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
+from experiments.published.accuracies import PublishedTable, published_tables
+from experiments.published.by_domain import domain_table
+from experiments.published.names import baseline_of, keys_of, name_of
 from fedplcc.comparison.outcomes import MEAN, over_seeds
-from fedplcc.comparison.published.accuracies import PublishedTable, published_tables
-from fedplcc.comparison.published.by_domain import domain_table
 from fedplcc.comparison.reading import Findings
-from fedplcc.comparison.tables import points_text
+from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.tables import points_text
 from shared.types import GLOBAL_MODEL
 
 
@@ -42,10 +43,10 @@ class Distance:
 def distance_tables(findings: Findings) -> Iterator[Part]:
     """Yield, for each published table that several data sets name, how near they come to it, the nearest first."""
     comparison = findings.comparison
-    named = dict.fromkeys(key for section in comparison.datasets.values() for key in section.published)
+    named = dict.fromkeys(key for dataset in comparison.datasets for key in keys_of(comparison, dataset))
     for key in named:
         table = published_tables()[key]
-        readings = [name for name, section in comparison.datasets.items() if key in section.published]
+        readings = [name for name in comparison.datasets if key in keys_of(comparison, name)]
         if len(readings) > 1:
             parts = [*domain_table(findings, readings, table), *_remaining(findings, readings, table)]
             yield from (Heading(2, f"How near to {table.title}"), *parts) if parts else ()
@@ -84,12 +85,12 @@ def distance(findings: Findings, dataset: str, table: PublishedTable) -> Distanc
     """
     comparison = findings.comparison
     place = next((place for place, kind in enumerate(table.kinds) if kind == (GLOBAL_MODEL, MEAN)), None)
-    baseline = comparison.published_baseline(table)
+    baseline = baseline_of(comparison, table)
     if place is None or baseline is None:
         return None
     base, by_method = None, dict[str, dict[str, float]]()
     for row in comparison.rows:
-        name = comparison.published_as(row, table)
+        name = name_of(comparison, row, table)
         if name is None or (row != baseline and row not in comparison.rows_of(dataset)):
             continue
         ours = _mean(findings, _place_of(findings, dataset, row) if row == baseline else dataset, row, table)

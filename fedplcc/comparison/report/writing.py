@@ -25,19 +25,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedplcc.comparison.accuracy_maps import class_lines
-from fedplcc.comparison.candidates import candidates
-from fedplcc.comparison.document import Drawing, markdown, page
-from fedplcc.comparison.drawings import drawing_patterns
 from fedplcc.comparison.file import assignments
 from fedplcc.comparison.groups import choosing
-from fedplcc.comparison.inference import DIGITS
 from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, gains, over_seeds, spread
 from fedplcc.comparison.reading import Absence, CellResult, Findings, MissingCell
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.accuracy_maps import class_lines
+from fedplcc.comparison.report.candidates import candidates
+from fedplcc.comparison.report.document import Drawing, markdown, page
+from fedplcc.comparison.report.drawings import drawing_patterns
+from fedplcc.comparison.report.inference import DIGITS
+from fedplcc.comparison.report.parts import NO_ADDITIONS, Additions, report
+from fedplcc.comparison.report.uncertainty import UNCERTAINTY_COLUMNS, uncertainty_lines
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS, VALIDATED_MODELS
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
-from fedplcc.comparison.uncertainty import UNCERTAINTY_COLUMNS, uncertainty_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
@@ -47,13 +47,13 @@ REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
 
 
-def write_findings(out: Path, findings: Findings) -> list[str]:
+def write_findings(out: Path, findings: Findings, additions: Additions = NO_ADDITIONS) -> list[str]:
     """Write the report and its tables; returns the names of the files.
 
     Raises:
         StoreUnavailable: The folder cannot be written.
     """
-    parts = report(findings)
+    parts = report(findings, additions)
     drawings = {part.name: part.svg for part in parts if isinstance(part, Drawing)}
     files = {
         **csv_tables(findings),

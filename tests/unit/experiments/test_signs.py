@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.comparison.document import markdown
+from experiments.published.parts import PUBLISHED
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.report import report
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report
 from tests.support.records.comparisons import COMPARISON, cells_of, findings_of, write_cell, write_comparison
 
 DIGIT5 = ("mnist", "usps", "svhn", "synth", "mnistm")
-BOTH = COMPARISON.replace(
-    'published = "fedplcc/digit5"', 'published = "fedplcc/digit5"\npublished_signs = "fpl/digits"'
-)
+BOTH = COMPARISON.replace('published = "fedplcc/digit5"', 'published = "fedplcc/digit5"\nextra.signs = "fpl/digits"')
 BOTH = BOTH.replace('published = "FedPLCC"', 'published = ["FedPLCC", "MOON"]')
 HEADING = "#### Signs of the published differences"
 
@@ -35,7 +34,7 @@ def cells(tmp_path: Path) -> list[Cell]:
 
 
 def signs(path: Path, cells: list[Cell]) -> str:
-    return markdown(report(findings_of(path, cells))).partition(HEADING)[2].partition("![")[0]
+    return markdown(report(findings_of(path, cells), PUBLISHED)).partition(HEADING)[2].partition("![")[0]
 
 
 def test_signs_stand_beside_the_published_ones_seed_by_seed(tmp_path: Path, cells: list[Cell]) -> None:

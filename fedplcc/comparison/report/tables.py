@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from fedplcc.comparison.document import Heading, Line, Paragraph, Part, Table, Value
-from fedplcc.comparison.inference import DIGITS
 from fedplcc.comparison.outcomes import (
     CHOSEN,
     LENGTHS,
@@ -22,6 +20,8 @@ from fedplcc.comparison.outcomes import (
     total_of,
 )
 from fedplcc.comparison.reading import CellResult, Findings
+from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
+from fedplcc.comparison.report.inference import DIGITS
 from fedplcc.comparison.round_values import OWN, OWN_OF_WHOLE, WHOLE
 from shared.types import GLOBAL_MODEL, LOCAL_MODEL, VALIDATION_SET
 
