@@ -27,6 +27,7 @@ from fedplcc.models.trained_model import read_trained_model
 from shared.tensors import prototypes_from_bytes
 from tests.support.federation import tiny_federation
 from tests.unit.fedplcc.command.model_calls import called, refused
+from trainer.data.roles import TEST, has_role
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def test_what_cannot_be_read_is_named_and_the_others_are_predicted(run: Path, pi
     assert code == 2
     assert [json.loads(line)["image"] for line in out.splitlines()] == [str(pictures / "a.png")]
     assert error.splitlines() == [
-        f"fedplcc: {broken} cannot be read as an image",
+        f"fedplcc: {broken} cannot be read as an image: it is damaged or cut off",
         f"fedplcc: there is no file {tmp_path / '*.jpg'}",
         f"fedplcc: the folder {empty} holds no images",
     ]
@@ -245,7 +246,9 @@ def test_a_folder_without_a_training_part_is_evaluated_and_bad_files_are_counted
 ) -> None:
     for name, picture in (("thin", "a.png"), ("wide", "b.JPG")):
         (tmp_path / "data" / name).mkdir(parents=True)
-        (tmp_path / "data" / name / picture).write_bytes((pictures / picture).read_bytes())
+        path = tmp_path / "data" / name / picture
+        path = path.with_stem(next(stem for stem in ("x1", "x2") if not has_role(stem, TEST, 5)))
+        path.write_bytes((pictures / picture).read_bytes())
     (tmp_path / "data" / "wide" / "broken.png").write_bytes(b"x")
     arguments = ("evaluate", run, "--data", f"folder:{tmp_path / 'data'}", "--out", tmp_path / "out")
     code, error = refused(*arguments)
