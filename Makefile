@@ -61,7 +61,7 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/lint-imports
 	@$(BIN)/bandit --quiet --configfile pyproject.toml --recursive aggregator fedplcc gateway shared trainer && echo "bandit: clean"
 	@$(BIN)/python protos/generate.py --check
-	@$(BIN)/python -m aggregator.store.generate --check
+	@$(BIN)/python -m fedplcc.aggregator.store.generate --check
 	@$(BIN)/python -m docs.site.configuration --check
 	@$(BIN)/python -m docs.site.metrics --check
 	@$(BIN)/python -m fedplcc.gateway_client.generate --check
@@ -80,7 +80,7 @@ format: $(VENV)/.dev ## Format the code
 
 proto: $(VENV)/.dev ## Generate shared/gen from protos/, the picture of the store's tables, the pages of configuration and metrics
 	@$(BIN)/python protos/generate.py
-	@$(BIN)/python -m aggregator.store.generate
+	@$(BIN)/python -m fedplcc.aggregator.store.generate
 	@$(BIN)/python -m docs.site.configuration
 	@$(BIN)/python -m docs.site.metrics
 	@$(BIN)/python -m fedplcc.gateway_client.generate

@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from aggregator.coordinator.service import Coordinator
-from shared.errors import StoreUnavailable
-from shared.process.log import get_logger
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process.log import get_logger
 
-log = get_logger("aggregator.app")
+log = get_logger("fedplcc.aggregator.app")
 
 THREADS = 4
 """Rounds that are aggregated at a time. The last free thread takes none that may take long."""

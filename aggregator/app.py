@@ -16,35 +16,35 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from aggregator.admin_socket import AdminSocket
-from aggregator.aggregation_pool import AggregationPool
-from aggregator.coordinator.collection import GarbageCollection
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.service import Coordinator, Limits
-from aggregator.identity.admissions import Admissions
-from aggregator.identity.audit import Audit
-from aggregator.identity.authority import Authority
-from aggregator.identity.certificate_ends import CertificateEnds
-from aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
-from aggregator.identity.keys import Keys
-from aggregator.metrics import AggregatorMetrics
-from aggregator.ports import Ports, Service
-from aggregator.servicer.admin_service import AdminServicer
-from aggregator.servicer.audit_calls import AuditServicer, into_audit
-from aggregator.servicer.calls import control_call
-from aggregator.servicer.enrol_service import EnrolServicer
-from aggregator.servicer.round_service import RoundServicer
-from aggregator.servicer.run_service import RunServicer
-from aggregator.servicer.wakeups import Wakeups
-from aggregator.store.base import Store, Transaction
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.reserve import make_room_to_start
-from aggregator.store.opening import open_store
-from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
-from shared.config.settings import AggregatorSettings
-from shared.config.variables import warn_of_unknown_variables
-from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
-from shared.gen.fedplcc.v1 import (
+from fedplcc.aggregator.admin_socket import AdminSocket
+from fedplcc.aggregator.aggregation_pool import AggregationPool
+from fedplcc.aggregator.coordinator.collection import GarbageCollection
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.aggregator.identity.certificate_ends import CertificateEnds
+from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
+from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.ports import Ports, Service
+from fedplcc.aggregator.servicer.admin_service import AdminServicer
+from fedplcc.aggregator.servicer.audit_calls import AuditServicer, into_audit
+from fedplcc.aggregator.servicer.calls import control_call
+from fedplcc.aggregator.servicer.enrol_service import EnrolServicer
+from fedplcc.aggregator.servicer.round_service import RoundServicer
+from fedplcc.aggregator.servicer.run_service import RunServicer
+from fedplcc.aggregator.servicer.wakeups import Wakeups
+from fedplcc.aggregator.store.base import Store, Transaction
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.reserve import make_room_to_start
+from fedplcc.aggregator.store.opening import open_store
+from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
+from fedplcc.shared.config.settings import AggregatorSettings
+from fedplcc.shared.config.variables import warn_of_unknown_variables
+from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable
+from fedplcc.shared.gen.fedplcc.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
     enrol_service_pb2,
@@ -54,23 +54,23 @@ from shared.gen.fedplcc.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
-from shared.identity.names import Role
-from shared.identity.principals import ITSELF, current_principal
-from shared.methods import add_methods
-from shared.process import disk
-from shared.process.allocator import keep_freed_memory
-from shared.process.certificate_metrics import CertificateSpan
-from shared.process.disk import why_unusable
-from shared.process.failpoints import arm_from_environment
-from shared.process.log import get_logger, set_up
-from shared.process.metrics import new_registry, serve_metrics
-from shared.process.resources import SERVICE_FILES, remedy_for, require
-from shared.version import VERSION
-from shared.wire.addresses import is_loopback, join_address
-from shared.wire.caller import Callers, Certificates
-from shared.wire.metrics_guard import MonitorGuard
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import ITSELF, current_principal
+from fedplcc.shared.methods import add_methods
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.allocator import keep_freed_memory
+from fedplcc.shared.process.certificate_metrics import CertificateSpan
+from fedplcc.shared.process.disk import why_unusable
+from fedplcc.shared.process.failpoints import arm_from_environment
+from fedplcc.shared.process.log import get_logger, set_up
+from fedplcc.shared.process.metrics import new_registry, serve_metrics
+from fedplcc.shared.process.resources import SERVICE_FILES, remedy_for, require
+from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.addresses import is_loopback, join_address
+from fedplcc.shared.wire.caller import Callers, Certificates
+from fedplcc.shared.wire.metrics_guard import MonitorGuard
 
-log = get_logger("aggregator.app")
+log = get_logger("fedplcc.aggregator.app")
 
 ENDPOINT_FILE = "endpoint.json"
 """File in the state directory while the aggregator serves: ports and process id, for scripts that use port 0."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shared.config.settings import AggregatorSettings
-from shared.wire.call_observer import CallObserver
-from shared.wire.caller import Callers
-from shared.wire.server import RpcServer
-from shared.wire.tls import ServerTls
+from fedplcc.shared.config.settings import AggregatorSettings
+from fedplcc.shared.wire.call_observer import CallObserver
+from fedplcc.shared.wire.caller import Callers
+from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.tls import ServerTls
 
 MAX_ENROL_STREAMS = 32
 """Calls of a stranger's connection that are open at once."""

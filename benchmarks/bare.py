@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 
 from benchmarks.members import Members
-from shared.wire.channels import SERVER_OPTIONS
+from fedplcc.shared.wire.channels import SERVER_OPTIONS
 
 CHUNK_BYTES = (1 << 20) - 64
 """As trainer and aggregator cut blobs."""

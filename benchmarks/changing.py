@@ -16,13 +16,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.service import Limits
 from benchmarks.console import REPEATS, page_rows
 from benchmarks.report import Row, finish, options
-from shared.errors import InvalidTransition
-from shared.steering import AdmitClient, AdvanceStage, RetireClient
-from shared.types import RunStatus
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.shared.errors import InvalidTransition
+from fedplcc.shared.steering import AdmitClient, AdvanceStage, RetireClient
+from fedplcc.shared.types import RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.records.long_history import clients
 from tests.support.screens.browsing import chromium, launched

@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.members import Served
 from benchmarks.processes import ANSWER_S, aggregator, peer
 from benchmarks.report import finish, options
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, types_pb2
-from shared.wire.channels import open_aio_channel
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, types_pb2
+from fedplcc.shared.wire.channels import open_aio_channel
 
 CONNECTIONS, QUICK_CONNECTIONS = 800, 10
 PROCESSES = 4

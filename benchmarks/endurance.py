@@ -21,14 +21,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from aggregator.app import ENDPOINT_FILE
-from aggregator.coordinator.collection import MOST_WAITING
 from benchmarks.members import Served
 from benchmarks.models import Updates
 from benchmarks.processes import aggregator, peer
 from benchmarks.report import Row, cpu_seconds, finish, options, table
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
-from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from fedplcc.aggregator.app import ENDPOINT_FILE
+from fedplcc.aggregator.coordinator.collection import MOST_WAITING
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 
 ROUNDS, QUICK_ROUNDS = 20_000, 40
 LINES = 20

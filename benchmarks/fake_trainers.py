@@ -23,14 +23,14 @@ import grpc.aio
 
 from benchmarks.members import Served
 from benchmarks.models import Updates
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.process.allocator import keep_freed_memory
-from shared.tensors import sha256_hex
-from shared.types import FEATURE_DIM, MODEL
-from shared.wire.channels import open_aio_channel
-from trainer.aggregator.round_service import INLINE_BYTES
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.process.allocator import keep_freed_memory
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import FEATURE_DIM, MODEL
+from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.trainer.aggregator.round_service import INLINE_BYTES
 
 CLASSES = ("one", "other")
 NUM_EXAMPLES = 100

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.peak import PeakMemory
 from benchmarks.processes import Peer, peer
 from benchmarks.report import Sample, alternate, finish, median, options, ratio, timed
-from shared.types import FloatArray
+from fedplcc.shared.types import FloatArray
 
 BLOCK_ROWS = 1024
 """Rows of a tile of the bare product; as in shared/methods/finch.py."""
@@ -87,7 +87,7 @@ def _contestant(name: str) -> Callable[[FloatArray], Partitions]:
 
 
 def _this_project() -> Callable[[FloatArray], Partitions]:
-    from shared.methods.finch import finch
+    from fedplcc.shared.methods.finch import finch
 
     return lambda rows_ND: [labels.tolist() for labels in finch(rows_ND)]
 

@@ -31,7 +31,7 @@ from benchmarks.members import Served
 from benchmarks.processes import ANSWER_S, Peer, aggregator, gateway, peer
 from benchmarks.report import Row, cpu_seconds, finish, options
 from benchmarks.trainers import create_run
-from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 
 PROCESSES = 4
 """Processes of trainers."""

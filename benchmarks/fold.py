@@ -15,13 +15,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from aggregator.store.blobs.files import sha256_of
 from benchmarks.bare import mean_blocks
 from benchmarks.models import Updates
 from benchmarks.peak import PeakMemory
 from benchmarks.processes import Peer, peer
 from benchmarks.report import Row, Sample, alternate, finish, median, options, ratio, timed
-from shared.tensors import TensorTable, laid_out, sha256_hex
+from fedplcc.aggregator.store.blobs.files import sha256_of
+from fedplcc.shared.tensors import TensorTable, laid_out, sha256_hex
 
 CASES = ((5, 4_900_000), (20, 4_900_000), (100, 4_900_000), (5, 25_000_000), (20, 25_000_000), (100, 25_000_000))
 """Clients and parameters."""
@@ -46,14 +46,14 @@ def main() -> None:
 
 def work(control: Connection, folder: Path, paths: list[Path], num_parameters: int) -> None:
     """The process that folds: does what it is told to, and says how long it took."""
-    from aggregator.computation.fold import BLOCK_ELEMENTS, WeightedModel, fold_models
-    from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
-    from aggregator.store.blobs.blob_store import BlobStore
-    from shared.methods import METHODS
-    from shared.methods.parts.slots import ServerView
-    from shared.process.allocator import keep_freed_memory
-    from shared.tensors import read_header
-    from shared.types import MODEL
+    from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS, WeightedModel, fold_models
+    from fedplcc.aggregator.computation.slot_fold import SlotInputs, fold_with_slots
+    from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+    from fedplcc.shared.methods import METHODS
+    from fedplcc.shared.methods.parts.slots import ServerView
+    from fedplcc.shared.process.allocator import keep_freed_memory
+    from fedplcc.shared.tensors import read_header
+    from fedplcc.shared.types import MODEL
 
     keep_freed_memory()  # as an aggregator's process does
     with paths[0].open("rb") as file:
@@ -128,8 +128,8 @@ def _creff_step(num_clients: int, *, quick: bool) -> Row:
     """Return the processor time of CReFF's step after the fold, with its defaults."""
     import numpy as np
 
-    from shared.methods.creff import HEAD, METHOD, Config, before_training
-    from shared.methods.parts.part import BeforeTraining, ServerRound
+    from fedplcc.shared.methods.creff import HEAD, METHOD, Config, before_training
+    from fedplcc.shared.methods.parts.part import BeforeTraining, ServerRound
 
     num_classes, dim, rng = 10, 512, np.random.default_rng(0)
     config = Config(retrain_epochs=2, match_steps=2) if quick else Config()

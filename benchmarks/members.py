@@ -13,12 +13,12 @@ from typing import Any
 
 import grpc
 
-from aggregator.identity.authority import Authority
-from shared.gen.fedplcc.v1 import admin_service_pb2, admin_service_pb2_grpc
-from shared.identity.credentials import Credentials
-from shared.identity.names import Role
-from shared.wire.channels import CHANNEL_OPTIONS, open_channel
-from shared.wire.tls import ClientTls, ServerTls
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2, admin_service_pb2_grpc
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.channels import CHANNEL_OPTIONS, open_channel
+from fedplcc.shared.wire.tls import ClientTls, ServerTls
 from tests.support.identity.issued import OperatorTls, channel_of, issued
 
 KEY_S = 86_400.0

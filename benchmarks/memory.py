@@ -25,9 +25,9 @@ from benchmarks.peak import PeakMemory
 from benchmarks.processes import ANSWER_S, aggregator, peer
 from benchmarks.report import Row, finish, options
 from benchmarks.trainers import CLASSES, NUM_EXAMPLES, a_client, connection_to
-from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.tensors import blob_ref, prototypes_to_bytes
-from shared.types import (
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes
+from fedplcc.shared.types import (
     FEATURE_DIM,
     LOCAL_CLUSTER,
     MODEL,
@@ -40,8 +40,8 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.cancellation import never
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.cancellation import never
 
 COUNTS = (2, 10, 100, 1000)
 """Clients, each with one update a round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.tensors import Array, to_bytes
+from fedplcc.shared.tensors import Array, to_bytes
 
 NUM_TENSORS = 40
 """About as many as a small ResNet has."""

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import httpx
 
-from aggregator.store.database.sql_store import SqlStore
 from benchmarks.processes import aggregator, gateway
 from benchmarks.report import Row, finish, options
-from shared.types import Run, RunStatus
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

@@ -20,12 +20,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from aggregator.app import ENDPOINT_FILE
 from benchmarks.members import Members, Served
+from fedplcc.aggregator.app import ENDPOINT_FILE
 from fedplcc.local import die_with_parent
-from shared.config.settings import environment_without_settings
-from shared.identity.credentials import IDENTITY_FILE
-from shared.identity.names import Role
+from fedplcc.shared.config.settings import environment_without_settings
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.identity.names import Role
 
 ROOT = Path(__file__).parent.parent
 START_S = 60.0

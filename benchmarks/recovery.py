@@ -24,11 +24,11 @@ from benchmarks.models import Updates
 from benchmarks.processes import ANSWER_S, aggregator
 from benchmarks.report import Row, Sample, cpu_seconds, finish, median, options
 from benchmarks.trainers import Trainer, a_client, connection_to, create_run
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc
-from shared.identity.names import Role
-from shared.types import Task, TaskKind
-from shared.wire.channels import open_channel
-from trainer.aggregator.connection import AggregatorConnection
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.types import Task, TaskKind
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
 
 CASES = ((0, 4_900_000), (100, 4_900_000))
 """Committed updates of the open round, and the parameters of the model."""

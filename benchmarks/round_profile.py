@@ -28,7 +28,7 @@ from benchmarks.models import Updates
 from benchmarks.processes import ANSWER_S, STATE, calls_of_trainers, peer
 from benchmarks.report import Row, finish, options
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
-from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc, types_pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc, types_pb2
 
 NUM_PARAMETERS, ROUNDS, QUICK_ROUNDS = 10_000, 100, 3
 
@@ -116,7 +116,7 @@ def profile(folder: Path, file: Path, rounds: int, clients: Sequence[str], *, pl
 
 def serve(control: Connection, state: Path, file: Path, plain: bool) -> None:
     """The aggregator's process: serves with a profiler in each thread until it is told to end."""
-    from aggregator.__main__ import main as aggregator
+    from fedplcc.aggregator.__main__ import main as aggregator
 
     profiles: list[cProfile.Profile] = []
     run = threading.Thread.run

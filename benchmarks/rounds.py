@@ -17,14 +17,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from aggregator.app import ENDPOINT_FILE
 from benchmarks.bare import BareClient, serve
 from benchmarks.members import Members, Served
 from benchmarks.models import Updates, model_bytes
 from benchmarks.processes import ANSWER_S, STATE, Peer, aggregator, calls_of_trainers, peer
 from benchmarks.report import Sample, alternate, cpu_seconds, finish, median, options, ratio
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
-from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from fedplcc.aggregator.app import ENDPOINT_FILE
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 
 SIZES = {"0.01 M": 10_000, "4.9 M": 4_900_000, "25 M": 25_000_000}
 ROUNDS = {"0.01 M": (20, 7), "4.9 M": (4, 5), "25 M": (3, 4)}

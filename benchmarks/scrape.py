@@ -25,16 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.app import ENDPOINT_FILE
 from benchmarks.members import Served
 from benchmarks.models import model_bytes
 from benchmarks.processes import ANSWER_S, aggregator, peer
 from benchmarks.report import Row, cpu_seconds, finish, options
 from benchmarks.trainers import connection_to
-from shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
-from shared.readings import READINGS
-from shared.tensors import blob_ref, prototypes_to_bytes
-from shared.types import (
+from fedplcc.aggregator.app import ENDPOINT_FILE
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
+from fedplcc.shared.readings import READINGS
+from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes
+from fedplcc.shared.types import (
     FEATURE_DIM,
     LOCAL_CLUSTER,
     MODEL,
@@ -50,8 +50,8 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.cancellation import never
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.cancellation import never
 
 NUM_CLIENTS, NUM_RUNS, NUM_DOMAINS = 100, 4, 10
 CLASSES = tuple(f"class-{index}" for index in range(10))

@@ -24,13 +24,13 @@ import numpy as np
 
 from benchmarks.report import ROOT, Row, Sample, cpu_seconds, finish, options, with_children
 from fedplcc.runs.configuration import Overrides, read_federation
+from fedplcc.shared.config.run import FederationFile, parse_federation, read_document
+from fedplcc.shared.documents import Event
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.parts.public import PublicLearning
 from fedplcc.simulation import Observers, Simulation
-from shared.config.run import FederationFile, parse_federation, read_document
-from shared.documents import Event
-from shared.errors import FedplccError
-from shared.methods import METHODS
-from shared.methods.parts.public import PublicLearning
-from trainer.reproducibility.environment import environment, resolve_device
+from fedplcc.trainer.reproducibility.environment import environment, resolve_device
 
 CONFIG = ROOT / "experiments" / "digit5.toml"
 NUM_IMAGES = 2000

@@ -1,6 +1,6 @@
 """Time that each method adds to a training step: its local training beside FedAvg's, on the same batches, in turn.
 
-Both go through `trainer.learning.training.local_train`, as every task does, with everything that a round's training
+Both go through `fedplcc.trainer.learning.training.local_train`, as every task does, with everything that a round's training
 does once (the parameters as received, the prototypes on the device, reference models) divided among its steps. The
 learning rate is so small that no model moves: values change no time.
 """
@@ -17,18 +17,18 @@ import torch
 from torch import nn
 
 from benchmarks.report import Row, Sample, alternate, finish, median, options, quartiles, ratio, timed
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import FedplccError
-from shared.methods import METHODS
-from shared.methods.arrays import ClientState
-from shared.methods.parts.public import PublicLearning
-from shared.types import PrototypeSet
-from trainer.data import ImageSet
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.training import RoundInputs, local_train
-from trainer.models import build_model, load_arrays, state_arrays
-from trainer.reproducibility.determinism import prepare_torch
-from trainer.reproducibility.environment import environment, resolve_device
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.methods.parts.public import PublicLearning
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.training import RoundInputs, local_train
+from fedplcc.trainer.models import build_model, load_arrays, state_arrays
+from fedplcc.trainer.reproducibility.determinism import prepare_torch
+from fedplcc.trainer.reproducibility.environment import environment, resolve_device
 
 NUM_CLASSES, NUM_IMAGES, BATCH_SIZE = 10, 300, 32
 """As a client of Digit-5 has them."""

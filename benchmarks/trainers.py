@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from benchmarks.members import Served
 from benchmarks.models import Updates
 from benchmarks.processes import ANSWER_S
-from shared.gen.fedplcc.v1 import run_service_pb2
-from shared.process.allocator import keep_freed_memory
-from shared.tensors import blob_ref, sha256_hex
-from shared.types import (
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
+from fedplcc.shared.process.allocator import keep_freed_memory
+from fedplcc.shared.tensors import blob_ref, sha256_hex
+from fedplcc.shared.types import (
     FEATURE_DIM,
     MODEL,
     BlobRef,
@@ -32,9 +32,9 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.cancellation import Cancelled, never
-from trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.cancellation import Cancelled, never
+from fedplcc.trainer.readings.metrics import TrainerMetrics
 
 CLIENTS = ("ann", "bob", "cat", "dan", "eve")
 CLASSES = ("one", "other")

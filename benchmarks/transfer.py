@@ -22,11 +22,11 @@ from benchmarks.models import Updates, model_bytes
 from benchmarks.processes import STATE, Peer, aggregator, peer
 from benchmarks.report import Row, Sample, alternate, cpu_seconds, finish, median, options, ratio
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc
-from shared.tensors import blob_ref, sha256_hex
-from shared.types import MODEL, Task, TaskKind
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.cancellation import never
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc
+from fedplcc.shared.tensors import blob_ref, sha256_hex
+from fedplcc.shared.types import MODEL, Task, TaskKind
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.cancellation import never
 
 SIZES = {"20 MB": 5_000_000, "100 MB": 25_000_000}
 DIRECTIONS = ("download", "upload")

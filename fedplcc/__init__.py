@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fedplcc.python_api.comparison import ComparisonResult, compare
     from fedplcc.python_api.result import Result
     from fedplcc.python_api.simulation import simulate
+    from fedplcc.shared.documents import Event
     from fedplcc.tracking.callbacks import Callback, RoundResult, RunEnd, RunStart, StopRun
-    from shared.documents import Event
 
 __all__ = [
     "AsyncGateway",
@@ -50,7 +50,7 @@ _EXPORTS: Mapping[str, str] = MappingProxyType(
         "Callback": "fedplcc.tracking.callbacks",
         "Client": "fedplcc.python_api.client",
         "ComparisonResult": "fedplcc.python_api.comparison",
-        "Event": "shared.documents",
+        "Event": "fedplcc.shared.documents",
         "Gateway": "fedplcc.gateway_client.clients",
         "Result": "fedplcc.python_api.result",
         "RoundResult": "fedplcc.tracking.callbacks",
@@ -92,7 +92,7 @@ def load_model(
         device: auto, cpu, cuda or cuda:N.
 
     Raises:
-        shared.errors.FedplccError: The model or its configuration is missing or wrong.
+        fedplcc.shared.errors.FedplccError: The model or its configuration is missing or wrong.
     """
     # Every command imports this package; only a caller of this function waits for torch.
     from pathlib import Path

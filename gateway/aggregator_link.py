@@ -7,19 +7,19 @@ import contextlib
 
 import grpc.aio
 
-from gateway.joining import join_by_file
-from gateway.routes.dependencies import Services
-from gateway.run_service import RunServiceClient
-from gateway.spread_channel import CONNECTIONS, SpreadChannel
-from shared.config.settings import GatewaySettings
-from shared.errors import AggregatorUnavailable, FedplccError
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.process.certificate_metrics import CertificateSpan
-from shared.process.log import get_logger
-from shared.wire.channels import open_aio_channel
-from shared.wire.connection_trouble import LOOK_AGAIN_S, cause_of_failure
-from shared.wire.renewal import Renewal
-from shared.wire.tls import ClientTls
+from fedplcc.gateway.joining import join_by_file
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.gateway.run_service import RunServiceClient
+from fedplcc.gateway.spread_channel import CONNECTIONS, SpreadChannel
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.errors import AggregatorUnavailable, FedplccError
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.process.certificate_metrics import CertificateSpan
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.shared.wire.connection_trouble import LOOK_AGAIN_S, cause_of_failure
+from fedplcc.shared.wire.renewal import Renewal
+from fedplcc.shared.wire.tls import ClientTls
 
 DRAIN_S = 3600.0
 """Longest time for which calls in progress go on over the connection of an older certificate."""
@@ -34,7 +34,7 @@ REFUSED_S = 10.0
 EXPLAIN_S = 1.0
 """Longest time for which a request waits for the cause of a failing connection."""
 
-log = get_logger("gateway.aggregator_link")
+log = get_logger("fedplcc.gateway.aggregator_link")
 
 
 class AggregatorLink:

@@ -10,32 +10,32 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from gateway import openapi
-from gateway.aggregator_link import AggregatorLink
-from gateway.console import routes as console
-from gateway.http import problem
-from gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers
-from gateway.http.forwarded import ForwardedClient
-from gateway.http.key_guard import KeyGuard
-from gateway.http.metrics import GatewayMetrics
-from gateway.http.middleware import BodyLimit, RequestContext
-from gateway.http.operations import documented_answers
-from gateway.http.rate_limits import AddressLimit, KeyLimit, RateLimits
-from gateway.http.server import Server, listen
-from gateway.http.server_tls import server_tls
-from gateway.joining import join_by_file
-from gateway.routes import audit, callers, clients, events, models, results, runs, service
-from gateway.routes.dependencies import Services
-from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
-from shared.config.settings import GatewaySettings
-from shared.config.variables import warn_of_unknown_variables
-from shared.errors import InvalidConfig
-from shared.methods import add_methods
-from shared.process import disk
-from shared.process.log import get_logger, set_up
-from shared.process.resources import SERVICE_FILES, require
-from shared.version import VERSION
-from shared.wire.addresses import is_loopback, join_address
+from fedplcc.gateway import openapi
+from fedplcc.gateway.aggregator_link import AggregatorLink
+from fedplcc.gateway.console import routes as console
+from fedplcc.gateway.http import problem
+from fedplcc.gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers
+from fedplcc.gateway.http.forwarded import ForwardedClient
+from fedplcc.gateway.http.key_guard import KeyGuard
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.http.middleware import BodyLimit, RequestContext
+from fedplcc.gateway.http.operations import documented_answers
+from fedplcc.gateway.http.rate_limits import AddressLimit, KeyLimit, RateLimits
+from fedplcc.gateway.http.server import Server, listen
+from fedplcc.gateway.http.server_tls import server_tls
+from fedplcc.gateway.joining import join_by_file
+from fedplcc.gateway.routes import audit, callers, clients, events, models, results, runs, service
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.config.variables import warn_of_unknown_variables
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import add_methods
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger, set_up
+from fedplcc.shared.process.resources import SERVICE_FILES, require
+from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.addresses import is_loopback, join_address
 
 MAX_BODY_BYTES = 1 << 20
 """Largest request body, of a run's configuration."""
@@ -47,7 +47,7 @@ EXIT_OK = 0
 """Exit code: ended by a signal. `EXIT_CONFIG`: wrong settings, the port is taken, or the process has too few open files or
 too little memory."""
 
-log = get_logger("gateway.app")
+log = get_logger("fedplcc.gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
     route

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shared.config.settings import GatewaySettings
-from shared.identity.credentials import IDENTITY_FILE
-from shared.process.log import get_logger
-from shared.wire.addresses import split_address
-from shared.wire.joining import invitation_in, join_by
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.wire.joining import invitation_in, join_by
 
-log = get_logger("gateway.joining")
+log = get_logger("fedplcc.gateway.joining")
 
 
 def join_by_file(settings: GatewaySettings) -> None:

@@ -9,16 +9,16 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from gateway.http.examples import add_examples
-from gateway.http.key_guard import CONSOLE_HEADER, cookie_name, is_open
-from gateway.http.operations import SCHEMA, problem_response
-from gateway.http.problem import kind_of
-from gateway.run_configuration import described, section_kinds
-from shared.config.run import RunConfig
-from shared.documents import EventPage, FieldProblem, Problem
-from shared.errors import KeyInvalid, ScopeMissing
-from shared.identity.api_keys import Scope
-from shared.version import VERSION
+from fedplcc.gateway.http.examples import add_examples
+from fedplcc.gateway.http.key_guard import CONSOLE_HEADER, cookie_name, is_open
+from fedplcc.gateway.http.operations import SCHEMA, problem_response
+from fedplcc.gateway.http.problem import kind_of
+from fedplcc.gateway.run_configuration import described, section_kinds
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.documents import EventPage, FieldProblem, Problem
+from fedplcc.shared.errors import KeyInvalid, ScopeMissing
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.version import VERSION
 
 TITLE = "fedplcc gateway"
 SUMMARY = "Start, watch and stop federated training runs."

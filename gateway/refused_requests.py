@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from shared.bounds import MAX_REFUSALS
-from shared.wire.addresses import is_network
+from fedplcc.shared.bounds import MAX_REFUSALS
+from fedplcc.shared.wire.addresses import is_network
 
 MOST_KINDS = 256
 """Most pairs of limit and address that are told apart between two reports."""

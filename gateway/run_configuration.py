@@ -15,14 +15,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shared import documents
-from shared.config.key_descriptions import key_descriptions
-from shared.config.model import STEMS, TimmOptions
-from shared.config.problems import run_problems
-from shared.config.run import RunConfig, parse_run_config
-from shared.config.toml_text import toml_tables
-from shared.methods import METHODS
-from shared.methods.method import Method
+from fedplcc.shared import documents
+from fedplcc.shared.config.key_descriptions import key_descriptions
+from fedplcc.shared.config.model import STEMS, TimmOptions
+from fedplcc.shared.config.problems import run_problems
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.toml_text import toml_tables
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.method import Method
 
 FORMS_OF_MODELS = (
     documents.ModelForm(form="timm:NAME", summary="A backbone of timm by its name there, with a new head."),

@@ -16,21 +16,21 @@ from typing import Any, Literal, TypeVar
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from gateway.caller_key import call_metadata
-from gateway.refused_requests import Refused
-from gateway.spread_channel import SpreadChannel
-from shared.convert.audit import audit_entry_from_proto
-from shared.convert.clients import client_from_proto
-from shared.convert.evaluations import evaluation_from_proto
-from shared.convert.events import event_from_proto
-from shared.convert.payloads import blob_from_proto
-from shared.convert.prototype_maps import prototype_map_from_proto
-from shared.convert.rounds import round_from_proto
-from shared.convert.run_lists import change_to_proto, list_from_proto, query_to_proto
-from shared.convert.runs import RunView, run_from_proto
-from shared.convert.steering import steering_to_proto
-from shared.convert.uploads import initial_model_to_proto
-from shared.errors import (
+from fedplcc.gateway.caller_key import call_metadata
+from fedplcc.gateway.refused_requests import Refused
+from fedplcc.gateway.spread_channel import SpreadChannel
+from fedplcc.shared.convert.audit import audit_entry_from_proto
+from fedplcc.shared.convert.clients import client_from_proto
+from fedplcc.shared.convert.evaluations import evaluation_from_proto
+from fedplcc.shared.convert.events import event_from_proto
+from fedplcc.shared.convert.payloads import blob_from_proto
+from fedplcc.shared.convert.prototype_maps import prototype_map_from_proto
+from fedplcc.shared.convert.rounds import round_from_proto
+from fedplcc.shared.convert.run_lists import change_to_proto, list_from_proto, query_to_proto
+from fedplcc.shared.convert.runs import RunView, run_from_proto
+from fedplcc.shared.convert.steering import steering_to_proto
+from fedplcc.shared.convert.uploads import initial_model_to_proto
+from fedplcc.shared.errors import (
     AggregatorUnavailable,
     FedplccError,
     Internal,
@@ -39,17 +39,17 @@ from shared.errors import (
     TlsFailed,
     Unavailable,
 )
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
-from shared.identity.audit_chain import AuditEntry
-from shared.prototype_map import RoundMap
-from shared.run_lists import LabelChange, RunList, RunQuery, RunSummary
-from shared.steering import Verb
-from shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
-from shared.wire.call_logs import OutgoingCalls
-from shared.wire.statuses import translated
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from fedplcc.shared.identity.audit_chain import AuditEntry
+from fedplcc.shared.prototype_map import RoundMap
+from fedplcc.shared.run_lists import LabelChange, RunList, RunQuery, RunSummary
+from fedplcc.shared.steering import Verb
+from fedplcc.shared.types import BlobRef, Client, Evaluation, Event, EventQuery, Round
+from fedplcc.shared.wire.call_logs import OutgoingCalls
+from fedplcc.shared.wire.statuses import translated
 
 CALL_S = 30.0
 """Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (pages.MAX_PAGE_BYTES)

@@ -34,7 +34,7 @@ def generate(into: Path) -> None:
     run_protoc(f"--python_out={into}", f"--pyi_out={into}", f"--grpc_python_out={into}")
     for path in [*into.rglob("*.py"), *into.rglob("*.pyi")]:
         text = path.read_text()
-        path.write_text(re.sub(r"^from fedplcc\.", "from shared.gen.fedplcc.", text, flags=re.MULTILINE))
+        path.write_text(re.sub(r"^from fedplcc\.", "from fedplcc.shared.gen.fedplcc.", text, flags=re.MULTILINE))
     for package in (into, into / "fedplcc", into / "fedplcc" / "v1"):
         (package / "__init__.py").touch()
 

@@ -7,7 +7,7 @@ import os
 import sys
 from types import ModuleType
 
-from shared.errors import FedplccError
+from fedplcc.shared.errors import FedplccError
 
 
 def import_module(name: str, spec: str, error: type[FedplccError]) -> ModuleType:

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from shared.types import Comparison, IntArray, PrototypeSet
+from fedplcc.shared.types import Comparison, IntArray, PrototypeSet
 
 DoubleArray = npt.NDArray[np.float64]
 Centres = Mapping[tuple[int, str], tuple[float, float]]

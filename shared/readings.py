@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.bounds import MAX_VALUE, is_bounded
+from fedplcc.shared.bounds import MAX_VALUE, is_bounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shared.reasons import Reason
-from shared.scores import ACCURACY, Score
-from shared.types import RoundPhase, RunStatus
+from fedplcc.shared.reasons import Reason
+from fedplcc.shared.scores import ACCURACY, Score
+from fedplcc.shared.types import RoundPhase, RunStatus
 
 OPEN_STATUSES = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
 COUNTED_STATUSES = (*OPEN_STATUSES, RunStatus.COMPLETED, RunStatus.STOPPED, RunStatus.FAILED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.chance import RunWarning, RunWarningKind
 
 Score = Literal["accuracy", "balanced_accuracy"]
 ACCURACY: Score = "accuracy"

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from shared.errors import MalformedUpdate
-from shared.types import BlobRef, PrototypeSet
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.types import BlobRef, PrototypeSet
 
 Array = npt.NDArray[Any]
 Schema = Mapping[str, tuple[str, tuple[int, ...]]]

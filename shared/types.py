@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shared.reasons import Dropped, Reason
+from fedplcc.shared.reasons import Dropped, Reason
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]

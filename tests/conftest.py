@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from shared.process.log import OUR_LOGGERS
+from fedplcc.shared.process.log import OUR_LOGGERS
 from tests.support.federation.processes import TOLD, Federation
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.postgres import Server, a_server

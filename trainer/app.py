@@ -9,25 +9,25 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 
-from shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
-from shared.config.settings import TrainerSettings, limit_threads
-from shared.config.variables import warn_of_unknown_variables
-from shared.errors import FedplccError, StoreUnavailable
-from shared.identity.credentials import IDENTITY_FILE
-from shared.methods import add_methods
-from shared.process import disk
-from shared.process.allocator import keep_freed_memory
-from shared.process.failpoints import arm_from_environment
-from shared.process.log import bind, get_logger, set_up
-from shared.process.metrics import new_registry, serve_metrics
-from shared.process.resources import TRAINER_FILES, require
-from shared.version import VERSION
-from shared.wire.addresses import is_loopback
-from shared.wire.metrics_guard import MonitorGuard
-from shared.wire.renewal import Renewal
-from shared.wire.tls import ClientTls, require_identity
-from trainer.audit_witness import AuditWitness
-from trainer.instance import held_state_dir
+from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
+from fedplcc.shared.config.settings import TrainerSettings, limit_threads
+from fedplcc.shared.config.variables import warn_of_unknown_variables
+from fedplcc.shared.errors import FedplccError, StoreUnavailable
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.methods import add_methods
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.allocator import keep_freed_memory
+from fedplcc.shared.process.failpoints import arm_from_environment
+from fedplcc.shared.process.log import bind, get_logger, set_up
+from fedplcc.shared.process.metrics import new_registry, serve_metrics
+from fedplcc.shared.process.resources import TRAINER_FILES, require
+from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.addresses import is_loopback
+from fedplcc.shared.wire.metrics_guard import MonitorGuard
+from fedplcc.shared.wire.renewal import Renewal
+from fedplcc.shared.wire.tls import ClientTls, require_identity
+from fedplcc.trainer.audit_witness import AuditWitness
+from fedplcc.trainer.instance import held_state_dir
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
 """Exit codes: ended by SIGTERM or Ctrl-C; refused by the aggregator for good; the state directory cannot be used; ended at
@@ -38,7 +38,7 @@ has too few open files.
 STATES_FOLDER = "client-state"
 """Folder below the state directory: each client's finished update and client states."""
 
-log = get_logger("trainer.app")
+log = get_logger("fedplcc.trainer.app")
 
 
 def run(settings: TrainerSettings) -> int:
@@ -70,16 +70,16 @@ def run(settings: TrainerSettings) -> int:
 
 def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
-    from trainer.aggregator.connection import AggregatorConnection
-    from trainer.consent import Consent
-    from trainer.health import serve_health
-    from trainer.readings.gathering import Readings, none, process_readings
-    from trainer.readings.gpu import DeviceReadings
-    from trainer.readings.metrics import TrainerMetrics
-    from trainer.task.client_state import ClientStates
-    from trainer.task.runner import TaskRunner
-    from trainer.task.site import ClientSite
-    from trainer.worker import Worker
+    from fedplcc.trainer.aggregator.connection import AggregatorConnection
+    from fedplcc.trainer.consent import Consent
+    from fedplcc.trainer.health import serve_health
+    from fedplcc.trainer.readings.gathering import Readings, none, process_readings
+    from fedplcc.trainer.readings.gpu import DeviceReadings
+    from fedplcc.trainer.readings.metrics import TrainerMetrics
+    from fedplcc.trainer.task.client_state import ClientStates
+    from fedplcc.trainer.task.runner import TaskRunner
+    from fedplcc.trainer.task.site import ClientSite
+    from fedplcc.trainer.worker import Worker
 
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     registry = new_registry("trainer")

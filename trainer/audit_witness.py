@@ -8,10 +8,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from shared.errors import MalformedRequest
-from shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text, heads_to_text
-from shared.process import disk
-from shared.process.log import get_logger
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text, heads_to_text
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger
 
 log = get_logger("trainer.audit")
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.config.model import TIMM, ModelSection, TimmOptions
-from shared.config.run import RunConfig
-from shared.errors import CodeNotAllowed, DataNotAllowed, DownloadNotAllowed, FileNotAllowed
-from shared.methods import BUILTIN
+from fedplcc.shared.config.model import TIMM, ModelSection, TimmOptions
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import CodeNotAllowed, DataNotAllowed, DownloadNotAllowed, FileNotAllowed
+from fedplcc.shared.methods import BUILTIN
 
 if TYPE_CHECKING:
-    from shared.config.settings import TrainerSettings
+    from fedplcc.shared.config.settings import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shared.errors import FedplccError
-from shared.importing import import_module
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.importing import import_module
 
 
 def import_factory(spec: str, error: type[FedplccError]) -> Callable[..., Any]:

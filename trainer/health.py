@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2
 
-from shared.errors import InvalidConfig
-from shared.wire.addresses import join_address
-from shared.wire.channels import SERVER_OPTIONS
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.wire.addresses import join_address
+from fedplcc.shared.wire.channels import SERVER_OPTIONS
 
 HOST = "127.0.0.1"
 SERVICES = ("", "fedplcc.trainer")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.convert.membership import TOKEN_CHARACTERS
-from shared.errors import InvalidConfig, StoreUnavailable
-from shared.process import disk
-from shared.process.disk import why_unusable
+from fedplcc.shared.convert.membership import TOKEN_CHARACTERS
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.disk import why_unusable
 
 TOKEN_FILE = "instance-token"  # nosec B105 # a file's name
 LOCK_FILE = "lock"

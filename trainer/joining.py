@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from shared.config.settings import INVITATION, invitation_in_environment
-from shared.config.site_identity import own_folder
-from shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.config.settings import INVITATION, invitation_in_environment
+from fedplcc.shared.config.site_identity import own_folder
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
 
 
 def join_if_invited(values: Mapping[str, Any]) -> None:
@@ -27,7 +27,7 @@ def join_if_invited(values: Mapping[str, Any]) -> None:
     folder, file = own_folder(values), Path(values.get("join_file") or "")
     if _is_insecure(values) or (folder / IDENTITY_FILE).is_file():
         return
-    from shared.wire.joining import invitation_in, join_by
+    from fedplcc.shared.wire.joining import invitation_in, join_by
 
     http_proxy = str(values.get("http_proxy") or "")
     if text := invitation_in_environment():

@@ -23,7 +23,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 
-from shared.errors import (
+from fedplcc.shared.errors import (
     CertificateRevoked,
     FedplccError,
     InvalidArgument,
@@ -32,19 +32,19 @@ from shared.errors import (
     RoundClosed,
     UpdateConflict,
 )
-from shared.process.failpoints import passing
-from shared.process.log import bind, get_logger
-from shared.reasons import IdleReason
-from shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, Task, TaskKey, TaskKind
-from shared.wire.backoff import backoff
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.aggregator.proxy_detection import ProxyDetector
-from trainer.aggregator.task_stream import StreamEnd
-from trainer.cancellation import Cancelled, pause
-from trainer.readings.metrics import WORK, TrainerMetrics
-from trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
-from trainer.task.hints import HINTS
-from trainer.task.runner import TaskRunner
+from fedplcc.shared.process.failpoints import passing
+from fedplcc.shared.process.log import bind, get_logger
+from fedplcc.shared.reasons import IdleReason
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, Task, TaskKey, TaskKind
+from fedplcc.shared.wire.backoff import backoff
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
+from fedplcc.trainer.aggregator.task_stream import StreamEnd
+from fedplcc.trainer.cancellation import Cancelled, pause
+from fedplcc.trainer.readings.metrics import WORK, TrainerMetrics
+from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
+from fedplcc.trainer.task.hints import HINTS
+from fedplcc.trainer.task.runner import TaskRunner
 
 RETRY_FAILED_S = 30.0
 """Pause before a failed task is tried again although it has not changed: its data may have been repaired."""
@@ -60,7 +60,7 @@ FIRST_ACTIVITY: Mapping[TaskKind, ClientActivity] = {
 }
 """First activity of a task; the data are read during it."""
 
-log = get_logger("trainer.worker")
+log = get_logger("fedplcc.trainer.worker")
 
 
 @dataclass(slots=True, eq=False)
@@ -272,7 +272,7 @@ class Worker:
         log.info("task_begun", task=task.kind.value)
         self._heartbeat_asked.put(None)
         connection = self._client.for_task(should_stop)
-        with self._metrics.task(task.kind), passing("trainer.task", task.kind.value):
+        with self._metrics.task(task.kind), passing("fedplcc.trainer.task", task.kind.value):
             try:
                 self._runner.perform(task, connection, should_stop, on_activity, on_problem)
             finally:

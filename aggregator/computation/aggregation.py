@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from aggregator.computation.parts.arrays import with_arrays
-from aggregator.computation.parts.average import with_average
-from aggregator.computation.parts.model import folded
-from aggregator.computation.parts.prototypes import count_prototypes, with_prototypes
-from aggregator.computation.parts.stage_mean import with_stage_mean
-from aggregator.computation.round_inputs import RoundInputs, RoundMade
-from shared.tensors import prototypes_to_bytes
-from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeCounts
+from fedplcc.aggregator.computation.parts.arrays import with_arrays
+from fedplcc.aggregator.computation.parts.average import with_average
+from fedplcc.aggregator.computation.parts.model import folded
+from fedplcc.aggregator.computation.parts.prototypes import count_prototypes, with_prototypes
+from fedplcc.aggregator.computation.parts.stage_mean import with_stage_mean
+from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
+from fedplcc.shared.tensors import prototypes_to_bytes
+from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeCounts
 
 Half = Callable[[RoundMade, RoundInputs], RoundMade]
 """Aggregator's half of a part: what the round comes to with it; as it was, in a run without the part."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shared.types import PrototypeSet
+from fedplcc.shared.types import PrototypeSet
 
 
 def carried_prototypes(prototypes: PrototypeSet, classes: Sequence[str], known: Sequence[str]) -> PrototypeSet:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from aggregator.computation.public_checks import check_digest
-from aggregator.computation.update_checks import (
+from fedplcc.aggregator.computation.public_checks import check_digest
+from fedplcc.aggregator.computation.update_checks import (
     BLOCK_ELEMENTS,
     MAX_ENTRIES,
     Content,
@@ -18,15 +18,25 @@ from aggregator.computation.update_checks import (
     check_size_of_step,
     model_norm,
 )
-from shared.bounds import MAX_FEATURES
-from shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
-from shared.config.declared_arrays import declared_arrays, declared_uploads
-from shared.config.run import RunConfig
-from shared.errors import MalformedUpdate
-from shared.methods.arrays import MAX_ARRAY_BYTES, most_bytes
-from shared.methods.parts.arrays import ServerArrays
-from shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header, sha256_hex
-from shared.types import FEATURE_DIM, HEAD, MODEL, PARAMETERS, PUBLIC_DATA, TENSOR_LISTS, BlobRef, PrototypeSet, Update
+from fedplcc.shared.bounds import MAX_FEATURES
+from fedplcc.shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
+from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uploads
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.methods.arrays import MAX_ARRAY_BYTES, most_bytes
+from fedplcc.shared.methods.parts.arrays import ServerArrays
+from fedplcc.shared.tensors import TensorEntry, TensorTable, check_schema, read_blocks, read_header, sha256_hex
+from fedplcc.shared.types import (
+    FEATURE_DIM,
+    HEAD,
+    MODEL,
+    PARAMETERS,
+    PUBLIC_DATA,
+    TENSOR_LISTS,
+    BlobRef,
+    PrototypeSet,
+    Update,
+)
 
 
 def check_first_model(

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.computation.reading_ahead import read_ahead
-from aggregator.store.blobs.hashed_reading import HashedBlob, ReadOnce
-from shared.methods.arrays import Block
-from shared.methods.config import MethodConfig
-from shared.methods.method import Method
-from shared.tensors import DTYPES, TensorEntry, TensorTable, laid_out
+from fedplcc.aggregator.computation.reading_ahead import read_ahead
+from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob, ReadOnce
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.tensors import DTYPES, TensorEntry, TensorTable, laid_out
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements of a block: 1 MiB of float32, beside which opening its file costs little."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aggregator.computation.fold import WeightedModel, fold_models
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.methods import fedavg
-from shared.tensors import TensorTable
-from shared.types import BlobRef
+from fedplcc.aggregator.computation.fold import WeightedModel, fold_models
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.tensors import TensorTable
+from fedplcc.shared.types import BlobRef
 
 
 def mean_model(

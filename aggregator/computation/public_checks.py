@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.errors import MalformedUpdate, PublicDataDiffers
-from shared.types import PUBLIC_DATA, Update
+from fedplcc.shared.errors import MalformedUpdate, PublicDataDiffers
+from fedplcc.shared.types import PUBLIC_DATA, Update
 
 DIGEST_BYTES = 32
 

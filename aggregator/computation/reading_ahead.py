@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
-from aggregator.store.blobs.hashed_reading import HashedBlob
-from shared.tensors import Array, TensorEntry
+from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob
+from fedplcc.shared.tensors import Array, TensorEntry
 
 AHEAD = 2
 """Blocks that wait to be folded."""

@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from aggregator.rounds.configuration import config_of
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.config.run import RunConfig
-from shared.methods.config import MethodConfig
-from shared.methods.method import Method
-from shared.tensors import TensorTable
-from shared.types import BlobRef, PrototypeSet, Run, Update
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.tensors import TensorTable
+from fedplcc.shared.types import BlobRef, PrototypeSet, Run, Update
 
 Blocks = TypeVar("Blocks")
 

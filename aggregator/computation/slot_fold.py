@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.computation.fold import WeightedModel, as_bytes, cuts, exhaust, marked_regions
-from aggregator.computation.reading_ahead import Piece, read_ahead
-from aggregator.store.blobs.hashed_reading import HashedBlob
-from shared.methods.arrays import Block
-from shared.methods.config import MethodConfig
-from shared.methods.method import Method
-from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
-from shared.tensors import TensorEntry, TensorTable, laid_out
-from shared.types import MODEL, START
+from fedplcc.aggregator.computation.fold import WeightedModel, as_bytes, cuts, exhaust, marked_regions
+from fedplcc.aggregator.computation.reading_ahead import Piece, read_ahead
+from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from fedplcc.shared.tensors import TensorEntry, TensorTable, laid_out
+from fedplcc.shared.types import MODEL, START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,22 +15,22 @@ from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 
-from aggregator.computation.public_checks import DIGEST_BYTES, check_public_data
-from aggregator.computation.upload_checks import check_uploads
-from shared.bounds import MAX_EXAMPLES, MAX_VALUE, is_bounded
-from shared.config.declared_arrays import declared_uploads
-from shared.config.run import RunConfig
-from shared.config.stream import Place
-from shared.errors import FirstModelDiffers, MalformedUpdate, UpdateNormExceeded
-from shared.methods.method import Method
-from shared.methods.parts.prototypes import (
+from fedplcc.aggregator.computation.public_checks import DIGEST_BYTES, check_public_data
+from fedplcc.aggregator.computation.upload_checks import check_uploads
+from fedplcc.shared.bounds import MAX_EXAMPLES, MAX_VALUE, is_bounded
+from fedplcc.shared.config.declared_arrays import declared_uploads
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.stream import Place
+from fedplcc.shared.errors import FirstModelDiffers, MalformedUpdate, UpdateNormExceeded
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.prototypes import (
     MAX_ROWS,
     MAX_ROWS_PER_CLASS,
     PrototypeExchange,
     excess_rows,
     per_class_counts,
 )
-from shared.tensors import (
+from fedplcc.shared.tensors import (
     DTYPES,
     TensorEntry,
     TensorTable,
@@ -39,7 +39,7 @@ from shared.tensors import (
     read_blocks,
     read_header,
 )
-from shared.types import (
+from fedplcc.shared.types import (
     CLASS_MEAN,
     FEATURE_DIM,
     GLOBAL_MODEL,
@@ -318,7 +318,7 @@ def check_size_of_step(norm: float | None, what: str = "the update") -> None:
     """
     if norm is not None and not norm <= MAX_STEP_NORM:
         raise UpdateNormExceeded(
-            f"the norm of {what} is {norm:.6g}; beyond {MAX_STEP_NORM:g} float32 cannot compute with it in any run",
+            f"{what} diverged: its norm is {norm:.6g}; beyond {MAX_STEP_NORM:g} float32 cannot compute with it in any run",
             check="norm",
             norm=f"{norm:.9g}",
             max_update_norm=f"{MAX_STEP_NORM:.9g}",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aggregator.rounds.configuration import config_of
-from aggregator.store.base import Store
-from shared.types import Event, EventQuery, Run
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.types import Event, EventQuery, Run
 
 HAS_ALL_UPDATES = "round_aggregating"
 """Type of the event that a round has all its updates."""

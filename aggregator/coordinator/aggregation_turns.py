@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from shared.types import Run
+from fedplcc.shared.types import Run
 
 SHORT_PROTOTYPES = 8192
 """Prototypes of a round whose clustering is short: their similarities take about a second."""

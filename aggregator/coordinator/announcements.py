@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aggregator.rounds.configuration import config_of
-from shared.config.declared_arrays import declared_uploads
-from shared.config.run import RunConfig
-from shared.errors import BlobTooLarge, MalformedUpdate
-from shared.methods.arrays import most_bytes
-from shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS
-from shared.types import CLASS_MEAN, MODEL, BlobRef, Run
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.shared.config.declared_arrays import declared_uploads
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import BlobTooLarge, MalformedUpdate
+from fedplcc.shared.methods.arrays import most_bytes
+from fedplcc.shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS
+from fedplcc.shared.types import CLASS_MEAN, MODEL, BlobRef, Run
 
 SLACK_BYTES = 1 << 16
 """Bytes beyond the layout that pass: a wrong header or tensor is then named by the checks of the whole update."""

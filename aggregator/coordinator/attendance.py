@@ -10,18 +10,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from aggregator.coordinator.audited import AuditLog
-from aggregator.coordinator.changes import Changes, Write
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.run_warnings import doubts
-from aggregator.metrics import AggregatorMetrics
-from aggregator.presence.allowances import Allowances
-from aggregator.presence.sessions import Session, Sessions
-from aggregator.rounds.doubted_model import failed
-from aggregator.store.base import Store
-from shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, FirstModelDiffers
-from shared.process.log import get_logger
-from shared.types import Client, ClientProblem, Environment, Event, Run
+from fedplcc.aggregator.coordinator.audited import AuditLog
+from fedplcc.aggregator.coordinator.changes import Changes, Write
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.run_warnings import doubts
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.presence.allowances import Allowances
+from fedplcc.aggregator.presence.sessions import Session, Sessions
+from fedplcc.aggregator.rounds.doubted_model import failed
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, FirstModelDiffers
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import Client, ClientProblem, Environment, Event, Run
 
 MAX_ANNOUNCED = 32
 """Most joins of one instance, each with changed facts, that the history records."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from aggregator.coordinator.changes import Write
-from shared.types import AuditHead
+from fedplcc.aggregator.coordinator.changes import Write
+from fedplcc.shared.types import AuditHead
 
 
 class AuditLog(Protocol):

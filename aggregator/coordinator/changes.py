@@ -10,10 +10,10 @@ from contextvars import Context
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from aggregator.rounds.settling import concerns
-from aggregator.rounds.tasks import task_in
-from aggregator.store.base import ControlRequest, Transaction
-from shared.types import BlobRef, Client, Evaluation, Event, Round, Run, Update, result_blobs
+from fedplcc.aggregator.rounds.settling import concerns
+from fedplcc.aggregator.rounds.tasks import task_in
+from fedplcc.aggregator.store.base import ControlRequest, Transaction
+from fedplcc.shared.types import BlobRef, Client, Evaluation, Event, Round, Run, Update, result_blobs
 
 Write = Callable[[Transaction], None]
 

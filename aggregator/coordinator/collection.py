@@ -21,16 +21,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.kept_blobs import KeptBlobs, named_by
-from aggregator.coordinator.ledger import Ledger
-from aggregator.metrics import AggregatorMetrics
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
-from shared.errors import RunDeleted, StoreUnavailable
-from shared.process.log import get_logger
-from shared.types import Run
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.kept_blobs import KeptBlobs, named_by
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
+from fedplcc.shared.errors import RunDeleted, StoreUnavailable
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import Run
 
 log = get_logger(__name__)
 

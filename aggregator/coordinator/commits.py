@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from aggregator.computation.first_model_checks import check_first_model
-from aggregator.computation.update_checks import (
+from fedplcc.aggregator.computation.first_model_checks import check_first_model
+from fedplcc.aggregator.computation.update_checks import (
     Content,
     check_evaluation,
     check_first_totals,
@@ -17,23 +17,33 @@ from aggregator.computation.update_checks import (
     check_totals,
     check_update,
 )
-from aggregator.coordinator.changes import Changes
-from aggregator.coordinator.damage import park_if_damaged
-from aggregator.coordinator.inline_blobs import InlineBlob, came_along
-from aggregator.coordinator.layouts import Layouts
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.taken_in import TakenIn
-from aggregator.coordinator.transfers import Transfers
-from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.outcomes import CONTENT_REFUSALS
-from aggregator.presence.sessions import Session, Sessions
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of, place_of
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import PayloadCorrupt, RowCorrupt
-from shared.tensors import prototypes_from_bytes
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, PrototypeSet, Round, Run, Update, result_blobs
+from fedplcc.aggregator.coordinator.changes import Changes
+from fedplcc.aggregator.coordinator.damage import park_if_damaged
+from fedplcc.aggregator.coordinator.inline_blobs import InlineBlob, came_along
+from fedplcc.aggregator.coordinator.layouts import Layouts
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.taken_in import TakenIn
+from fedplcc.aggregator.coordinator.transfers import Transfers
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS
+from fedplcc.aggregator.presence.sessions import Session, Sessions
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import config_of, place_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.errors import PayloadCorrupt, RowCorrupt
+from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.shared.types import (
+    BlobRef,
+    Client,
+    CommittedUpdate,
+    Evaluation,
+    PrototypeSet,
+    Round,
+    Run,
+    Update,
+    result_blobs,
+)
 
 MAX_FIRST_REPORTS = 4096
 """Most clients of runs whose first report is remembered, without confusion; beyond that it is read again."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aggregator.coordinator.ledger import Ledger
-from aggregator.rounds import machine
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.process.log import get_logger
-from shared.reasons import BlobDamaged
-from shared.types import BlobRef, Run, Update, result_blobs
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.reasons import BlobDamaged
+from fedplcc.shared.types import BlobRef, Run, Update, result_blobs
 
 log = get_logger(__name__)
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aggregator.coordinator.attendance import Attendance
-from aggregator.coordinator.changes import Changes
-from aggregator.coordinator.collection import GarbageCollection
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.run_labels import Audited
-from aggregator.metrics import AggregatorMetrics
-from aggregator.presence.sessions import Sessions
-from aggregator.store.base import Store
-from aggregator.store.blobs.uploads import Uploads
-from shared.errors import ClientInOpenRun, ClientNotFound, RunIsOpen
-from shared.types import Client, Event, Run
+from fedplcc.aggregator.coordinator.attendance import Attendance
+from fedplcc.aggregator.coordinator.changes import Changes
+from fedplcc.aggregator.coordinator.collection import GarbageCollection
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.run_labels import Audited
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.uploads import Uploads
+from fedplcc.shared.errors import ClientInOpenRun, ClientNotFound, RunIsOpen
+from fedplcc.shared.types import Client, Event, Run
 
 
 class Deletion:

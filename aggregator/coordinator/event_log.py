@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from shared.process.log import bound, get_logger
-from shared.types import Event
+from fedplcc.shared.process.log import bound, get_logger
+from fedplcc.shared.types import Event
 
 SAID = ("reason", "detail", "hint", "check", "domain", "num_examples", "config_hash", "update_norm", "median_norm")
 """Fields of an event's data that its line copies unchanged."""

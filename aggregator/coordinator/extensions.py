@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from aggregator.computation.parts.prototypes import pooled_updates
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.ledger import Ledger
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import document_of
-from aggregator.store.base import Store
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import InvalidConfig, InvalidTransition
-from shared.methods import METHODS
-from shared.types import Run, RunStatus
+from fedplcc.aggregator.computation.parts.prototypes import pooled_updates
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import InvalidConfig, InvalidTransition
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.types import Run, RunStatus
 
 MOST_STATES = 64
 """Most completed runs whose client states trainers keep."""

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aggregator.computation.parts.prototypes import num_past_rounds
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of
-from aggregator.rounds.validation import BEST_ROUND, Best, best_of
-from aggregator.store.base import Store
-from shared.config.initial_model import ModelBlob, parse_initial_model
-from shared.errors import InvalidConfig
-from shared.types import BlobRef, EventQuery, Round, Run, result_blobs, state_blobs
+from fedplcc.aggregator.computation.parts.prototypes import num_past_rounds
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.validation import BEST_ROUND, Best, best_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.config.initial_model import ModelBlob, parse_initial_model
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.types import BlobRef, EventQuery, Round, Run, result_blobs, state_blobs
 
 PAGE = 100
 """Runs and rounds read at a time."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aggregator.computation.update_checks import check_model
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.uploads import Upload
-from shared.config.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
-from shared.errors import (
+from fedplcc.aggregator.computation.update_checks import check_model
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.uploads import Upload
+from fedplcc.shared.config.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
+from fedplcc.shared.errors import (
     BlobCorrupt,
     BlobNotFound,
     BlobTooLarge,
@@ -26,7 +26,7 @@ from shared.errors import (
     RoundNotFound,
     RunNotFound,
 )
-from shared.types import BlobRef, Run
+from fedplcc.shared.types import BlobRef, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

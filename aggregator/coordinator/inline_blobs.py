@@ -8,10 +8,10 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import BinaryIO, Literal
 
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import BlobCorrupt, BlobTooLarge, FedplccError
-from shared.tensors import sha256_hex
-from shared.types import BlobRef, Payload
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.errors import BlobCorrupt, BlobTooLarge, FedplccError
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import BlobRef, Payload
 
 MAX_KEPT_BYTES = 8 << 20
 """Most bytes of small blobs that are kept in memory for tasks."""

@@ -16,14 +16,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aggregator.coordinator.garbage import PAGE, Keep, KeptRounds, all_runs, find_best, initial_model, kept_rounds
-from aggregator.rounds import machine
-from aggregator.rounds.validation import Best, best_after, better
-from aggregator.store.base import Store
-from shared.errors import RowCorrupt, StoreUnavailable
-from shared.process.log import get_logger
-from shared.reasons import RowDamaged, sentence_of
-from shared.types import BlobRef, Round, Run, Update, result_blobs, state_blobs
+from fedplcc.aggregator.coordinator.garbage import (
+    PAGE,
+    Keep,
+    KeptRounds,
+    all_runs,
+    find_best,
+    initial_model,
+    kept_rounds,
+)
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.validation import Best, best_after, better
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.errors import RowCorrupt, StoreUnavailable
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.reasons import RowDamaged, sentence_of
+from fedplcc.shared.types import BlobRef, Round, Run, Update, result_blobs, state_blobs
 
 log = get_logger(__name__)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from aggregator.computation.fold import sent_table
-from aggregator.computation.round_inputs import withheld_places
-from aggregator.rounds.configuration import config_of
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.files import check_whole
-from shared.tensors import TensorTable, read_header
-from shared.types import FEATURE_DIM, Run
+from fedplcc.aggregator.computation.fold import sent_table
+from fedplcc.aggregator.computation.round_inputs import withheld_places
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.files import check_whole
+from fedplcc.shared.tensors import TensorTable, read_header
+from fedplcc.shared.types import FEATURE_DIM, Run
 
 
 class Layouts:

@@ -17,37 +17,37 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-from aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
-from aggregator.coordinator.changes import Changes, Step, Write
-from aggregator.coordinator.event_log import log_event
-from aggregator.coordinator.garbage import find_best
-from aggregator.coordinator.groups import Groups, Waiting
-from aggregator.coordinator.parking import check_numbers, why_parked, without_raising
-from aggregator.coordinator.recent_accuracies import RecentAccuracies
-from aggregator.coordinator.run_warnings import RunWarnings
-from aggregator.coordinator.stage_memories import StageMemories
-from aggregator.coordinator.stage_rows import StageRows
-from aggregator.coordinator.write_trouble import WriteTrouble
-from aggregator.metrics import AggregatorMetrics
-from aggregator.presence.deadlines import Deadlines
-from aggregator.presence.sessions import Sessions
-from aggregator.rounds import machine, results
-from aggregator.rounds.configuration import config_of
-from aggregator.rounds.doubted_model import first_model_came, why_uncompared
-from aggregator.rounds.events import events_between
-from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
-from aggregator.rounds.validation import Best, best_after, early_stop, event_of, judged_round
-from aggregator.store.base import ControlRequest, Store
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.chance import RunWarning
-from shared.config.run import RunConfig, canonical_json, own_kind_refusal
-from shared.errors import InvalidTransition, RunDeleted, RunNotFound, StoreUnavailable
-from shared.process.clock import not_before
-from shared.process.failpoints import failpoint
-from shared.process.log import get_logger
-from shared.reasons import RowDamaged, StoppedEarly, sentence_of
-from shared.types import (
+from fedplcc.aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
+from fedplcc.aggregator.coordinator.changes import Changes, Step, Write
+from fedplcc.aggregator.coordinator.event_log import log_event
+from fedplcc.aggregator.coordinator.garbage import find_best
+from fedplcc.aggregator.coordinator.groups import Groups, Waiting
+from fedplcc.aggregator.coordinator.parking import check_numbers, why_parked, without_raising
+from fedplcc.aggregator.coordinator.recent_accuracies import RecentAccuracies
+from fedplcc.aggregator.coordinator.run_warnings import RunWarnings
+from fedplcc.aggregator.coordinator.stage_memories import StageMemories
+from fedplcc.aggregator.coordinator.stage_rows import StageRows
+from fedplcc.aggregator.coordinator.write_trouble import WriteTrouble
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.presence.deadlines import Deadlines
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.aggregator.rounds import machine, results
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.doubted_model import first_model_came, why_uncompared
+from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from fedplcc.aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
+from fedplcc.aggregator.rounds.validation import Best, best_after, early_stop, event_of, judged_round
+from fedplcc.aggregator.store.base import ControlRequest, Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.chance import RunWarning
+from fedplcc.shared.config.run import RunConfig, canonical_json, own_kind_refusal
+from fedplcc.shared.errors import InvalidTransition, RunDeleted, RunNotFound, StoreUnavailable
+from fedplcc.shared.process.clock import not_before
+from fedplcc.shared.process.failpoints import failpoint
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.reasons import RowDamaged, StoppedEarly, sentence_of
+from fedplcc.shared.types import (
     Client,
     Evaluation,
     Event,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aggregator.coordinator.extensions import Extensions
-from aggregator.coordinator.ledger import Ledger
-from aggregator.store.base import Store
-from shared.bounds import MAX_FORGOTTEN_RUNS
-from shared.identity.audit_chain import AuditHead
-from shared.types import ForgottenRun, Membership, Run
-from shared.version import VERSION
+from fedplcc.aggregator.coordinator.extensions import Extensions
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.bounds import MAX_FORGOTTEN_RUNS
+from fedplcc.shared.identity.audit_chain import AuditHead
+from fedplcc.shared.types import ForgottenRun, Membership, Run
+from fedplcc.shared.version import VERSION
 
 
 def keeps_nothing(run: Run, client_id: str) -> bool:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from aggregator.computation.update_checks import check_entries, check_evaluation
-from aggregator.rounds.configuration import config_of
-from shared.errors import FedplccError, InvalidConfig, MalformedUpdate
-from shared.process.log import get_logger
-from shared.reasons import NAMED_ABSENT, Parked
-from shared.types import Round, Run, RunStatus
+from fedplcc.aggregator.computation.update_checks import check_entries, check_evaluation
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.shared.errors import FedplccError, InvalidConfig, MalformedUpdate
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.reasons import NAMED_ABSENT, Parked
+from fedplcc.shared.types import Round, Run, RunStatus
 
 log = get_logger(__name__)
 

@@ -12,18 +12,33 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aggregator.coordinator.garbage import Keep, kept_rounds
-from aggregator.coordinator.ledger import Ledger
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.config.run import RunConfig
-from shared.errors import BlobNotFound, InvalidConfig, MalformedUpdate, NoPrototypes, PayloadCorrupt, RoundNotFound
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.prototype_map import Centres, MappedClient, RoundMap, key_rounds, map_prototypes, reference_round, spans
-from shared.tensors import prototypes_from_bytes
-from shared.types import BlobRef, PrototypeSet, Run
+from fedplcc.aggregator.coordinator.garbage import Keep, kept_rounds
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import (
+    BlobNotFound,
+    InvalidConfig,
+    MalformedUpdate,
+    NoPrototypes,
+    PayloadCorrupt,
+    RoundNotFound,
+)
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.prototype_map import (
+    Centres,
+    MappedClient,
+    RoundMap,
+    key_rounds,
+    map_prototypes,
+    reference_round,
+    spans,
+)
+from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.shared.types import BlobRef, PrototypeSet, Run
 
 MAX_RUNS = 4
 """Runs whose maps are cached."""

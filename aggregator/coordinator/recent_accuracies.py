@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from aggregator.rounds.configuration import document_of
-from aggregator.store.base import Store
-from shared.chance import ROUNDS, RunWarning, warnings_of
-from shared.types import EventQuery, RoundPhase, Run
+from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.chance import ROUNDS, RunWarning, warnings_of
+from fedplcc.shared.types import EventQuery, RoundPhase, Run
 
 MAX_EVENTS = 200
 """Commits that are read at most: a run that evaluates more rarely is judged by fewer rounds, and gets no warning."""

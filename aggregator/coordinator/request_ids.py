@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aggregator.store.base import ControlRequest, Store
-from shared.errors import RequestIdReused
+from fedplcc.aggregator.store.base import ControlRequest, Store
+from fedplcc.shared.errors import RequestIdReused
 
 MAX_REQUEST_ID = 128
 """Most characters of a request id."""

@@ -11,24 +11,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from aggregator.computation.aggregation import aggregate
-from aggregator.computation.parts.prototypes import earlier_updates
-from aggregator.computation.round_inputs import RoundInputs
-from aggregator.computation.weighed_domains import weighed_domains
-from aggregator.coordinator.aggregation_turns import AggregationTurns
-from aggregator.coordinator.damage import damaged_blob, damaged_updates
-from aggregator.coordinator.layouts import Layouts
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.parking import why_parked
-from aggregator.metrics import AggregatorMetrics
-from aggregator.rounds import machine
-from aggregator.rounds.far_updates import far_among
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
-from shared.process.log import bind, get_logger
-from shared.reasons import AggregationFailed, sentence_of
-from shared.types import Event, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.computation.aggregation import aggregate
+from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
+from fedplcc.aggregator.computation.round_inputs import RoundInputs
+from fedplcc.aggregator.computation.weighed_domains import weighed_domains
+from fedplcc.aggregator.coordinator.aggregation_turns import AggregationTurns
+from fedplcc.aggregator.coordinator.damage import damaged_blob, damaged_updates
+from fedplcc.aggregator.coordinator.layouts import Layouts
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.parking import why_parked
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.far_updates import far_among
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
+from fedplcc.shared.process.log import bind, get_logger
+from fedplcc.shared.reasons import AggregationFailed, sentence_of
+from fedplcc.shared.types import Event, RoundPhase, Run, RunStatus
 
 log = get_logger(__name__)
 

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from aggregator.computation.carried_prototypes import carried_prototypes
-from aggregator.coordinator.audited import AuditLog
-from aggregator.coordinator.initial_models import Beginning, CommittedModel, InitialModels
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import document_of
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
-from shared.identity.principals import current_principal
-from shared.reasons import WaitsForClients
-from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
-from shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
+from fedplcc.aggregator.computation.carried_prototypes import carried_prototypes
+from fedplcc.aggregator.coordinator.audited import AuditLog
+from fedplcc.aggregator.coordinator.initial_models import Beginning, CommittedModel, InitialModels
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
+from fedplcc.shared.identity.principals import current_principal
+from fedplcc.shared.reasons import WaitsForClients
+from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
+from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, RunStatus
 
 FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
 """Returns a committed round's model or prototypes; see `Coordinator.artifact`."""

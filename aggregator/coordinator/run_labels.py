@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from aggregator.coordinator.changes import Changes, Write
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
-from aggregator.store.base import ControlRequest, Store
-from shared.config.run import canonical_json
-from shared.errors import MalformedRequest, RunIsOpen
-from shared.run_lists import LabelChange, RunLabels, RunList, RunQuery
-from shared.types import Event, Run
+from fedplcc.aggregator.coordinator.changes import Changes, Write
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from fedplcc.aggregator.store.base import ControlRequest, Store
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.errors import MalformedRequest, RunIsOpen
+from fedplcc.shared.run_lists import LabelChange, RunLabels, RunList, RunQuery
+from fedplcc.shared.types import Event, Run
 
 Audited = Callable[[str, str, str], Sequence[Write]]
 """Returns what adds the audit's record of a change by the present caller: of a method, on a target, by a request id."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 
-from aggregator.presence.sessions import Sessions
-from aggregator.rounds import doubted_model, large_shares, machine
-from aggregator.rounds.configuration import document_of
-from aggregator.rounds.doubted_model import FIRST_ROUND, doubters
-from aggregator.rounds.far_updates import UPDATE_FAR, FarUpdate, far_in, warning_of
-from aggregator.rounds.standing_still import cannot_train
-from aggregator.store.base import Store
-from shared.chance import RunWarning
-from shared.scores import unfound_warning
-from shared.types import ClientProblem, Event, EventQuery, Round, Run
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.aggregator.rounds import doubted_model, large_shares, machine
+from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.rounds.doubted_model import FIRST_ROUND, doubters
+from fedplcc.aggregator.rounds.far_updates import UPDATE_FAR, FarUpdate, far_in, warning_of
+from fedplcc.aggregator.rounds.standing_still import cannot_train
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.chance import RunWarning
+from fedplcc.shared.scores import unfound_warning
+from fedplcc.shared.types import ClientProblem, Event, EventQuery, Round, Run
 
 MAX_FAR = 256
 """Newest far updates of a run that are looked through."""

@@ -17,48 +17,48 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aggregator.computation.fold import BLOCK_ELEMENTS
-from aggregator.coordinator.attendance import Attendance
-from aggregator.coordinator.audited import AuditLog
-from aggregator.coordinator.changes import Changes, Write
-from aggregator.coordinator.collection import GarbageCollection
-from aggregator.coordinator.commits import Commits
-from aggregator.coordinator.deletion import Deletion
-from aggregator.coordinator.extensions import Extensions
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.initial_models import InitialModels
-from aggregator.coordinator.inline_blobs import SmallBlobs
-from aggregator.coordinator.layouts import Layouts
-from aggregator.coordinator.ledger import Ledger, Listener
-from aggregator.coordinator.memberships import Memberships
-from aggregator.coordinator.parking import without_raising
-from aggregator.coordinator.prototype_maps import PrototypeMaps
-from aggregator.coordinator.request_ids import Requests
-from aggregator.coordinator.round_work import RoundWork
-from aggregator.coordinator.run_creation import RunCreation
-from aggregator.coordinator.run_labels import Labels
-from aggregator.coordinator.space import Space
-from aggregator.coordinator.steering import Steering
-from aggregator.coordinator.transfers import Transfers
-from aggregator.metrics import AggregatorMetrics
-from aggregator.presence.sessions import Session, Sessions
-from aggregator.rounds import machine, results, tasks
-from aggregator.rounds.configuration import document_of
-from aggregator.rounds.machine import RunEvent
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.chance import RunWarning
-from shared.errors import (
+from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS
+from fedplcc.aggregator.coordinator.attendance import Attendance
+from fedplcc.aggregator.coordinator.audited import AuditLog
+from fedplcc.aggregator.coordinator.changes import Changes, Write
+from fedplcc.aggregator.coordinator.collection import GarbageCollection
+from fedplcc.aggregator.coordinator.commits import Commits
+from fedplcc.aggregator.coordinator.deletion import Deletion
+from fedplcc.aggregator.coordinator.extensions import Extensions
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.initial_models import InitialModels
+from fedplcc.aggregator.coordinator.inline_blobs import SmallBlobs
+from fedplcc.aggregator.coordinator.layouts import Layouts
+from fedplcc.aggregator.coordinator.ledger import Ledger, Listener
+from fedplcc.aggregator.coordinator.memberships import Memberships
+from fedplcc.aggregator.coordinator.parking import without_raising
+from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
+from fedplcc.aggregator.coordinator.request_ids import Requests
+from fedplcc.aggregator.coordinator.round_work import RoundWork
+from fedplcc.aggregator.coordinator.run_creation import RunCreation
+from fedplcc.aggregator.coordinator.run_labels import Labels
+from fedplcc.aggregator.coordinator.space import Space
+from fedplcc.aggregator.coordinator.steering import Steering
+from fedplcc.aggregator.coordinator.transfers import Transfers
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.presence.sessions import Session, Sessions
+from fedplcc.aggregator.rounds import machine, results, tasks
+from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.chance import RunWarning
+from fedplcc.shared.errors import (
     BlobNotFound,
     IdentityMismatch,
     MalformedRequest,
     NotAMember,
     RoundNotFound,
 )
-from shared.process.clock import Clock, SteadyClock
-from shared.process.log import get_logger
-from shared.steering import Verb
-from shared.types import (
+from fedplcc.shared.process.clock import Clock, SteadyClock
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.steering import Verb
+from fedplcc.shared.types import (
     BEST,
     BlobRef,
     Client,

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from aggregator.coordinator.ledger import Ledger
-from aggregator.rounds import machine
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.disk_errors import full_disk, refused_by_disk
-from aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
-from shared.errors import StoreUnavailable
-from shared.process.log import get_logger
-from shared.types import Run
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.disk_errors import full_disk, refused_by_disk
+from fedplcc.aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import Run
 
 log = get_logger(__name__)
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aggregator.rounds.configuration import document_of
-from aggregator.rounds.forgotten import StageMemory
-from aggregator.store.base import Store
-from shared.types import EventQuery, RoundPhase, Run
+from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.rounds.forgotten import StageMemory
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.types import EventQuery, RoundPhase, Run
 
 PAGE = 200
 """Commits that are read at once."""

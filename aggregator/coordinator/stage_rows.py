@@ -9,12 +9,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from aggregator.rounds.results import StageContext
-from aggregator.store.base import Store
-from shared.config.run import RunConfig
-from shared.config.stream import Place, StreamSection
-from shared.stage_measures import Row
-from shared.types import Run
+from fedplcc.aggregator.rounds.results import StageContext
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.stream import Place, StreamSection
+from fedplcc.shared.stage_measures import Row
+from fedplcc.shared.types import Run
 
 
 class StageRows:

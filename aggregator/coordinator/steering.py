@@ -6,20 +6,20 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from aggregator.coordinator.changes import Write
-from aggregator.coordinator.extensions import Extensions
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.memberships import keeps_nothing
-from aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
-from aggregator.coordinator.run_creation import RunCreation
-from aggregator.coordinator.run_labels import Audited
-from aggregator.coordinator.space import Space
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of
-from aggregator.store.base import ControlRequest, Store
-from shared.config.run import canonical_json
-from shared.errors import ClientNotFound, InvalidTransition, MalformedRequest, StoreUnavailable
-from shared.steering import (
+from fedplcc.aggregator.coordinator.changes import Write
+from fedplcc.aggregator.coordinator.extensions import Extensions
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.memberships import keeps_nothing
+from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from fedplcc.aggregator.coordinator.run_creation import RunCreation
+from fedplcc.aggregator.coordinator.run_labels import Audited
+from fedplcc.aggregator.coordinator.space import Space
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.store.base import ControlRequest, Store
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.errors import ClientNotFound, InvalidTransition, MalformedRequest, StoreUnavailable
+from fedplcc.shared.steering import (
     WORDS,
     AdmitClient,
     AdvanceStage,
@@ -32,7 +32,7 @@ from shared.steering import (
     StopRun,
     Verb,
 )
-from shared.types import Run
+from fedplcc.shared.types import Run
 
 
 class Steering:

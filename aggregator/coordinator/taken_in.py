@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aggregator.rounds.configuration import place_of
-from aggregator.store.base import Store
-from shared.errors import MalformedUpdate
-from shared.types import EventQuery, Run
+from fedplcc.aggregator.rounds.configuration import place_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.types import EventQuery, Run
 
 GROWTH = 10
 """Times the samples with which a client came up to which it may grow."""

@@ -8,24 +8,24 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aggregator.coordinator.announcements import check_announcement, payload_limits
-from aggregator.coordinator.changes import Changes
-from aggregator.coordinator.damage import park_if_damaged
-from aggregator.coordinator.layouts import Layouts
-from aggregator.coordinator.ledger import Ledger
-from aggregator.coordinator.space import Space
-from aggregator.coordinator.write_trouble import WriteTrouble
-from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.outcomes import CONTENT_REFUSALS, What
-from aggregator.metrics.transfers import Direction, Transfer
-from aggregator.presence.sessions import Sessions
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of
-from aggregator.rounds.refusals import reject, speaks_against_sender, why_quarantined
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.uploads import Upload
-from shared.errors import (
+from fedplcc.aggregator.coordinator.announcements import check_announcement, payload_limits
+from fedplcc.aggregator.coordinator.changes import Changes
+from fedplcc.aggregator.coordinator.damage import park_if_damaged
+from fedplcc.aggregator.coordinator.layouts import Layouts
+from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.space import Space
+from fedplcc.aggregator.coordinator.write_trouble import WriteTrouble
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS, What
+from fedplcc.aggregator.metrics.transfers import Direction, Transfer
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.refusals import reject, speaks_against_sender, why_quarantined
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.uploads import Upload
+from fedplcc.shared.errors import (
     BlobNotFound,
     ChunkTooLarge,
     ClientIdTaken,
@@ -34,7 +34,7 @@ from shared.errors import (
     RoundClosed,
     Unauthenticated,
 )
-from shared.types import BlobRef, Event, Payload, Run, Task
+from fedplcc.shared.types import BlobRef, Event, Payload, Run, Task
 
 _COLLECTED = "the blob is not kept any more; ask for the task again"
 

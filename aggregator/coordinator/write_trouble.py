@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shared.errors import StoreUnavailable
-from shared.process.log import get_logger
-from shared.reasons import StoreFails
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.reasons import StoreFails
 
 log = get_logger(__name__)
 

@@ -17,9 +17,9 @@ from typing import Protocol
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from aggregator.identity.challenges import Challenges
-from aggregator.store.base import Certificate, Invitation, Store, Transaction
-from shared.errors import (
+from fedplcc.aggregator.identity.challenges import Challenges
+from fedplcc.aggregator.store.base import Certificate, Invitation, Store, Transaction
+from fedplcc.shared.errors import (
     AlreadyExists,
     CertificateExpired,
     CertificateRevoked,
@@ -30,16 +30,16 @@ from shared.errors import (
     MalformedRequest,
     ResourceExhausted,
 )
-from shared.identity.certificates import (
+from fedplcc.shared.identity.certificates import (
     is_reserved_name,
     key_of_request,
     load_certificate,
     public_key_sha256,
     serial_of,
 )
-from shared.identity.names import INVITED_ROLES, Identity, Role
-from shared.identity.recovery import require_signature
-from shared.process.log import get_logger
+from fedplcc.shared.identity.names import INVITED_ROLES, Identity, Role
+from fedplcc.shared.identity.recovery import require_signature
+from fedplcc.shared.process.log import get_logger
 
 DAY_S = 86_400.0
 CERTIFICATE_S = 30 * DAY_S
@@ -54,7 +54,7 @@ MOST_INVITATIONS = 10_000
 """Most open invitations."""
 MOST_LISTED = 10_000
 """Most certificates of a list."""
-log = get_logger("aggregator.identity")
+log = get_logger("fedplcc.aggregator.identity")
 
 
 class Issued(Protocol):

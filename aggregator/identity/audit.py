@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from aggregator.identity.refusals import Refusals
-from aggregator.store.base import Store, Transaction
-from shared.errors import StoreUnavailable
-from shared.identity.audit_chain import DONE, EMPTY, REFUSED, AuditEntry, AuditHead, AuditRecord
-from shared.identity.principals import Principal, current_principal
-from shared.process.log import get_logger
+from fedplcc.aggregator.identity.refusals import Refusals
+from fedplcc.aggregator.store.base import Store, Transaction
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.identity.audit_chain import DONE, EMPTY, REFUSED, AuditEntry, AuditHead, AuditRecord
+from fedplcc.shared.identity.principals import Principal, current_principal
+from fedplcc.shared.process.log import get_logger
 
 log = get_logger("aggregator.audit")
 

@@ -19,8 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shared.errors import FailedPrecondition, FedplccError, StoreUnavailable
-from shared.identity.certificates import (
+from fedplcc.shared.errors import FailedPrecondition, FedplccError, StoreUnavailable
+from fedplcc.shared.identity.certificates import (
     AGGREGATOR_DNS,
     DNS_NAMES,
     ROOT_S,
@@ -36,10 +36,10 @@ from shared.identity.certificates import (
     new_key,
     serial_of,
 )
-from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
-from shared.identity.names import FEDERATION_PATTERN, Identity
-from shared.process import disk
-from shared.process.disk import why_unusable
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
+from fedplcc.shared.identity.names import FEDERATION_PATTERN, Identity
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.disk import why_unusable
 
 FOLDER = "identity"
 """Folder in the aggregator's state directory; only its owner may look into it."""

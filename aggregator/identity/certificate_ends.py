@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from aggregator.identity.admissions import RECOVERY_S
-from aggregator.store.base import Certificate
-from shared.identity.names import Role
-from shared.process.certificate_metrics import CertificateSpan
-from shared.process.log import get_logger
-from shared.process.metrics import OTHER
+from fedplcc.aggregator.identity.admissions import RECOVERY_S
+from fedplcc.aggregator.store.base import Certificate
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.process.certificate_metrics import CertificateSpan
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.metrics import OTHER
 
 SOON = 1 / 3
 """Part of its life that is left of a certificate that ends soon; it should have been renewed when half was left."""
 
-log = get_logger("aggregator.identity")
+log = get_logger("fedplcc.aggregator.identity")
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared.identity.principals import Principal
+from fedplcc.shared.identity.principals import Principal
 
 CODE_S = 300.0
 """Life of a code."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from aggregator.identity.admissions import DAY_S, Admissions
-from shared.errors import StoreUnavailable
-from shared.identity.credentials import PRIVATE_FILE
-from shared.identity.invitation_codes import InvitationCode
-from shared.identity.names import Role
-from shared.process import disk
-from shared.process.disk import why_unusable
-from shared.process.log import get_logger
+from fedplcc.aggregator.identity.admissions import DAY_S, Admissions
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.identity.credentials import PRIVATE_FILE
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.disk import why_unusable
+from fedplcc.shared.process.log import get_logger
 
 GATEWAY_FILE = "gateway.join"
 """File in the aggregator's state directory, unless its settings name another."""
@@ -25,7 +25,7 @@ GATEWAY = "gateway"
 """Name of the gateway that it admits."""
 VALID_S = 30 * DAY_S
 
-log = get_logger("aggregator.identity")
+log = get_logger("fedplcc.aggregator.identity")
 
 
 class GatewayInvitation:

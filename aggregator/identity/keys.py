@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aggregator.identity.console_codes import ConsoleCodes
-from aggregator.store.base import ApiKey, Store, Transaction
-from shared.errors import MalformedRequest, NotFound, ResourceExhausted
-from shared.identity.api_keys import EVERY_SCOPE, Scope, key_invalid, new_api_key, parse_api_key
-from shared.identity.principals import Principal
-from shared.process.log import get_logger
+from fedplcc.aggregator.identity.console_codes import ConsoleCodes
+from fedplcc.aggregator.store.base import ApiKey, Store, Transaction
+from fedplcc.shared.errors import MalformedRequest, NotFound, ResourceExhausted
+from fedplcc.shared.identity.api_keys import EVERY_SCOPE, Scope, key_invalid, new_api_key, parse_api_key
+from fedplcc.shared.identity.principals import Principal
+from fedplcc.shared.process.log import get_logger
 
 DAY_S = 86_400.0
 KEY_S = 90 * DAY_S
@@ -43,7 +43,7 @@ Record = Callable[[Transaction, str, str], None]
 """Adds a call that was done (its method, its target) to the audit, in the call's own transaction."""
 KeysListener = Callable[[Collection[str]], None]
 """Called with the ids of keys that were revoked."""
-log = get_logger("aggregator.identity")
+log = get_logger("fedplcc.aggregator.identity")
 
 
 @dataclass(frozen=True, slots=True)

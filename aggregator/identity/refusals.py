@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from shared.bounds import MAX_REFUSALS
-from shared.identity.audit_chain import AuditRecord
-from shared.identity.principals import NOBODY
-from shared.process.address_shares import network_of
+from fedplcc.shared.bounds import MAX_REFUSALS
+from fedplcc.shared.identity.audit_chain import AuditRecord
+from fedplcc.shared.identity.principals import NOBODY
+from fedplcc.shared.process.address_shares import network_of
 
 MOST_CALLERS = 256
 """Most pairs of caller and reason that are told apart within a minute."""

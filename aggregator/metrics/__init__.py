@@ -10,15 +10,15 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from aggregator.metrics.calls import CallMetrics
-from aggregator.metrics.clients import MAX_CLIENTS, ClientMetrics
-from aggregator.metrics.disk import DiskMetrics
-from aggregator.metrics.families import Families
-from aggregator.metrics.members import MemberMetrics
-from aggregator.metrics.outcomes import Outcomes
-from aggregator.metrics.rounds import RoundMetrics
-from aggregator.metrics.runs import RunMetrics
-from aggregator.metrics.transfers import TransferMetrics
+from fedplcc.aggregator.metrics.calls import CallMetrics
+from fedplcc.aggregator.metrics.clients import MAX_CLIENTS, ClientMetrics
+from fedplcc.aggregator.metrics.disk import DiskMetrics
+from fedplcc.aggregator.metrics.families import Families
+from fedplcc.aggregator.metrics.members import MemberMetrics
+from fedplcc.aggregator.metrics.outcomes import Outcomes
+from fedplcc.aggregator.metrics.rounds import RoundMetrics
+from fedplcc.aggregator.metrics.runs import RunMetrics
+from fedplcc.aggregator.metrics.transfers import TransferMetrics
 
 __all__ = ["AggregatorMetrics"]
 

@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 from prometheus_client import Counter, Histogram
 
-from aggregator.metrics.families import Families
-from shared.errors import Code
-from shared.wire.call_observer import CallObserver
+from fedplcc.aggregator.metrics.families import Families
+from fedplcc.shared.errors import Code
+from fedplcc.shared.wire.call_observer import CallObserver
 
 SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 10)
 """Histogram buckets of a call's duration; few, since every method has them. A heartbeat may take one second."""

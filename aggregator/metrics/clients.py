@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aggregator.metrics.families import AtScrape, Families
-from aggregator.presence.sessions import Session
-from shared.process.metrics import PREFIX
-from shared.readings import READINGS
-from shared.types import ClientActivity, Run
+from fedplcc.aggregator.metrics.families import AtScrape, Families
+from fedplcc.aggregator.presence.sessions import Session
+from fedplcc.shared.process.metrics import PREFIX
+from fedplcc.shared.readings import READINGS
+from fedplcc.shared.types import ClientActivity, Run
 
 MAX_CLIENTS = 256
 """Default number of clients with series of their own."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aggregator.metrics.families import AtScrape, Families
-from shared.process.metrics import PREFIX
+from fedplcc.aggregator.metrics.families import AtScrape, Families
+from fedplcc.shared.process.metrics import PREFIX
 
 
 class FileSystem(AtScrape):

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from shared.process.metrics import PREFIX
+from fedplcc.shared.process.metrics import PREFIX
 
 
 class Families:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aggregator.metrics.families import Families
-from shared import errors
-from shared.process.certificate_metrics import CertificateMetrics
-from shared.process.metrics import OTHER
+from fedplcc.aggregator.metrics.families import Families
+from fedplcc.shared import errors
+from fedplcc.shared.process.certificate_metrics import CertificateMetrics
+from fedplcc.shared.process.metrics import OTHER
 
 REFUSALS = (
     errors.Unauthenticated,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from aggregator.metrics.families import Families
-from shared import errors
+from fedplcc.aggregator.metrics.families import Families
+from fedplcc.shared import errors
 
 SENDER_REFUSALS = (errors.Unauthenticated, errors.NotAMember, errors.ClientIdTaken, errors.RunNotFound)
 """Refusals of any message whose sender has no part in the run."""

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shared.types import ClientActivity, Round, RoundPhase
+from fedplcc.shared.types import ClientActivity, Round, RoundPhase
 
 
 class Phase(StrEnum):

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from prometheus_client import Gauge
 
-from aggregator.metrics.families import Families
-from aggregator.metrics.round_times import Phase, RoundTimes
-from aggregator.rounds import machine
-from shared.process.metrics import PHASE_SECONDS
-from shared.reasons import DropReason
-from shared.types import ClientActivity, Run, RunStatus, Task, TaskKind
+from fedplcc.aggregator.metrics.families import Families
+from fedplcc.aggregator.metrics.round_times import Phase, RoundTimes
+from fedplcc.aggregator.rounds import machine
+from fedplcc.shared.process.metrics import PHASE_SECONDS
+from fedplcc.shared.reasons import DropReason
+from fedplcc.shared.types import ClientActivity, Run, RunStatus, Task, TaskKind
 
 RESULTS = ("committed", "interrupted", "abandoned", "no_quorum")
 """Results of a round, or of an attempt at one; see `result_of`."""

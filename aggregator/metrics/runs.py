@@ -15,12 +15,12 @@ from prometheus_client import Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from aggregator.metrics.families import AtScrape, Families
-from aggregator.metrics.rounds import RoundMetrics
-from aggregator.rounds import machine
-from shared.chance import RunWarning, RunWarningKind
-from shared.process.metrics import OTHER, PREFIX
-from shared.types import Round, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.metrics.families import AtScrape, Families
+from fedplcc.aggregator.metrics.rounds import RoundMetrics
+from fedplcc.aggregator.rounds import machine
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.process.metrics import OTHER, PREFIX
+from fedplcc.shared.types import Round, RoundPhase, Run, RunStatus
 
 MAX_RUNS = 4
 """Most runs with series of their own."""

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Literal
 
-from aggregator.metrics.families import Families
-from shared.types import TaskKey
+from fedplcc.aggregator.metrics.families import Families
+from fedplcc.shared.types import TaskKey
 
 Direction = Literal["sent", "received"]
 DIRECTIONS: tuple[Direction, ...] = ("sent", "received")

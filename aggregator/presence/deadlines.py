@@ -25,10 +25,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from aggregator.presence.sessions import Sessions
-from aggregator.rounds import machine
-from shared.reasons import Dropped, DropReason
-from shared.types import RoundPhase, Run, RunStatus
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.aggregator.rounds import machine
+from fedplcc.shared.reasons import Dropped, DropReason
+from fedplcc.shared.types import RoundPhase, Run, RunStatus
 
 
 @dataclass(frozen=True, slots=True)

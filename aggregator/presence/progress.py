@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from shared.types import ClientActivity, TaskKey
+from fedplcc.shared.types import ClientActivity, TaskKey
 
 MAX_SETBACKS = 4
 """Restarts or retries within one task after which a client still counts as making progress."""

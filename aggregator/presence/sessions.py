@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from aggregator.presence.progress import Progress
-from aggregator.presence.turns import MAX_KEPT, Turns
-from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
-from shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
+from fedplcc.aggregator.presence.progress import Progress
+from fedplcc.aggregator.presence.turns import MAX_KEPT, Turns
+from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
 
 HINDERED_S = 30.0
 """Time for which the task of another run comes before one that the client could not do, as long as a trainer waits before it

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from shared.config.run import RunConfig, parse_run_config
-from shared.config.stream import Place
-from shared.types import Run
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.stream import Place
+from fedplcc.shared.types import Run
 
 CACHED = 64
 """Most configurations that are kept though nobody else holds them; the ledger holds those of open runs."""

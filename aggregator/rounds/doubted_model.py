@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from aggregator.rounds import machine
-from aggregator.rounds.machine import RunEvent
-from shared.chance import RunWarning, RunWarningKind
-from shared.errors import FirstModelDiffers
-from shared.reasons import Stated
-from shared.types import Event, Run, RunStatus
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.errors import FirstModelDiffers
+from fedplcc.shared.reasons import Stated
+from fedplcc.shared.types import Event, Run, RunStatus
 
 FIRST_ROUND = 1
 """The round that begins with the first model."""

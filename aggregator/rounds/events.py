@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aggregator.rounds.far_updates import newly_far
-from aggregator.rounds.machine import is_parked, is_retired, waits_for_quorum
-from shared.reasons import Parked, sentence_of
-from shared.types import Event, Round, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.rounds.far_updates import newly_far
+from fedplcc.aggregator.rounds.machine import is_parked, is_retired, waits_for_quorum
+from fedplcc.shared.reasons import Parked, sentence_of
+from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
 
 STATUS_EVENTS = {
     RunStatus.RUNNING: "run_started",

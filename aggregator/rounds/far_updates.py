@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.chance import RunWarning, RunWarningKind
-from shared.types import MODEL, Event, Round, RoundPhase
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.types import MODEL, Event, Round, RoundPhase
 
 UPDATE_FAR = "update_far"
 """Event of such an update: once for a member and round."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.chance import RunWarning, RunWarningKind
-from shared.types import Round
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.types import Round
 
 LARGE = 0.9
 """Share beyond which one client decides nearly alone."""

@@ -31,11 +31,11 @@ from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.selection import select_cohort
-from shared.config.membership import MembershipSection
-from shared.config.stream import NO_STREAM, StreamSection
-from shared.errors import (
+from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.config.membership import MembershipSection
+from fedplcc.shared.config.stream import NO_STREAM, StreamSection
+from fedplcc.shared.errors import (
     ClientQuarantined,
     EarlyReport,
     FutureRound,
@@ -48,7 +48,7 @@ from shared.errors import (
     StaleRound,
     UpdateConflict,
 )
-from shared.reasons import (
+from fedplcc.shared.reasons import (
     NAMED_ABSENT,
     BlobDamaged,
     Dropped,
@@ -65,7 +65,7 @@ from shared.reasons import (
     UpdateDamaged,
     WaitsForClients,
 )
-from shared.types import (
+from fedplcc.shared.types import (
     AskedAgain,
     BlobRef,
     Evaluation,

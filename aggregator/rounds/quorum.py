@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from shared.reasons import Lack, TooFewClients
+from fedplcc.shared.reasons import Lack, TooFewClients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

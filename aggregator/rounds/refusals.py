@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shared.errors import FedplccError, MalformedUpdate
-from shared.types import Rejections, Run
+from fedplcc.shared.errors import FedplccError, MalformedUpdate
+from fedplcc.shared.types import Rejections, Run
 
 MAX_DETAIL = 200
 """Most characters of a refusal's sentence that are kept."""

@@ -15,12 +15,12 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from shared.config.stream import Place
-from shared.methods import METHODS
-from shared.reasons import sentence_of
-from shared.scores import BALANCED, KEYS, balanced_accuracy, is_uneven, summed, unfound
-from shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
-from shared.types import (
+from fedplcc.shared.config.stream import Place
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.scores import BALANCED, KEYS, balanced_accuracy, is_uneven, summed, unfound
+from fedplcc.shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
+from fedplcc.shared.types import (
     GLOBAL_MODEL,
     LOCAL_MODEL,
     TEST_SET,
@@ -36,7 +36,7 @@ from shared.types import (
     attacked_set,
     stage_set,
 )
-from shared.version import VERSION
+from fedplcc.shared.version import VERSION
 
 SUMMARIES = ("mean", "worst")
 """Keys of an accuracy besides the domains' names; no domain may have such a name."""

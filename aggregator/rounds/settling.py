@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from aggregator.rounds import machine
-from aggregator.rounds.machine import RunEvent
-from aggregator.rounds.quorum import Quorum
-from shared.config.membership import NO_PLAN, MembershipSection
-from shared.config.stream import NO_STREAM, StreamSection
-from shared.reasons import StoppedEarly
-from shared.types import RoundPhase, Run, RunStatus
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.rounds.quorum import Quorum
+from fedplcc.shared.config.membership import NO_PLAN, MembershipSection
+from fedplcc.shared.config.stream import NO_STREAM, StreamSection
+from fedplcc.shared.reasons import StoppedEarly
+from fedplcc.shared.types import RoundPhase, Run, RunStatus
 
 
 class RosterRule(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from aggregator.rounds.far_updates import FarUpdate
-from shared.chance import RunWarning, RunWarningKind
-from shared.types import ClientProblem, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.rounds.far_updates import FarUpdate
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.types import ClientProblem, RoundPhase, Run, RunStatus
 
 CANNOT_TRAIN = "TRAINING_DIVERGED"
 """Problem of a client whose training is not finite."""

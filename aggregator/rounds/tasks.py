@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of, place_of
-from shared.config.declared_arrays import sent_groups
-from shared.config.stream import PASS, STAGE
-from shared.methods import METHODS
-from shared.methods.parts.part import TaskView
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.reasons import IdleReason
-from shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import config_of, place_of
+from fedplcc.shared.config.declared_arrays import sent_groups
+from fedplcc.shared.config.stream import PASS, STAGE
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.parts.part import TaskView
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.reasons import IdleReason
+from fedplcc.shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
 
 MAX_IDLE_REASONS = 64
 """Most runs for which a waiting client gets a reason."""

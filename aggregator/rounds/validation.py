@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.reasons import StoppedEarly
-from shared.scores import ACCURACY, BALANCED, KEYS, Score
-from shared.types import Event, Round, RoundPhase
+from fedplcc.shared.reasons import StoppedEarly
+from fedplcc.shared.scores import ACCURACY, BALANCED, KEYS, Score
+from fedplcc.shared.types import Event, Round, RoundPhase
 
 BEST_ROUND = "best_round"
 """Type of the event that says that a round is the best one so far."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aggregator.identity.admissions import Admissions
-from aggregator.identity.audit import Audit
-from aggregator.identity.keys import Keys
-from aggregator.servicer.audit_calls import AuditCalls
-from aggregator.servicer.certificate_calls import CertificateCalls
-from aggregator.servicer.key_calls import KeyCalls
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.servicer.audit_calls import AuditCalls
+from fedplcc.aggregator.servicer.certificate_calls import CertificateCalls
+from fedplcc.aggregator.servicer.key_calls import KeyCalls
 
 
 class AdminServicer(CertificateCalls, KeyCalls, AuditCalls):

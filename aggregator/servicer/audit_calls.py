@@ -6,20 +6,20 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from aggregator.identity.audit import Audit
-from aggregator.servicer.calls import Context
-from aggregator.servicer.calls import control_call as call
-from aggregator.servicer.pages import MAX_PAGE, page_size
-from shared.bounds import MAX_REFUSALS
-from shared.convert.audit import audit_entry_to_proto
-from shared.convert.fields import limited
-from shared.errors import BY_REASON, FedplccError, MalformedRequest
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.principals import Principal, current_principal
-from shared.steering import VERBS
-from shared.wire.addresses import is_network
-from shared.wire.call_logs import Call
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.servicer.calls import Context
+from fedplcc.aggregator.servicer.calls import control_call as call
+from fedplcc.aggregator.servicer.pages import MAX_PAGE, page_size
+from fedplcc.shared.bounds import MAX_REFUSALS
+from fedplcc.shared.convert.audit import audit_entry_to_proto
+from fedplcc.shared.convert.fields import limited
+from fedplcc.shared.errors import BY_REASON, FedplccError, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.identity.principals import Principal, current_principal
+from fedplcc.shared.steering import VERBS
+from fedplcc.shared.wire.addresses import is_network
+from fedplcc.shared.wire.call_logs import Call
 
 MAX_REPORTED = 256
 """Most kinds of refusals in a report."""

@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.servicer.calls import call
-from shared.errors import PayloadCorrupt
-from shared.types import BlobRef
-from shared.wire.chunk_size import ChunkSizes
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.servicer.calls import call
+from fedplcc.shared.errors import PayloadCorrupt
+from fedplcc.shared.types import BlobRef
+from fedplcc.shared.wire.chunk_size import ChunkSizes
 
 SEND_BYTES = (1 << 20) - 64
 """Largest piece. The encoder rounds its buffer up to a power of two: piece and message header together fit into 1 MiB."""

@@ -8,9 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from urllib.parse import unquote
 
-from shared.errors import TooManyCalls
-from shared.process.address_shares import network_of
-from shared.wire.addresses import plain_peer
+from fedplcc.shared.errors import TooManyCalls
+from fedplcc.shared.process.address_shares import network_of
+from fedplcc.shared.wire.addresses import plain_peer
 
 MAX_ADDRESSES = 10_000
 """Most addresses that are remembered; beyond it the one that called longest ago is forgotten."""

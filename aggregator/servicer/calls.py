@@ -8,8 +8,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import grpc.aio
 
-from shared.errors import TransferIdle
-from shared.wire.threads import Threads
+from fedplcc.shared.errors import TransferIdle
+from fedplcc.shared.wire.threads import Threads
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _P = ParamSpec("_P")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from aggregator.identity.admissions import Admissions
-from aggregator.servicer.calls import Context
-from aggregator.servicer.calls import control_call as call
-from aggregator.servicer.enrol_service import issued_to_proto
-from shared.convert.fields import plain_name
-from shared.errors import FailedPrecondition, MalformedRequest
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.names import INVITED_ROLES, Role
-from shared.identity.principals import current_principal
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.servicer.calls import Context
+from fedplcc.aggregator.servicer.calls import control_call as call
+from fedplcc.aggregator.servicer.enrol_service import issued_to_proto
+from fedplcc.shared.convert.fields import plain_name
+from fedplcc.shared.errors import FailedPrecondition, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.identity.names import INVITED_ROLES, Role
+from fedplcc.shared.identity.principals import current_principal
 
 
 class CertificateCalls(admin_grpc.AdminServiceServicer):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.servicer.calls import call
-from shared.convert.tasks import taken_inline_from_proto, task_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.types import TakenInline, Task
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.servicer.calls import call
+from fedplcc.shared.convert.tasks import taken_inline_from_proto, task_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.types import TakenInline, Task
 
 
 class InlineTasks:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aggregator.identity.keys import KEY_S, Keys
-from aggregator.servicer.calls import Context
-from aggregator.servicer.calls import control_call as call
-from aggregator.store.base import ApiKey
-from shared.convert.fields import limited
-from shared.errors import KeyInvalid, MalformedRequest
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.api_keys import Scope
-from shared.identity.principals import current_principal
+from fedplcc.aggregator.identity.keys import KEY_S, Keys
+from fedplcc.aggregator.servicer.calls import Context
+from fedplcc.aggregator.servicer.calls import control_call as call
+from fedplcc.aggregator.store.base import ApiKey
+from fedplcc.shared.convert.fields import limited
+from fedplcc.shared.errors import KeyInvalid, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.identity.principals import current_principal
 
 
 class KeyCalls(admin_grpc.AdminServiceServicer):

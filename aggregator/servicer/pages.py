@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from shared.errors import MalformedRequest
+from fedplcc.shared.errors import MalformedRequest
 
 MAX_PAGE = 1000
 """Most entries of a page."""

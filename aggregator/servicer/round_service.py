@@ -8,24 +8,24 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.coordinator.transfers import Receiver
-from aggregator.servicer.blob_pieces import pieces_of
-from aggregator.servicer.calls import Context, call, in_time
-from aggregator.servicer.inline_tasks import InlineTasks
-from aggregator.servicer.wakeups import TaskStream, Wakeups
-from shared.convert.clients import heartbeat_from_proto
-from shared.convert.evaluations import evaluation_from_report
-from shared.convert.membership import client_from_join, membership_to_proto
-from shared.convert.tasks import poll_from_proto
-from shared.convert.updates import committed_to_proto, inline_blobs_of, update_from_commit
-from shared.convert.uploads import UploadHeader, upload_header_from_proto
-from shared.errors import MalformedRequest, NotAMember
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.types import CommittedUpdate, Membership
-from shared.wire.caller import require_client
-from shared.wire.channels import IDLE_S
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.servicer.blob_pieces import pieces_of
+from fedplcc.aggregator.servicer.calls import Context, call, in_time
+from fedplcc.aggregator.servicer.inline_tasks import InlineTasks
+from fedplcc.aggregator.servicer.wakeups import TaskStream, Wakeups
+from fedplcc.shared.convert.clients import heartbeat_from_proto
+from fedplcc.shared.convert.evaluations import evaluation_from_report
+from fedplcc.shared.convert.membership import client_from_join, membership_to_proto
+from fedplcc.shared.convert.tasks import poll_from_proto
+from fedplcc.shared.convert.updates import committed_to_proto, inline_blobs_of, update_from_commit
+from fedplcc.shared.convert.uploads import UploadHeader, upload_header_from_proto
+from fedplcc.shared.errors import MalformedRequest, NotAMember
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from fedplcc.shared.types import CommittedUpdate, Membership
+from fedplcc.shared.wire.caller import require_client
+from fedplcc.shared.wire.channels import IDLE_S
 
 MAX_HOLD_S = 20.0
 """Longest time that a poll is held. Common proxies close a connection that is idle for 30 to 60 s."""

@@ -8,39 +8,39 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.rounds.events import FINAL_EVENTS
-from aggregator.servicer.blob_pieces import whole_pieces_of
-from aggregator.servicer.calls import Context, in_time
-from aggregator.servicer.calls import control_call as call
-from aggregator.servicer.pages import MAX_PAGE, cut_page, listing, page_size, report_cursor
-from aggregator.servicer.wakeups import Wakeups
-from shared.config.run import canonical_json
-from shared.convert.clients import client_to_proto
-from shared.convert.evaluations import evaluation_to_proto
-from shared.convert.events import event_to_proto
-from shared.convert.json_text import parse_json_object
-from shared.convert.payloads import blob_to_proto
-from shared.convert.prototype_maps import prototype_map_to_proto
-from shared.convert.rounds import round_to_proto
-from shared.convert.run_lists import (
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.rounds.events import FINAL_EVENTS
+from fedplcc.aggregator.servicer.blob_pieces import whole_pieces_of
+from fedplcc.aggregator.servicer.calls import Context, in_time
+from fedplcc.aggregator.servicer.calls import control_call as call
+from fedplcc.aggregator.servicer.pages import MAX_PAGE, cut_page, listing, page_size, report_cursor
+from fedplcc.aggregator.servicer.wakeups import Wakeups
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.convert.clients import client_to_proto
+from fedplcc.shared.convert.evaluations import evaluation_to_proto
+from fedplcc.shared.convert.events import event_to_proto
+from fedplcc.shared.convert.json_text import parse_json_object
+from fedplcc.shared.convert.payloads import blob_to_proto
+from fedplcc.shared.convert.prototype_maps import prototype_map_to_proto
+from fedplcc.shared.convert.rounds import round_to_proto
+from fedplcc.shared.convert.run_lists import (
     change_from_proto,
     counts_to_proto,
     page_token,
     query_from_proto,
     summary_to_proto,
 )
-from shared.convert.runs import run_to_proto
-from shared.convert.steering import verb_from_proto
-from shared.convert.uploads import initial_model_from_proto
-from shared.errors import MalformedRequest, Overloaded
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.identity.principals import current_principal
-from shared.types import EventQuery, Run
-from shared.wire.channels import IDLE_S
-from shared.wire.places import Places
-from shared.wire.threads import Threads
+from fedplcc.shared.convert.runs import run_to_proto
+from fedplcc.shared.convert.steering import verb_from_proto
+from fedplcc.shared.convert.uploads import initial_model_from_proto
+from fedplcc.shared.errors import MalformedRequest, Overloaded
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from fedplcc.shared.identity.principals import current_principal
+from fedplcc.shared.types import EventQuery, Run
+from fedplcc.shared.wire.channels import IDLE_S
+from fedplcc.shared.wire.places import Places
+from fedplcc.shared.wire.threads import Threads
 
 MAX_MODEL_UPLOADS, MAX_MODEL_UPLOADS_OF_A_CALLER = 4, 2
 """Initial models that are received at the same time, of all callers and of one; each may take as much disk as the largest

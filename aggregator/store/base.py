@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shared.identity.audit_chain import AuditEntry, AuditHead, AuditRecord
-from shared.run_lists import RunLabels, RunList, RunQuery
-from shared.types import (
+from fedplcc.shared.identity.audit_chain import AuditEntry, AuditHead, AuditRecord
+from fedplcc.shared.run_lists import RunLabels, RunList, RunQuery
+from fedplcc.shared.types import (
     BlobRef,
     Client,
     CommittedUpdate,

@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from aggregator.store.database.connections import database_errors
-from aggregator.store.database.revisions import NEW, revision_of
-from aggregator.store.database.sql_store import SqlStore
-from aggregator.store.database.sqlite import Sqlite
-from shared.errors import InvalidConfig, StoreUnavailable
-from shared.process import disk
-from shared.process.disk import why_unusable
+from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.revisions import NEW, revision_of
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database.sqlite import Sqlite
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.disk import why_unusable
 
 BELONGING = "database.json"
 SQLITE = "aggregator.sqlite"

@@ -16,7 +16,7 @@ from pygments.lexers.special import TextLexer  # noqa: E402
 from sphinx.highlighting import lexers  # noqa: E402
 
 from docs.site.citations import NOT_OURS  # noqa: E402
-from shared.version import VERSION  # noqa: E402
+from fedplcc.shared.version import VERSION  # noqa: E402
 
 project = "fedplcc"
 release = version = VERSION
@@ -60,7 +60,10 @@ nitpick_ignore_regex = [
     ),
     (r"py:class", r"Figure|(.*\.)?Row|OnRound|ConfigSource|Rate|Momentum|Count|[0-9.e+-]+"),
     # Records that the pages of the configuration, the API and the results have in words.
-    (r"py:.*", r"shared\.(config\.run|documents)\..*|fedplcc\.(comparison\.reading|runs\.artifacts|remote)\..*"),
+    (
+        r"py:.*",
+        r"fedplcc\.shared\.(config\.run|documents)\..*|fedplcc\.(comparison\.reading|runs\.artifacts|remote)\..*",
+    ),
 ]
 
 lexers |= {"mermaid": TextLexer(), "nft": TextLexer(), "haproxy": TextLexer()}

@@ -18,18 +18,18 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from fedplcc.runs.configuration_text import SECTIONS, range_of
-from shared.config.adversarial import AdversarialSettings
-from shared.config.key_descriptions import key_descriptions
-from shared.config.mix_style import MixStyleSettings
-from shared.config.model import TimmOptions
-from shared.config.partition import RULES, Pool
-from shared.config.run import ClientSection, RunConfig
-from shared.config.sections import Section, section_of
-from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
-from shared.config.toml_text import toml_value
-from shared.methods import METHODS
-from shared.methods.config import MethodConfig
-from shared.methods.prototypes import ClusterConfig, PrototypeConfig
+from fedplcc.shared.config.adversarial import AdversarialSettings
+from fedplcc.shared.config.key_descriptions import key_descriptions
+from fedplcc.shared.config.mix_style import MixStyleSettings
+from fedplcc.shared.config.model import TimmOptions
+from fedplcc.shared.config.partition import RULES, Pool
+from fedplcc.shared.config.run import ClientSection, RunConfig
+from fedplcc.shared.config.sections import Section, section_of
+from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
+from fedplcc.shared.config.toml_text import toml_value
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.prototypes import ClusterConfig, PrototypeConfig
 
 PAGE = Path(__file__).parents[1] / "configuration.md"
 INTRODUCTION = """\

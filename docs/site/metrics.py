@@ -17,10 +17,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from aggregator.metrics import AggregatorMetrics
-from gateway.http.metrics import GatewayMetrics
-from shared.process.metrics import new_registry
-from trainer.readings.metrics import TrainerMetrics
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.trainer.readings.metrics import TrainerMetrics
 
 DOCUMENT = Path(__file__).parents[2] / "deploy" / "metrics.md"
 MAX_VALUES = 24

@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, TypeAdapter, model_validator
 
 from fedplcc.comparison.round_values import ATTACKED_MODELS, STREAM_MODELS
-from shared.config.sections import Section
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.shared.config.sections import Section
+from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 MEAN = "mean"

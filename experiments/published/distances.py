@@ -17,7 +17,7 @@ from fedplcc.comparison.outcomes import MEAN, over_seeds
 from fedplcc.comparison.reading import Findings
 from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.report.tables import points_text
-from shared.types import GLOBAL_MODEL
+from fedplcc.shared.types import GLOBAL_MODEL
 
 
 @dataclass(frozen=True, slots=True)

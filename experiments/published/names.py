@@ -17,8 +17,8 @@ from typing import Any
 
 from experiments.published.accuracies import PublishedTable, published_tables
 from fedplcc.comparison.file import Comparison
-from shared.config.sections import unknown
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.sections import unknown
+from fedplcc.shared.errors import InvalidConfig
 
 
 def tables_of(comparison: Comparison, dataset: str) -> list[PublishedTable]:

@@ -18,7 +18,7 @@ from fedplcc.command.model import drawing, using
 from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
 from fedplcc.command.state import audit, backup, replay, restore
 from fedplcc.command.training import compare, demo, simulate
-from shared.version import VERSION
+from fedplcc.shared.version import VERSION
 
 
 def _group(help_text: str) -> typer.Typer:

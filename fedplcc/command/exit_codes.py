@@ -15,8 +15,8 @@ from fedplcc.command import shared_options
 from fedplcc.command.examples import LINE_END
 from fedplcc.extras import EXTRAS
 from fedplcc.interruption import Interrupted, was_interrupted
+from fedplcc.shared.errors import FedplccError, InvalidArgument, StoreUnavailable, Unavailable
 from fedplcc.terminal.printable import printable
-from shared.errors import FedplccError, InvalidArgument, StoreUnavailable, Unavailable
 
 
 class ExitCode(IntEnum):
@@ -47,8 +47,6 @@ class ExitCode(IntEnum):
 HELP = LINE_END.join(("Exit codes:", *(f"{code.value}: {code.meaning}" for code in ExitCode)))
 """The codes at the end of a help text."""
 
-OURS = ("aggregator", "fedplcc", "gateway", "shared", "trainer")
-"""Packages that are always installed: a missing module of theirs is a bug."""
 SHARED = ("way", "as_json")
 """Parameters of commands that are filled in from the shared options."""
 
@@ -87,7 +85,7 @@ def explains_errors(command: Callable[..., int | None]) -> Callable[..., None]:
             say("interrupted")
             code = ExitCode.INTERRUPTED
         except ModuleNotFoundError as error:
-            if was_interrupted() or error.name is None or error.name.partition(".")[0] in OURS:
+            if was_interrupted() or error.name is None or error.name.partition(".")[0] == "fedplcc":
                 raise
             say(f"this command needs {error.name}, which is not installed: pip install '{_extra_of(error.name)}'")
             code = ExitCode.USAGE

@@ -15,7 +15,7 @@ from fedplcc.interruption import run_interruptibly
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
-    from shared.documents import Run
+    from fedplcc.shared.documents import Run
 
 Result = TypeVar("Result")
 
@@ -35,8 +35,8 @@ def key_of(request_id: str | None) -> str:
     Raises:
         InvalidConfig: The gateway would refuse it; an empty id too, which is a variable that is not set.
     """
-    from shared.documents import REQUEST_ID
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.documents import REQUEST_ID
+    from fedplcc.shared.errors import InvalidConfig
 
     if request_id is None:
         return uuid.uuid4().hex

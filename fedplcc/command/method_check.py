@@ -13,8 +13,8 @@ def check_method(name: str, *, as_json: bool) -> int:
     docstrings explain paper and hyper-parameters.
     """
     from fedplcc.method_contract.contract import findings, method_of
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
 
     console = console_for(json=as_json)
     found = []

@@ -17,7 +17,7 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import explains_errors
 
 if TYPE_CHECKING:
-    from shared.config.settings import Settings
+    from fedplcc.shared.config.settings import Settings
 
 VALUES = {
     "device": ("auto", "cpu", "cuda", "cuda:0"),
@@ -49,10 +49,10 @@ SERVICES = (aggregator, trainer, gateway)
 
 def aggregator_command() -> Any:
     """Build the command with its options."""
-    from shared.config.settings import AggregatorSettings
+    from fedplcc.shared.config.settings import AggregatorSettings
 
     def serve(settings: AggregatorSettings) -> int:
-        from aggregator.app import run
+        from fedplcc.aggregator.app import run
 
         return run(settings)
 
@@ -67,15 +67,15 @@ def aggregator_command() -> Any:
 
 def trainer_command() -> Any:
     """Build the command with its options."""
-    from shared.config.settings import TrainerSettings
+    from fedplcc.shared.config.settings import TrainerSettings
 
     def serve(settings: TrainerSettings) -> int:
-        from trainer.app import run
+        from fedplcc.trainer.app import run
 
         return run(settings)
 
     def join_first(values: Mapping[str, Any]) -> None:
-        from trainer.joining import join_if_invited
+        from fedplcc.trainer.joining import join_if_invited
 
         join_if_invited(values)
 
@@ -91,10 +91,10 @@ def trainer_command() -> Any:
 
 def gateway_command() -> Any:
     """Build the command with its options."""
-    from shared.config.settings import GatewaySettings
+    from fedplcc.shared.config.settings import GatewaySettings
 
     def serve(settings: GatewaySettings) -> int:
-        from gateway.app import run
+        from fedplcc.gateway.app import run
 
         return run(settings)
 
@@ -122,7 +122,7 @@ def _command(
     first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
 ) -> Any:
     """A command with an option for every setting of a service, and `--config` for a file; `first` is load's."""
-    from shared.config.settings import Settings, load
+    from fedplcc.shared.config.settings import Settings, load
 
     def command(**given: Any) -> int:
         file = given.pop("config")
@@ -148,7 +148,7 @@ def _command(
 def _option(name: str, field: Any) -> Any:
     """A setting as an option; the settings themselves check its value."""
     has_default = not field.is_required() and field.default is not None and field.default is not False
-    from shared.config.settings import is_hidden, is_list
+    from fedplcc.shared.config.settings import is_hidden, is_list
 
     help_text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
     flag = "--" + name.replace("_", "-")

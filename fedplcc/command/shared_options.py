@@ -119,7 +119,7 @@ def values_for(parameters: Sequence[str]) -> dict[str, object]:
     Raises:
         InvalidConfig: An option is typed that the command has no use for.
     """
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.errors import InvalidConfig
 
     given = _given.get(SharedOptions())
     usable = {JSON} if "as_json" in parameters else set()

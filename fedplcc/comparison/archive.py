@@ -17,7 +17,7 @@ from fedplcc.comparison.reading import archive_path
 from fedplcc.runs.artifacts import EVALUATIONS, MANIFEST, METRICS, TIMINGS
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.runs.run_folder import FEDERATION, RunFolder
-from shared.errors import FedplccError, InvalidData
+from fedplcc.shared.errors import FedplccError, InvalidData
 
 KEPT = (FEDERATION, MANIFEST, METRICS, EVALUATIONS, TIMINGS)
 """Files of a cell that an archive holds."""

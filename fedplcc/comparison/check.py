@@ -14,9 +14,9 @@ from fedplcc.comparison.sweep.point_check import point_problems
 from fedplcc.runs.configuration import Overrides, override
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.initial_model import anchored
-from shared.config.run import RunConfig
-from shared.config.sections import read_document
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.sections import read_document
+from fedplcc.shared.errors import InvalidConfig
 
 OF_A_RUN = (*RunConfig.model_fields, "clients", "partition")
 """Tables of a run's configuration."""

@@ -39,11 +39,11 @@ from fedplcc.comparison.sweep.section import (
     sweep_problems,
     words_of,
 )
-from shared.bounds import NAME_PATTERN
-from shared.config.problems import table_problems
-from shared.config.sections import Name, Section, read_document, unknown
-from shared.errors import InvalidConfig
-from shared.methods import METHODS, add_methods, refusal
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.config.problems import table_problems
+from fedplcc.shared.config.sections import Name, Section, read_document, unknown
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS, add_methods, refusal
 
 TRIALS = "trials"
 """Folder of a sweep's trials, in that of the results."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedplcc.comparison.sweep.section import as_list, each_once
-from shared.config.sections import Name, Section, unknown
+from fedplcc.shared.config.sections import Name, Section, unknown
 
 DEFAULT_GROUP = "methods"
 """Group of a row that names none."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from fedplcc.comparison.reading import CellResult
 from fedplcc.comparison.round_values import RoundValues, mean_of, under, worst_of
-from shared.types import GLOBAL_MODEL, VALIDATION_SET
+from fedplcc.shared.types import GLOBAL_MODEL, VALIDATION_SET
 
 View = Literal["last", "validated", "best", "last5", "last10", "passes10"]
 VIEWS: Mapping[View, str] = {

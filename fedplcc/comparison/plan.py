@@ -20,9 +20,9 @@ from fedplcc.comparison.sweep.section import why_fixed
 from fedplcc.runs.configuration import Overrides, local_clients, override, without_validation
 from fedplcc.runs.configuration_check import Verdict, judge
 from fedplcc.runs.initial_model import anchored, require_file
-from shared.config.run import FederationFile
-from shared.config.sections import Section, read_document, unknown
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import FederationFile
+from fedplcc.shared.config.sections import Section, read_document, unknown
+from fedplcc.shared.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from aggregator.rounds.validation import best_of_lines, early_stop, judged_line
+from fedplcc.aggregator.rounds.validation import best_of_lines, early_stop, judged_line
 from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.round_values import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from fedplcc.runs.plots import SUMMARIES
-from shared.config.evaluation import Attack
-from shared.types import BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
+from fedplcc.shared.config.evaluation import Attack
+from fedplcc.shared.types import BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
 
 
 def under(model: str, attack: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from fedplcc.comparison.file import CompareSection, Comparison, DatasetSection, RowSection
 from fedplcc.runs.configuration_text import explained
-from shared.config.sections import Section
-from shared.config.toml_text import toml_assignment, toml_key
+from fedplcc.shared.config.sections import Section
+from fedplcc.shared.config.toml_text import toml_assignment, toml_key
 
 EXAMPLES: Mapping[str, Any] = {
     "compare.title": "Shops",

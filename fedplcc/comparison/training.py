@@ -18,10 +18,14 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from aggregator.coordinator import event_log
+from fedplcc.aggregator.coordinator import event_log
 from fedplcc.comparison.plan import Cell
 from fedplcc.runs.artifacts import ending_of, read_record
 from fedplcc.runs.run_folder import claimed_folder
+from fedplcc.shared.documents import Event
+from fedplcc.shared.errors import FailedPrecondition, FedplccError, InvalidData
+from fedplcc.shared.methods import add_methods
+from fedplcc.shared.process import log
 from fedplcc.simulation import simulate_in_folder
 from fedplcc.simulation.messages import CommittedRound, Link, LinkLost, Report, outcome
 from fedplcc.simulation.watch import RunWatch
@@ -31,12 +35,8 @@ from fedplcc.terminal.printable import printable
 from fedplcc.terminal.progress import RunProgress, shows_bars
 from fedplcc.tracking.destinations import make_trackers
 from fedplcc.tracking.observation import Observation
-from shared.documents import Event
-from shared.errors import FailedPrecondition, FedplccError, InvalidData
-from shared.methods import add_methods
-from shared.process import log
-from trainer.cancellation import Cancelled
-from trainer.data.specs import open_source, opened_once
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.data.specs import open_source, opened_once
 
 WORKER_MODULE = "fedplcc.comparison.training"
 

@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from aggregator.coordinator.garbage import Keep, all_runs, find_best, needed_blobs, rounds_of
-from aggregator.rounds.events import STATUS_EVENTS
-from aggregator.rounds.machine import last_committed
-from aggregator.store.base import Store
-from aggregator.store.blobs.files import BlobFiles, sha256_of
-from aggregator.store.blobs.garbage_lock import no_collection
-from aggregator.store.database.connections import database_errors
-from aggregator.store.database.row_check import damaged_rows
-from aggregator.store.database.sql_store import SqlStore
-from aggregator.store.opening import SQLITE
+from fedplcc.aggregator.coordinator.garbage import Keep, all_runs, find_best, needed_blobs, rounds_of
+from fedplcc.aggregator.rounds.events import STATUS_EVENTS
+from fedplcc.aggregator.rounds.machine import last_committed
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.files import BlobFiles, sha256_of
+from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.row_check import damaged_rows
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.opening import SQLITE
 from fedplcc.doctor.database import server
 from fedplcc.doctor.derived_rows import contradicting_rows
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.doctor.recorded_times import recorded_times
 from fedplcc.doctor.state_folder import aggregator_state, room
 from fedplcc.doctor.trainer_state import examine_trainer_state, is_trainer_state
+from fedplcc.shared.errors import FedplccError, RowCorrupt
+from fedplcc.shared.identity.audit_chain import verify
+from fedplcc.shared.reasons import RowDamaged
+from fedplcc.shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus, state_blobs
 from fedplcc.state.audit import entries_of, sentence_of_damage, unrecorded
 from fedplcc.state.backup import MANIFEST
 from fedplcc.state.snapshot import require_state, snapshot
-from shared.errors import FedplccError, RowCorrupt
-from shared.identity.audit_chain import verify
-from shared.reasons import RowDamaged
-from shared.types import Event, EventQuery, Round, RoundPhase, Run, RunStatus, state_blobs
 
 LEAST = Keep(models=1, prototypes=0, updates=0)
 """The least that any garbage collection keeps."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from fedplcc.doctor.findings import Finding, Subject, ok, problem, warning
-from shared.errors import FedplccError
+from fedplcc.shared.errors import FedplccError
 
 BELONGING = "database.json"
 """In a state directory whose database is on a server."""
@@ -20,8 +20,8 @@ def server(subject: Subject) -> Iterator[Finding]:
     if not (subject.probes.is_installed("sqlalchemy") and subject.probes.is_installed("psycopg")):
         yield problem("database", "PostgreSQL needs psycopg: pip install 'fedplcc[postgres]'")
         return
-    from aggregator.store.database.postgres_reading import look_at
-    from aggregator.store.database.schema import REVISION
+    from fedplcc.aggregator.store.database.postgres_reading import look_at
+    from fedplcc.aggregator.store.database.schema import REVISION
 
     try:
         found = look_at(subject.database_url)

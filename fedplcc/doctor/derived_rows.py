@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, select
 
-from aggregator.store.database import schema
+from fedplcc.aggregator.store.database import schema
 
 
 def contradicting_rows(connection: Connection) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
-from shared.process.resources import RAISE_FILES, SERVICE_FILES, memory_lack, rooms
+from fedplcc.shared.process.resources import RAISE_FILES, SERVICE_FILES, memory_lack, rooms
 
 ENOUGH_FILES = 1024
 """Open files that an aggregator of hundreds of trainers needs."""

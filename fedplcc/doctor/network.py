@@ -10,10 +10,10 @@ from typing import Any
 
 from fedplcc.doctor.findings import Finding, Subject, ok, problem, warning
 from fedplcc.remote.own_identity import identity_below
-from shared.errors import FedplccError, TlsFailed
-from shared.version import VERSION
-from shared.wire.addresses import split_address
-from shared.wire.connection_trouble import unknown_name_sentence
+from fedplcc.shared.errors import FedplccError, TlsFailed
+from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.wire.connection_trouble import unknown_name_sentence
 
 TIMEOUT_S = 3.0
 """Longest wait for each step."""
@@ -61,7 +61,7 @@ def gateway(subject: Subject) -> Iterator[Finding]:
 
     from fedplcc.remote.gateway_tls import context_for
     from fedplcc.remote.health import READY_PATH, first_serving
-    from shared.wire.addresses import is_loopback
+    from fedplcc.shared.wire.addresses import is_loopback
 
     url = subject.gateway if "://" in subject.gateway else f"http://{subject.gateway}"
     try:
@@ -121,10 +121,10 @@ def _version_of(address: str, identity: Path | None) -> str | None:
     """The aggregator's version, from the metadata of an answer."""
     import grpc
 
-    from shared.identity.credentials import Credentials
-    from shared.wire.channels import open_channel
-    from shared.wire.interceptor import VERSION_KEY
-    from shared.wire.tls import ClientTls
+    from fedplcc.shared.identity.credentials import Credentials
+    from fedplcc.shared.wire.channels import open_channel
+    from fedplcc.shared.wire.interceptor import VERSION_KEY
+    from fedplcc.shared.wire.tls import ClientTls
 
     tls = None if identity is None else ClientTls(lambda: Credentials.load(identity))
     with open_channel(address, tls=tls, insecure=True) as channel:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedplcc.doctor.findings import Finding, Subject, in_bytes, ok, problem, warning
 from fedplcc.extras import EXTRAS
-from shared.version import VERSION
+from fedplcc.shared.version import VERSION
 
 PYTHONS = ((3, 11), (3, 13))
 """Oldest and newest Python that fedplcc is tested with."""
@@ -47,7 +47,7 @@ def packages(subject: Subject) -> Iterator[Finding]:
     versions = {package: probes.version_of(package) for package in CORE}
     yield ok("packages", ", ".join(f"{package} {version or 'missing'}" for package, version in versions.items()))
     try:
-        probes.load("shared.convert.uploads")  # loads all of the generated code
+        probes.load("fedplcc.shared.convert.uploads")  # loads all of the generated code
     except Exception as error:  # whatever a package may raise while it loads
         yield problem(
             "packages", f"the protocol cannot be loaded ({_first_line(error)}); pip install --upgrade fedplcc"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from sqlalchemy import Column, Connection, func, select
 
-from aggregator.store.database import schema
-from aggregator.store.database.connections import database_errors
-from aggregator.store.database.rows import UNREADABLE
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.rows import UNREADABLE
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.doctor.findings import Finding, Subject, ok, problem
 
 MOST_BEHIND_S = 300.0

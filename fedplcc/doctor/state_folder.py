@@ -257,7 +257,7 @@ def file_system_of(place: Path, mounts: str) -> str:
 def _judged(subject: Subject, text: str, revision: str) -> Finding:
     if not subject.probes.is_installed("sqlalchemy"):
         return ok("aggregator", text)
-    schema = subject.probes.load("aggregator.store.database.schema")
+    schema = subject.probes.load("fedplcc.aggregator.store.database.schema")
     if revision == schema.REVISION:
         return ok("aggregator", text)
     migrations = Path(schema.__file__).parents[1] / "migrations" / "versions"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from aggregator.store.blobs.files import sha256_of
+from fedplcc.aggregator.store.blobs.files import sha256_of
 from fedplcc.doctor.findings import Finding, ok, warning
-from trainer.app import STATES_FOLDER
-from trainer.instance import TOKEN_FILE
-from trainer.task.manifest import manifest_in
+from fedplcc.trainer.app import STATES_FOLDER
+from fedplcc.trainer.instance import TOKEN_FILE
+from fedplcc.trainer.task.manifest import manifest_in
 
 
 def is_trainer_state(state: Path) -> bool:

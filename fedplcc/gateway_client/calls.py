@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from fedplcc.remote.rest_client import Gateway as Rest
-from shared.documents.document import Document
-from shared.errors import Internal
+from fedplcc.shared.documents.document import Document
+from fedplcc.shared.errors import Internal
 
 Answer = TypeVar("Answer")
 

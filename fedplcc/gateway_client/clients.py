@@ -12,9 +12,9 @@ from typing import Any, Literal, Self
 from fedplcc.gateway_client.operations import AsyncOperations, Operations
 from fedplcc.remote.rest_client import Gateway as Rest
 from fedplcc.runs.atomic_file import atomic_file
-from shared.documents import Event, Run
-from shared.errors import PayloadCorrupt, RoundNotFound
-from shared.types import BlobRef
+from fedplcc.shared.documents import Event, Run
+from fedplcc.shared.errors import PayloadCorrupt, RoundNotFound
+from fedplcc.shared.types import BlobRef
 
 File = Literal["model", "prototypes"]
 RoundChoice = int | Literal["best"] | None

@@ -178,7 +178,7 @@ def text_of(document: Mapping[str, Any]) -> str:
             "from typing import Any, Literal",
             "",
             "from fedplcc.gateway_client.calls import AsyncCalls, Calls",
-            "from shared import documents",
+            "from fedplcc.shared import documents",
             "",
             "",
             "class AsyncOperations(AsyncCalls):",
@@ -244,8 +244,8 @@ def formatted(text: str) -> str:
 
 def main() -> int:
     """Write the file, or with --check say whether it is up to date."""
-    from gateway.app import create_app
-    from shared.config.settings import GatewaySettings
+    from fedplcc.gateway.app import create_app
+    from fedplcc.shared.config.settings import GatewaySettings
 
     text = formatted(text_of(create_app(GatewaySettings(insecure=True)).openapi()))
     if "--check" in sys.argv[1:]:

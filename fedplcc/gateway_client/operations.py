@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any, Literal
 
 from fedplcc.gateway_client.calls import AsyncCalls, Calls
-from shared import documents
+from fedplcc.shared import documents
 
 
 class AsyncOperations(AsyncCalls):

@@ -13,11 +13,11 @@ from fedplcc.remote.rest_client import Gateway
 from fedplcc.runs.artifacts import RunRecord, ending_of
 from fedplcc.runs.configuration import local_clients
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
+from fedplcc.shared.config.run import FederationFile
+from fedplcc.shared.documents import Run
+from fedplcc.shared.errors import Code, FailedPrecondition, FedplccError, RoundNotFound, from_reason
 from fedplcc.terminal.progress import RunProgress
-from shared.config.run import FederationFile
-from shared.documents import Run
-from shared.errors import Code, FailedPrecondition, FedplccError, RoundNotFound, from_reason
-from trainer.consent import Consent
+from fedplcc.trainer.consent import Consent
 
 PROBLEM_POLL_S = 1.0
 """Time between two checks for a client with a fatal problem."""

@@ -22,11 +22,11 @@ from fedplcc.local.membership import HOST, Member, admit, console_address, new_k
 from fedplcc.remote.rest_client import Gateway
 from fedplcc.runs.atomic_file import disk_errors, make_folder
 from fedplcc.runs.configuration import domain_of
-from shared.config.run import ClientSection, canonical_json
-from shared.config.settings import environment_without_settings
-from shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
-from shared.identity.names import Role
-from trainer.consent import NO_CONSENT, Consent
+from fedplcc.shared.config.run import ClientSection, canonical_json
+from fedplcc.shared.config.settings import environment_without_settings
+from fedplcc.shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
+from fedplcc.shared.identity.names import Role
+from fedplcc.trainer.consent import NO_CONSENT, Consent
 
 START_S = 120.0
 """Longest start of a process; importing torch on a busy machine is slow."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fedplcc.remote.admin_calls import AdminCalls, admin_calls
 from fedplcc.remote.joining import join_federation
-from shared.identity.api_keys import Scope
-from shared.identity.names import Role
-from shared.wire.addresses import join_address
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.addresses import join_address
 
 HOST = "127.0.0.1"
 INVITATION_S = 600.0

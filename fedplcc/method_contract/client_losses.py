@@ -19,9 +19,9 @@ import numpy.typing as npt
 import torch
 
 from fedplcc.method_contract.numpy_ops import NumpyOps, cross_entropy, on_device
-from shared.methods.step import ClientStep, LossTerms, Prototypes
-from shared.types import PrototypeSet
-from trainer.learning.ops import TorchOps, to_device
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Prototypes
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.learning.ops import TorchOps, to_device
 
 Point = Mapping[str, npt.NDArray[np.float64]]
 Loss = Callable[[ClientStep, Any], LossTerms]

@@ -21,10 +21,10 @@ from fedplcc.method_contract import (
 )
 from fedplcc.method_contract.checks import Check
 from fedplcc.method_contract.settings import Setting
-from shared.config.settings import environment_without_settings
-from shared.errors import ResourceExhausted
-from shared.methods import METHODS, add_methods
-from shared.methods.method import Method
+from fedplcc.shared.config.settings import environment_without_settings
+from fedplcc.shared.errors import ResourceExhausted
+from fedplcc.shared.methods import METHODS, add_methods
+from fedplcc.shared.methods.method import Method
 
 CHECKS: tuple[Check, ...] = tuple(
     check

@@ -8,10 +8,10 @@ import numpy as np
 
 from fedplcc.method_contract.checks import Checks, require
 from fedplcc.method_contract.settings import Setting
-from shared.methods import fedavg
-from shared.methods.arrays import Block
-from shared.methods.config import fold_weights
-from shared.methods.parts.slots import RESERVED, SLOT_NAME, FoldedBlock, ServerSlots, ServerView
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.config import fold_weights
+from fedplcc.shared.methods.parts.slots import RESERVED, SLOT_NAME, FoldedBlock, ServerSlots, ServerView
 
 check = Checks()
 

@@ -24,9 +24,9 @@ from fedplcc.method_contract.client_losses import (
 from fedplcc.method_contract.mid_run import mid_run
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import NUM_CLASSES
-from shared.methods import fedavg
-from shared.types import PrototypeSet
-from trainer.learning.ops import TorchOps
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.learning.ops import TorchOps
 
 check = Checks()
 

@@ -16,13 +16,13 @@ from fedplcc.method_contract.client_losses import Situation, a_point
 from fedplcc.method_contract.server_checks import stepped, uploaded
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client, in_order, merged, reported, reports_of
-from shared.config.stream import PASS, STAGE
-from shared.methods.arrays import ArrayGroup, ClientState
-from shared.methods.config import MethodConfig
-from shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
-from shared.methods.parts.part import ClientEnd, TaskView
-from shared.methods.parts.personal import Personal
-from shared.types import PrototypeSet
+from fedplcc.shared.config.stream import PASS, STAGE
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
+from fedplcc.shared.methods.parts.part import ClientEnd, TaskView
+from fedplcc.shared.methods.parts.personal import Personal
+from fedplcc.shared.types import PrototypeSet
 
 Model = dict[str, np.ndarray]
 TASK = TaskView(round=2, num_examples=30, mean_examples=45.0)

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.methods.parts.prototypes import class_means
-from shared.methods.step import ClientStep, Prototypes
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.parts.prototypes import class_means
+from fedplcc.shared.methods.step import ClientStep, Prototypes
+from fedplcc.shared.types import PrototypeSet
 
 Array = npt.NDArray[Any]
 
 
 class NumpyOps:
-    """`shared.methods.step.Ops` without gradients."""
+    """`fedplcc.shared.methods.step.Ops` without gradients."""
 
     def cosine(self, x_BD: Array, y_GD: Array) -> Array:
         """See `Ops.cosine`."""

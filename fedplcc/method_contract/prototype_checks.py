@@ -7,16 +7,16 @@ import math
 import numpy as np
 import torch
 
-from aggregator.computation.update_checks import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
+from fedplcc.aggregator.computation.update_checks import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
 from fedplcc.method_contract.checks import Checks
 from fedplcc.method_contract.client_losses import Situation, a_point, values
 from fedplcc.method_contract.numpy_ops import NumpyOps, on_device
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client, in_order, merged, reported, reports_of
-from shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, PrototypeExchange, Report, excess_rows
-from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
-from shared.types import Client, Payload, PrototypeSet, Update
-from trainer.learning.ops import TorchOps, to_device
+from fedplcc.shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, PrototypeExchange, Report, excess_rows
+from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
+from fedplcc.shared.types import Client, Payload, PrototypeSet, Update
+from fedplcc.trainer.learning.ops import TorchOps, to_device
 
 CPU = torch.device("cpu")
 check = Checks()

@@ -26,9 +26,9 @@ from fedplcc.method_contract.client_losses import (
 from fedplcc.method_contract.server_checks import bytes_of, stepped
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES
-from shared.methods.arrays import MAX_ARRAY_BYTES, ArrayGroup, group_fault, most_bytes
-from shared.methods.parts.public import PUBLIC, PublicLearning, PublicStep
-from shared.methods.step import ClientStep, LossTerms
+from fedplcc.shared.methods.arrays import MAX_ARRAY_BYTES, ArrayGroup, group_fault, most_bytes
+from fedplcc.shared.methods.parts.public import PUBLIC, PublicLearning, PublicStep
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 check = Checks()
 

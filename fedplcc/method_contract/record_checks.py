@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from fedplcc.method_contract.checks import Checks, module_text, require
 from fedplcc.method_contract.settings import Setting
-from shared.methods.config import MethodConfig
-from shared.methods.parts.part import Part
-from shared.methods.parts.personal import Personal
-from shared.methods.parts.phases import Trains
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.parts.part import Part
+from fedplcc.shared.methods.parts.personal import Personal
+from fedplcc.shared.methods.parts.phases import Trains
 
 check = Checks()
 

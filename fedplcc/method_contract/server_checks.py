@@ -12,10 +12,10 @@ import numpy as np
 from fedplcc.method_contract.checks import Checks, require
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client
-from shared.methods.arrays import MAX_ARRAY_BYTES, ArrayGroup, GroupSchema, group_fault, most_bytes
-from shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
-from shared.methods.parts.slots import RESERVED, SLOT_NAME
-from shared.tensors import to_bytes
+from fedplcc.shared.methods.arrays import MAX_ARRAY_BYTES, ArrayGroup, GroupSchema, group_fault, most_bytes
+from fedplcc.shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
+from fedplcc.shared.methods.parts.slots import RESERVED, SLOT_NAME
+from fedplcc.shared.tensors import to_bytes
 
 check = Checks()
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.methods.config import MethodConfig
-from shared.methods.method import Method
-from shared.methods.parts.personal import Personal
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.personal import Personal
 
 OF_THE_ROUND = frozenset({"share_model", "proto_pass", "evaluate", "personal", "upload_head", "global_average"})
 """Hyper-parameters under which not the loss is another, but what travels, when, or what the server makes of it."""

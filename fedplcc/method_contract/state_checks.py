@@ -10,8 +10,8 @@ import numpy as np
 from fedplcc.method_contract.checks import Checks
 from fedplcc.method_contract.mid_run import PERSONAL, STAGES, Model, a_model, in_second_stage, kept, stage_memory
 from fedplcc.method_contract.settings import Setting
-from shared.methods.parts.own_model import OwnModel
-from shared.tensors import from_bytes, to_bytes
+from fedplcc.shared.methods.parts.own_model import OwnModel
+from fedplcc.shared.tensors import from_bytes, to_bytes
 
 check = Checks()
 

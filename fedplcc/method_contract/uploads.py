@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedplcc.method_contract.settings import Setting
-from shared.methods.parts.prototypes import PrototypeExchange, Report
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report
+from fedplcc.shared.types import PrototypeSet
 
 NUM_CLASSES = 3
 DIM = 4

@@ -14,8 +14,8 @@ from fedplcc.method_contract.fold_checks import first_slots, has_slots, slot_fol
 from fedplcc.method_contract.server_checks import tried_without_torch
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import NUM_CLASSES, a_client, in_order, merged, reports_of
-from shared.methods import METHODS, add_methods
-from shared.methods.config import fold_weights
+from fedplcc.shared.methods import METHODS, add_methods
+from fedplcc.shared.methods.config import fold_weights
 
 
 class NoTorch(MetaPathFinder):

@@ -13,13 +13,13 @@ from fedplcc.models.evaluation import name_of
 from fedplcc.models.trained_model import TrainedModel
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.runs.run_folder import recorded_clients
-from shared.errors import InvalidConfig, InvalidModel
-from shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
-from trainer.data import load_training_images
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.site_statistics import take_site_statistics
-from trainer.models import counting_layers, state_arrays
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.errors import InvalidConfig, InvalidModel
+from fedplcc.shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
+from fedplcc.trainer.data import load_training_images
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.site_statistics import take_site_statistics
+from fedplcc.trainer.models import counting_layers, state_arrays
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedplcc.runs.plots import png
-from shared.types import IntArray
+from fedplcc.shared.types import IntArray
 
 MOST_WRITTEN_CLASSES = 30
 """Up to this many classes a confusion matrix has its numbers in the cells."""

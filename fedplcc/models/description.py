@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from pydantic import Field, JsonValue
 
 from fedplcc.runs.atomic_file import atomic_file
+from fedplcc.shared.config.sections import Section, check_keys, validate
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
 from fedplcc.terminal.printable import printable
-from shared.config.sections import Section, check_keys, validate
-from shared.errors import InvalidConfig, StoreUnavailable
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

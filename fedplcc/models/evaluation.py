@@ -19,12 +19,12 @@ import numpy as np
 from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.trained_model import TrainedModel
 from fedplcc.runs.atomic_file import atomic_file, write_text
-from shared.errors import InvalidData
-from shared.tensors import sha256_hex
-from shared.types import IntArray
-from trainer.data import Split, load_split
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import predicted_classes
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data import Split, load_split
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import predicted_classes
 
 REPORT, PICTURE = "evaluation.json", "confusion.png"
 EVALUATIONS = "evaluations"

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from fedplcc.models.trained_model import TrainedModel
-from shared.errors import InvalidModel
-from shared.version import VERSION
-from trainer.models import FeatureModel
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.version import VERSION
+from fedplcc.trainer.models import FeatureModel
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -18,15 +18,15 @@ from PIL import Image
 from torch import Tensor
 
 from fedplcc.models.trained_model import TrainedModel
+from fedplcc.shared.errors import InvalidModel
 from fedplcc.terminal.printable import printable
-from shared.errors import InvalidModel
-from trainer.data import ImageSet
-from trainer.data.pixels import Pixels, Unreadable, Window, read_pixels
-from trainer.data.source import fit_image
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.ops import TorchOps
-from trainer.models import FeatureModel
-from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.data.pixels import Pixels, Unreadable, Window, read_pixels
+from fedplcc.trainer.data.source import fit_image
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.ops import TorchOps
+from fedplcc.trainer.models import FeatureModel
+from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
 
 OnProblem = Callable[[str], None]
 """Told, in a sentence, of something that was named and gives no prediction."""

@@ -21,14 +21,14 @@ from torch import nn
 from fedplcc.models.description import Description, description_file, read_description
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MANIFEST, METRICS, MODEL, PROTOTYPES
 from fedplcc.runs.run_folder import FEDERATION, RUNS
-from shared.config.run import RunConfig, load_federation, parse_run_config
-from shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
-from shared.methods import refusal
-from shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
-from shared.types import GLOBAL_MODEL, PrototypeSet
-from trainer.consent import Consent
-from trainer.models import FeatureModel, build_model, load_arrays
-from trainer.reproducibility.environment import resolve_device
+from fedplcc.shared.config.run import RunConfig, load_federation, parse_run_config
+from fedplcc.shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
+from fedplcc.shared.methods import refusal
+from fedplcc.shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
+from fedplcc.shared.types import GLOBAL_MODEL, PrototypeSet
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.models import FeatureModel, build_model, load_arrays
+from fedplcc.trainer.reproducibility.environment import resolve_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class TrainedModel:
     """A model with its configuration and prototypes.
 
     Attributes:
-        model: Keeps `trainer.models.FeatureModel`; in eval mode, on `device`.
+        model: Keeps `fedplcc.trainer.models.FeatureModel`; in eval mode, on `device`.
         config: The run's configuration: class names, image size, normalisation and the rest.
         prototypes: The global prototypes beside the model; empty where the method has none.
         device: Where the model is.

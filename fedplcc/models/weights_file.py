@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from shared.config.run import RunConfig
-from shared.errors import InvalidModel
-from trainer.consent import Consent
-from trainer.models import build_model, head_names, load_arrays, state_arrays
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.models import build_model, head_names, load_arrays, state_arrays
 
 NESTED = ("state_dict", "model_state_dict", "model")
 """Keys below which training scripts keep the weights in their checkpoints."""

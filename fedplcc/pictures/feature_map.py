@@ -15,7 +15,7 @@ import numpy as np
 
 from fedplcc.pictures.points import NO_DOMAIN, DoubleArray, Kind, Points
 from fedplcc.pictures.projection import LIBRARY, Silhouettes, project, silhouettes, usable_perplexity
-from shared.types import IntArray
+from fedplcc.shared.types import IntArray
 
 DECIMALS = 4
 """Decimals of coordinates in the table: a picture has a thousand pixels over about two hundred units."""

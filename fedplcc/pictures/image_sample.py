@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedplcc.pictures.shown_clients import ShownClient, reading
-from shared.config.run import DataSection
-from shared.errors import InvalidData
-from shared.types import IntArray
-from trainer.data import ImageSet, load_split, opened_once
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data import ImageSet, load_split, opened_once
 
 MOST_IMAGES = 2000
 """Most images on a map: more would hide each other, and the projection's time grows with them."""

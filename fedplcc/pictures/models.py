@@ -16,17 +16,17 @@ from fedplcc.models.trained_model import TrainedModel, read_trained_model
 from fedplcc.pictures.image_sample import ImageSample
 from fedplcc.pictures.points import Points, points
 from fedplcc.pictures.shown_clients import ShownClient, reading
-from shared.config.run import RunConfig
-from shared.errors import InvalidConfig, InvalidData, InvalidModel
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.tensors import sha256_hex, to_bytes
-from shared.types import FloatArray, IntArray, PrototypeSet
-from trainer.consent import Consent
-from trainer.data import ImageSet, load_split, opened_once
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import collect_features
-from trainer.models import FeatureModel, build_model, state_arrays
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidConfig, InvalidData, InvalidModel
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.tensors import sha256_hex, to_bytes
+from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.data import ImageSet, load_split, opened_once
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import collect_features
+from fedplcc.trainer.models import FeatureModel, build_model, state_arrays
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 FIRST, NOTHING = "first", "none"
 """Values of `--before` besides a path: the run's initial model, or no panel."""
@@ -136,7 +136,7 @@ def points_of(trained: TrainedModel, sample: ImageSample, clients: Sequence[Show
 
 
 def _training_images(client: ShownClient, config: RunConfig) -> ImageSet:
-    """Return the images that the client trained on, as `trainer.task.runner` chooses them."""
+    """Return the images that the client trained on, as `fedplcc.trainer.task.runner` chooses them."""
     seed = derive_seed("subset", config.run.seed, client.name)
     with reading(client):
         images, _ = load_split(

@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from shared.types import FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 
 DoubleArray = npt.NDArray[np.float64]
 

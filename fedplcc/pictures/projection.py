@@ -21,8 +21,8 @@ from sklearn.metrics.pairwise import cosine_distances
 from threadpoolctl import threadpool_limits
 
 from fedplcc.pictures.points import DoubleArray
-from shared.errors import InvalidData, InvalidModel
-from shared.types import FloatArray, IntArray
+from fedplcc.shared.errors import InvalidData, InvalidModel
+from fedplcc.shared.types import FloatArray, IntArray
 
 LIBRARY = f"scikit-learn {sklearn.__version__}"
 FEWEST_POINTS = 5

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.run_folder import FEDERATION, recorded_clients
-from shared.bounds import NAME_PATTERN
-from shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
-from shared.config.stream import STAGES_KIND, split_stages_spec
-from shared.errors import InvalidConfig, InvalidData
-from trainer.data.parts import split_part
-from trainer.data.specs import KINDS
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
+from fedplcc.shared.config.stream import STAGES_KIND, split_stages_spec
+from fedplcc.shared.errors import InvalidConfig, InvalidData
+from fedplcc.trainer.data.parts import split_part
+from fedplcc.trainer.data.specs import KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

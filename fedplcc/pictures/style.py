@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from shared.errors import InvalidData
-from trainer.data.names import composed, listed, nearest
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.names import composed, listed, nearest
 
 Names = tuple[str, ...]
 NamesAt = Callable[[int], "Names | None"]

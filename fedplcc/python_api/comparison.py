@@ -22,11 +22,11 @@ from fedplcc.comparison.sweep.search import search
 from fedplcc.interruption import interruptible_by_ctrl_c
 from fedplcc.python_api.result import Result, Table
 from fedplcc.runs.atomic_file import make_folder
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.log import stay_quiet
+from fedplcc.shared.types import GLOBAL_MODEL
 from fedplcc.terminal.progress import console_for
 from fedplcc.tracking.destinations import make_trackers
-from shared.errors import InvalidConfig
-from shared.process.log import stay_quiet
-from shared.types import GLOBAL_MODEL
 
 FOLDERS = Path("fedplcc-comparisons")
 """Default folder of comparisons, below the present folder."""

@@ -14,8 +14,8 @@ from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
 from fedplcc.runs.initial_model import anchored, require_file, with_model_file
 from fedplcc.runs.run_folder import RUNS
-from shared.config.run import FederationFile, RunConfig, parse_federation, read_document
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import FederationFile, RunConfig, parse_federation, read_document
+from fedplcc.shared.errors import InvalidConfig
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig | FederationFile"
 """A run's configuration: a TOML file, its tables as a mapping, or a record that was checked before."""

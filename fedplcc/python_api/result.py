@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from fedplcc.runs.artifacts import RunRecord, read_record
-from shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.run import RunConfig, parse_run_config
 
 if TYPE_CHECKING:
     import pandas
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedplcc.models.trained_model import TrainedModel
-    from shared.types import PrototypeSet
+    from fedplcc.shared.types import PrototypeSet
 
 Row = TypeVar("Row")
 BEFORE = "initial"

@@ -18,6 +18,7 @@ from fedplcc.python_api.result import Result
 from fedplcc.python_api.torch_settings import kept_torch_settings
 from fedplcc.runs.artifacts import read_record
 from fedplcc.runs.run_folder import claimed_folder
+from fedplcc.shared.process.log import stay_quiet
 from fedplcc.simulation import simulate_in_folder
 from fedplcc.simulation.parallelism import EngineName, parse_engine, parse_jobs
 from fedplcc.simulation.watch import RunWatch
@@ -25,7 +26,6 @@ from fedplcc.terminal.progress import RunProgress, console_for
 from fedplcc.tracking.callbacks import Callback, RoundResult, RunEnd, RunStart
 from fedplcc.tracking.destinations import make_trackers
 from fedplcc.tracking.observation import Observation
-from shared.process.log import stay_quiet
 
 OnRound = Callable[[RoundResult], object]
 

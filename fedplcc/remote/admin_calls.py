@@ -11,12 +11,12 @@ from typing import Any
 
 import grpc
 
-from shared.errors import AggregatorUnavailable
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.invitation_codes import InvitationCode, require_address
-from shared.wire.channels import CHANNEL_OPTIONS
-from shared.wire.statuses import translated
+from fedplcc.shared.errors import AggregatorUnavailable
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.identity.invitation_codes import InvitationCode, require_address
+from fedplcc.shared.wire.channels import CHANNEL_OPTIONS
+from fedplcc.shared.wire.statuses import translated
 
 ENDPOINT_FILE = "endpoint.json"
 """File in the state directory while the aggregator serves."""

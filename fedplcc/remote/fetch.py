@@ -18,8 +18,8 @@ from fedplcc.runs.artifacts import (
     claim_folder,
     write_record,
 )
-from shared.errors import BlobNotFound
-from shared.types import BlobRef
+from fedplcc.shared.errors import BlobNotFound
+from fedplcc.shared.types import BlobRef
 
 OnBytes = Callable[[str, int, int], None]
 """Told a file's name, how many bytes of it just came, and how many there are."""

@@ -15,12 +15,12 @@ import httpx
 from cryptography import x509
 
 from fedplcc.remote.own_keys import roots_for
-from shared.errors import FedplccError, InvalidConfig
-from shared.identity.certificates import GATEWAY_DNS, federation_of, issuer_of
-from shared.identity.credentials import Credentials
-from shared.identity.names import FEDERATION_PATTERN
-from shared.wire.addresses import join_address
-from shared.wire.tls_trouble import certificate_at
+from fedplcc.shared.errors import FedplccError, InvalidConfig
+from fedplcc.shared.identity.certificates import GATEWAY_DNS, federation_of, issuer_of
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.names import FEDERATION_PATTERN
+from fedplcc.shared.wire.addresses import join_address
+from fedplcc.shared.wire.tls_trouble import certificate_at
 
 MAX_CA_BYTES = 1 << 20
 """Largest file with certificates of authorities."""

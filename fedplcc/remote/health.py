@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedplcc.remote.own_identity import STATE, identity_below
-from shared.errors import FailedPrecondition, FedplccError, InvalidConfig, TlsFailed, Unavailable
-from shared.wire.addresses import is_loopback, require_secure, split_address
+from fedplcc.shared.errors import FailedPrecondition, FedplccError, InvalidConfig, TlsFailed, Unavailable
+from fedplcc.shared.wire.addresses import is_loopback, require_secure, split_address
 
 READY_PATH = "/readyz"
 """What a gateway is asked if the URL names no path."""
@@ -61,10 +61,10 @@ def _ask_grpc(address: str, service: str, *, timeout_s: float, insecure: bool, i
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    from shared.identity.credentials import Credentials
-    from shared.wire.channels import open_channel
-    from shared.wire.connection_trouble import cause_of_failure, speaks_http
-    from shared.wire.tls import ClientTls
+    from fedplcc.shared.identity.credentials import Credentials
+    from fedplcc.shared.wire.channels import open_channel
+    from fedplcc.shared.wire.connection_trouble import cause_of_failure, speaks_http
+    from fedplcc.shared.wire.tls import ClientTls
 
     held = None if identity is None else Credentials.load(identity)
     tls = None if held is None else ClientTls(lambda: held)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace as with_changes
 from pathlib import Path
 
-from shared.errors import AlreadyExists, StoreUnavailable, TooManyCalls
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.invitation_codes import InvitationCode
-from shared.process import disk
-from shared.wire.addresses import split_address
-from shared.wire.enrolment import join
-from shared.wire.renewal import keep, next_key, renewed_in
+from fedplcc.shared.errors import AlreadyExists, StoreUnavailable, TooManyCalls
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.process import disk
+from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.wire.enrolment import join
+from fedplcc.shared.wire.renewal import keep, next_key, renewed_in
 
 ATTEMPTS = 20
 """Most attempts where many sites call from one address."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from shared.errors import InvalidConfig
-from shared.wire.addresses import is_host, join_address, split_address
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.wire.addresses import is_host, join_address, split_address
 
 ELSEWHERE = ("192.0.2.1", 9)
 """An address of no host (RFC 5737): a datagram socket learns the way there without sending anything."""

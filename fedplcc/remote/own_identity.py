@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
 
 STATE = Path("fedplcc-state")
 """Folder of the services' state directories unless they are told another."""

@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 
 from fedplcc.runs.atomic_file import disk_errors
-from shared.errors import InvalidConfig
-from shared.process import disk
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process import disk
 
 KEYS_FILE = "keys.json"
 ROOTS_FILE = "gateway-roots.json"

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from fedplcc.remote.gateway_tls import context_for
 from fedplcc.remote.own_keys import key_for
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
-from shared.documents import (
+from fedplcc.shared.documents import (
     Client,
     ClientPage,
     DeletedRun,
@@ -41,7 +41,7 @@ from shared.documents import (
     RunPage,
     RunSummary,
 )
-from shared.errors import (
+from fedplcc.shared.errors import (
     BlobTooLarge,
     Code,
     FedplccError,
@@ -53,10 +53,10 @@ from shared.errors import (
     Unavailable,
     from_reason,
 )
-from shared.types import BlobRef, RoundPhase
-from shared.wire.addresses import is_loopback, join_address, require_secure
-from shared.wire.connection_trouble import speaks_grpc, unknown_name
-from shared.wire.tls_trouble import certificate_at
+from fedplcc.shared.types import BlobRef, RoundPhase
+from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
+from fedplcc.shared.wire.connection_trouble import speaks_grpc, unknown_name
+from fedplcc.shared.wire.tls_trouble import certificate_at
 
 CONNECT_S, ANSWER_S = 10.0, 45.0
 """Longest wait for a connection, and for the next bytes of an answer: longer than the gateway waits for its aggregator."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from shared.documents import AuditPage
-from shared.identity.audit_chain import DONE
-from shared.identity.principals import Principal
-from shared.run_lists import OPEN_STATUSES
+from fedplcc.shared.documents import AuditPage
+from fedplcc.shared.identity.audit_chain import DONE
+from fedplcc.shared.identity.principals import Principal
+from fedplcc.shared.run_lists import OPEN_STATUSES
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
-    from shared.documents import Run
+    from fedplcc.shared.documents import Run
 
 MAX_RUNS = 100_000
 """Most open runs that are looked at."""

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from aggregator.rounds.validation import Best, best_of_lines
+from fedplcc.aggregator.rounds.validation import Best, best_of_lines
 from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from fedplcc.runs.plots import accuracy_curves, domains_of
-from shared.errors import InvalidConfig, PayloadCorrupt
-from shared.scores import BALANCED, KEYS, score_of
-from shared.types import BlobRef
+from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
+from fedplcc.shared.scores import BALANCED, KEYS, score_of
+from fedplcc.shared.types import BlobRef
 
 MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.jsonl", "accuracy.png"
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"

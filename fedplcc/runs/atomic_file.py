@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from shared.errors import InvalidConfig, StoreUnavailable
-from shared.process.disk import fsync_folder
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.process.disk import fsync_folder
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.runs.initial_model import anchored, with_model_file
-from shared.config.run import ClientSection, FederationFile, canonical_json, parse_federation, read_document
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import ClientSection, FederationFile, canonical_json, parse_federation, read_document
+from fedplcc.shared.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

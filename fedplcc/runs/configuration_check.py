@@ -1,4 +1,4 @@
-"""All problems of a configuration file at once; `shared.config.problems` checks the run's sections.
+"""All problems of a configuration file at once; `fedplcc.shared.config.problems` checks the run's sections.
 
 Pure but for reading the initial model's file.
 """
@@ -11,9 +11,9 @@ from typing import Any
 
 from fedplcc.runs.configuration import local_clients, require_validation
 from fedplcc.runs.initial_model import with_model_file
-from shared.config.problems import ConfigProblem, section_problems, table_problems
-from shared.config.run import ClientSection, FederationFile, key_places, parse_federation
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.problems import ConfigProblem, section_problems, table_problems
+from fedplcc.shared.config.run import ClientSection, FederationFile, key_places, parse_federation
+from fedplcc.shared.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from shared.config.initial_model import ModelFile, parse_initial_model
-from shared.config.run import FederationFile
-from shared.errors import InvalidConfig, MalformedUpdate
-from shared.tensors import read_header
-from shared.types import MODEL, BlobRef
+from fedplcc.shared.config.initial_model import ModelFile, parse_initial_model
+from fedplcc.shared.config.run import FederationFile
+from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
+from fedplcc.shared.tensors import read_header
+from fedplcc.shared.types import MODEL, BlobRef
 
 PIECE_BYTES = 1 << 20
 """Piece in which a file is read."""

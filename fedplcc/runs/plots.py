@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shared.scores import ACCURACY, KEYS, score_of
+from fedplcc.shared.scores import ACCURACY, KEYS, score_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,9 +27,9 @@ from fedplcc.runs.artifacts import MANIFEST
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.difference import differing_keys
-from shared.config.run import ClientSection, FederationFile
-from shared.config.sections import validate
-from shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.config.run import ClientSection, FederationFile
+from fedplcc.shared.config.sections import validate
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
 
 RUNS = Path("fedplcc-runs")
 """The usual folder of runs, below the present folder."""

@@ -17,18 +17,27 @@ from typing import Any
 
 import torch
 
+from fedplcc.shared.methods import add_methods
+from fedplcc.shared.process import log
+from fedplcc.shared.types import (
+    BlobRef,
+    Client,
+    ClientActivity,
+    ClientProblem,
+    CommittedUpdate,
+    Evaluation,
+    Membership,
+    Update,
+)
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.in_process import task_runner
 from fedplcc.simulation.messages import Activity, Forget, Link, LinkLost, Perform, Read, Report, ask, outcome
 from fedplcc.simulation.worker_process import PipeLink
-from shared.methods import add_methods
-from shared.process import log
-from shared.types import BlobRef, Client, ClientActivity, ClientProblem, CommittedUpdate, Evaluation, Membership, Update
-from trainer.data import opened_once
-from trainer.reproducibility.determinism import prepare_torch
-from trainer.task.client_state import ClientStates, States
-from trainer.task.latest_model import LatestModel
-from trainer.task.runner import TaskRunner
+from fedplcc.trainer.data import opened_once
+from fedplcc.trainer.reproducibility.determinism import prepare_torch
+from fedplcc.trainer.task.client_state import ClientStates, States
+from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.runner import TaskRunner
 
 REPORT_S = 0.1
 """Shortest time between two reports of one activity's progress."""
@@ -105,7 +114,7 @@ class LinkedAggregator:
         self._link, self._blob_bytes = link, blob_bytes
 
     def announce(self, client: Client) -> Membership:
-        """See `trainer.aggregator.port.AggregatorPort`, as for the others."""
+        """See `fedplcc.trainer.aggregator.port.AggregatorPort`, as for the others."""
         membership: Membership = ask(self._link, "announce", client)
         return membership
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from shared.config.model import ModelSection
-from shared.errors import FedplccError, from_reason
-from shared.types import Client, ClientProblem, RunSpec, Task
-from trainer.cancellation import ShouldStop
-from trainer.consent import Consent
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.errors import FedplccError, from_reason
+from fedplcc.shared.types import Client, ClientProblem, RunSpec, Task
+from fedplcc.trainer.cancellation import ShouldStop
+from fedplcc.trainer.consent import Consent
 
 if TYPE_CHECKING:  # workers use this module and load neither
+    from fedplcc.shared.documents import Event
     from fedplcc.simulation.in_process_aggregator import InProcessAggregator
-    from shared.documents import Event
 
 OnEvent: TypeAlias = "Callable[[Event], None]"
 OnProblem = Callable[[str, ClientProblem], None]

@@ -11,9 +11,9 @@ from functools import partial
 from importlib.util import find_spec
 
 from fedplcc.interruption import SIGNALS
+from fedplcc.shared.config.settings import confine_ray_to_loopback, disable_ray_usage_reports
 from fedplcc.simulation.engine import Engine, Observers, Site
 from fedplcc.simulation.parallelism import EngineName, num_workers, parse_engine
-from shared.config.settings import confine_ray_to_loopback, disable_ray_usage_reports
 
 CLIENT_WORKER = "fedplcc.simulation.client_worker"
 ON_ACCELERATOR = 4
@@ -98,7 +98,7 @@ def _own_signals() -> Iterator[None]:
 def _is_accelerator(device: str) -> bool:
     if device != "auto":
         return device != "cpu"
-    from trainer.reproducibility.environment import resolve_device  # loads torch
+    from fedplcc.trainer.reproducibility.environment import resolve_device  # loads torch
 
     return resolve_device(device).type != "cpu"
 

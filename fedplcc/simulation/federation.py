@@ -15,33 +15,33 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
-from aggregator.coordinator.extensions import longer
-from aggregator.coordinator.service import Coordinator, Limits
-from aggregator.metrics import AggregatorMetrics
-from aggregator.rounds.configuration import document_of
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.coordinator.extensions import longer
+from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MODEL, PROTOTYPES, RunRecord, blob_file, write_record
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
+from fedplcc.shared.config.run import FederationFile, RunConfig, canonical_json
+from fedplcc.shared.documents import Evaluation as EvaluationDocument
+from fedplcc.shared.documents import Event
+from fedplcc.shared.errors import RequestIdReused
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.steering import ExtendRun, StopRun
+from fedplcc.shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, RunStatus, TaskKind
 from fedplcc.simulation.engine import Observers, Site, Work
 from fedplcc.simulation.engines import make_engine
 from fedplcc.simulation.in_process_aggregator import CHUNK_BYTES, InProcessAggregator
 from fedplcc.simulation.parallelism import EngineName
 from fedplcc.simulation.watch import RunWatch
 from fedplcc.terminal.progress import RunProgress
-from shared.config.run import FederationFile, RunConfig, canonical_json
-from shared.documents import Evaluation as EvaluationDocument
-from shared.documents import Event
-from shared.errors import RequestIdReused
-from shared.process.metrics import new_registry
-from shared.reasons import sentence_of
-from shared.steering import ExtendRun, StopRun
-from shared.types import BlobRef, EventQuery, Round, RoundPhase, Run, RunSpec, RunStatus, TaskKind
-from trainer.cancellation import Cancelled, ShouldStop, never
-from trainer.consent import Consent
+from fedplcc.trainer.cancellation import Cancelled, ShouldStop, never
+from fedplcc.trainer.consent import Consent
 
 ArtifactKind = Literal["model", "prototypes"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from fedplcc.shared.types import Client, RunSpec
 from fedplcc.simulation.engine import Observers, Site, Work, naming
-from shared.types import Client, RunSpec
-from trainer.cancellation import ShouldStop, check
-from trainer.data import opened_once
-from trainer.task.client_state import ClientStates, States
-from trainer.task.latest_model import LatestModel
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
+from fedplcc.trainer.cancellation import ShouldStop, check
+from fedplcc.trainer.data import opened_once
+from fedplcc.trainer.task.client_state import ClientStates, States
+from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 
 
 def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRunner:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.metrics.transfers import Direction
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Heartbeat, Membership, Task, Update
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.metrics.transfers import Direction
+from fedplcc.shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Heartbeat, Membership, Task, Update
 
 CHUNK_BYTES = 1 << 20
 """Size of one piece of an upload."""

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fedplcc.shared.errors import FedplccError, from_reason
+from fedplcc.shared.types import RunSpec, Task
 from fedplcc.simulation.engine import Site
-from shared.errors import FedplccError, from_reason
-from shared.types import RunSpec, Task
 
 
 class LinkLost(Exception):

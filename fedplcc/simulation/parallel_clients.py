@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.types import BlobRef, Client, ClientProblem, RunSpec
 from fedplcc.simulation.engine import Observers, Site, Work, naming
 from fedplcc.simulation.in_process_aggregator import InProcessAggregator
 from fedplcc.simulation.messages import Activity, Ask, Perform, Read
 from fedplcc.simulation.placement import READING, Placement
 from fedplcc.simulation.worker_pool import Order, PoolWorker, WorkerPool
-from shared.errors import StoreUnavailable
-from shared.types import BlobRef, Client, ClientProblem, RunSpec
-from trainer.cancellation import ShouldStop
-from trainer.task.client_state import ClientStates
+from fedplcc.trainer.cancellation import ShouldStop
+from fedplcc.trainer.task.client_state import ClientStates
 
 STATE_METHODS = frozenset(
     {"manifest", "stage", "finished", "sent", "promote", "drop", "settle", "forget", "forget_runs", "state"}

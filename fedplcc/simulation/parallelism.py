@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Literal, get_args
 
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 EngineName = Literal["local", "ray"]
 """Place of the clients' work: this machine, or a Ray cluster."""

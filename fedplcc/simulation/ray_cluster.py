@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedplcc.shared.config.settings import thread_limits
+from fedplcc.shared.errors import InvalidConfig, Unavailable
+from fedplcc.shared.version import VERSION
 from fedplcc.simulation import ray_cleanup
 from fedplcc.simulation.messages import LinkLost
 from fedplcc.simulation.ray_worker import RayWorker, load_ray
-from shared.config.settings import thread_limits
-from shared.errors import InvalidConfig, Unavailable
-from shared.version import VERSION
 
 LOOPBACK = "127.0.0.1"
 STORE_BYTES = 512 << 20
@@ -118,7 +118,7 @@ class RayCluster:
             num_gpus=share,
             runtime_env={"env_vars": thread_limits(self._threads)},
         )
-        level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
+        level = logging.getLevelName(logging.getLogger("fedplcc.trainer").getEffectiveLevel()).lower()
         start = partial(
             actor.remote, self._threads, level, str(Path.cwd()), [str(Path(path).absolute()) for path in sys.path]
         )

@@ -16,14 +16,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.process import log
+from fedplcc.shared.types import ForgottenRun, Membership
+from fedplcc.shared.version import VERSION
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.messages import Crashed, Link, ask
-from shared.methods.arrays import ClientState
-from shared.process import log
-from shared.types import ForgottenRun, Membership
-from shared.version import VERSION
-from trainer.data.record import RunRecord
-from trainer.task.manifest import Manifest, Staged
+from fedplcc.trainer.data.record import RunRecord
+from fedplcc.trainer.task.manifest import Manifest, Staged
 
 
 class RayWorker:
@@ -81,7 +81,7 @@ class RayWorker:
 
 
 class RemoteStates:
-    """A client's kept state, at the other end of a link; see `trainer.task.client_state.States`."""
+    """A client's kept state, at the other end of a link; see `fedplcc.trainer.task.client_state.States`."""
 
     def __init__(self, site: Site, link: Link) -> None:
         self._link = link

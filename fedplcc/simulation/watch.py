@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.runs.artifacts import RunRecord
+from fedplcc.shared.documents import Event
+from fedplcc.shared.types import Run
 from fedplcc.tracking.callbacks import RunEnd, RunStart
 from fedplcc.tracking.observation import Observation
 from fedplcc.tracking.round_events import RoundEvents, recorded_rounds
-from shared.documents import Event
-from shared.types import Run
 
 
 class RunWatch:

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedplcc.shared.errors import Code, FedplccError
 from fedplcc.simulation.messages import Answer, Ask, Crashed, Failed, Forget, Link, LinkLost, Report
 from fedplcc.simulation.placement import Busy, Placement
-from shared.errors import Code, FedplccError
-from trainer.cancellation import ShouldStop, check
+from fedplcc.trainer.cancellation import ShouldStop, check
 
 POLL_S = 0.05
 """Interval at which `should_stop` is asked while nothing else happens."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.local import die_with_parent
+from fedplcc.shared.config.settings import environment_without_settings, thread_limits
+from fedplcc.shared.errors import ResourceExhausted
 from fedplcc.simulation.messages import LinkLost
-from shared.config.settings import environment_without_settings, thread_limits
-from shared.errors import ResourceExhausted
 
 END_S = 10.0
 """Longest time from the end of a process's pipe to its own end."""
@@ -105,7 +105,7 @@ def _started(module: str, threads: int) -> tuple[PipeLink, subprocess.Popen[byte
     """Return this end of the pipe to a new process, and the process."""
     ours, theirs = multiprocessing.Pipe()
     guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
-    level = logging.getLevelName(logging.getLogger("trainer").getEffectiveLevel()).lower()
+    level = logging.getLevelName(logging.getLogger("fedplcc.trainer").getEffectiveLevel()).lower()
     command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(threads), level]
     with theirs:
         process = subprocess.Popen(  # nosec B603 # a command of ours, without a shell

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from aggregator.store.base import Store
-from shared.errors import InvalidConfig, MalformedRequest
-from shared.identity.audit_chain import DONE, AuditEntry, AuditHead, Damage, DamageKind, heads_from_text
-from shared.types import Run
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.errors import InvalidConfig, MalformedRequest
+from fedplcc.shared.identity.audit_chain import DONE, AuditEntry, AuditHead, Damage, DamageKind, heads_from_text
+from fedplcc.shared.types import Run
 
 PAGE = 1000
 MAKING = frozenset({"Enrol", "RenewCertificate", "FinishRecovery", "CreateKey", "RedeemConsoleCode"})

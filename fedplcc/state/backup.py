@@ -25,17 +25,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aggregator.identity.authority import AUTHORITY_FILE
-from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
-from aggregator.store.blobs.files import BlobFiles, sha256_of
-from aggregator.store.blobs.garbage_lock import no_collection
-from aggregator.store.opening import SQLITE
+from fedplcc.aggregator.identity.authority import AUTHORITY_FILE
+from fedplcc.aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
+from fedplcc.aggregator.store.blobs.files import BlobFiles, sha256_of
+from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.aggregator.store.opening import SQLITE
+from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
+from fedplcc.shared.identity.credentials import PRIVATE_FILE
+from fedplcc.shared.process.disk import as_closed_as, fsync_folder
+from fedplcc.shared.process.resources import remedy_for
+from fedplcc.shared.version import VERSION
 from fedplcc.state.snapshot import copy_database, named_blobs, require_state
-from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
-from shared.identity.credentials import PRIVATE_FILE
-from shared.process.disk import as_closed_as, fsync_folder
-from shared.process.resources import remedy_for
-from shared.version import VERSION
 
 MANIFEST = "backup.json"
 AUTHORITY = Path(IDENTITY_FOLDER) / AUTHORITY_FILE

@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aggregator.computation.aggregation import Aggregated, aggregate
-from aggregator.computation.fold import BLOCK_ELEMENTS
-from aggregator.computation.parts.prototypes import earlier_updates
-from aggregator.computation.round_inputs import RoundInputs
-from aggregator.computation.weighed_domains import weighed_domains
-from aggregator.coordinator.layouts import Layouts
-from aggregator.rounds.configuration import config_of
-from aggregator.store.base import Store
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.files import BlobFiles
-from aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.aggregator.computation.aggregation import Aggregated, aggregate
+from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS
+from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
+from fedplcc.aggregator.computation.round_inputs import RoundInputs
+from fedplcc.aggregator.computation.weighed_domains import weighed_domains
+from fedplcc.aggregator.coordinator.layouts import Layouts
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.files import BlobFiles
+from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunDeleted, RunNotFound
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.types import BlobRef, EventQuery, Retired, Round, RoundPhase, Run, Update, state_blobs
 from fedplcc.state.snapshot import require_state, snapshot
-from shared.errors import BlobNotFound, InvalidConfig, RoundNotFound, RunDeleted, RunNotFound
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.types import BlobRef, EventQuery, Retired, Round, RoundPhase, Run, Update, state_blobs
 
 
 class Collected(BlobNotFound):

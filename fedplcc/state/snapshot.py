@@ -9,10 +9,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from aggregator.store.database.sql_store import SqlStore
-from aggregator.store.opening import SQLITE, belonging
-from shared.errors import InvalidConfig, StoreUnavailable
-from shared.process.disk import why_unusable
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.opening import SQLITE, belonging
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.process.disk import why_unusable
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -55,7 +55,7 @@ def copy_database(state: Path, target: Path, url: str | None = None) -> None:
     """
     known = _belonging(state)
     if known is not None and url is not None:
-        from aggregator.store.database.postgres_reading import copy_to_sqlite
+        from fedplcc.aggregator.store.database.postgres_reading import copy_to_sqlite
 
         copy_to_sqlite(url, known[0], target)
         return

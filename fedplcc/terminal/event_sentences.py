@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fedplcc.shared.documents import Event
+from fedplcc.shared.types import RoundPhase
 from fedplcc.terminal.printable import printable
-from shared.documents import Event
-from shared.types import RoundPhase
 
 PHASES = {phase.value: phase.value for phase in RoundPhase} | {
     RoundPhase.INITIALISING.value: "first model",

@@ -11,10 +11,10 @@ from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
 from fedplcc.remote.rest_client import Gateway
+from fedplcc.shared.documents import Run
+from fedplcc.shared.errors import FedplccError
 from fedplcc.terminal.progress import RunProgress
 from fedplcc.terminal.run_lines import status_line
-from shared.documents import Run
-from shared.errors import FedplccError
 
 MINUTE_S = 60.0
 """Seconds without a line after which the run's state is asked for."""

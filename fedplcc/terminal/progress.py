@@ -25,13 +25,13 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from fedplcc.shared.chance import RunWarningKind
+from fedplcc.shared.documents import Event
+from fedplcc.shared.types import RoundPhase
 from fedplcc.terminal.event_sentences import PHASES
 from fedplcc.terminal.printable import printable
 from fedplcc.terminal.round_table import RoundTable
 from fedplcc.terminal.run_history import RunHistory
-from shared.chance import RunWarningKind
-from shared.documents import Event
-from shared.types import RoundPhase
 
 
 def console_for(*, json: bool) -> Console:

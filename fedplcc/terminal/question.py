@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 YES = frozenset(("y", "yes"))
 

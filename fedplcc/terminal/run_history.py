@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from fedplcc.shared.chance import ROUNDS, RunWarning, warnings_of
+from fedplcc.shared.documents import Client, Event, Round, Run
+from fedplcc.shared.scores import unfound_warning
+from fedplcc.shared.types import RoundPhase, RunStatus
 from fedplcc.terminal.event_sentences import sentence_of
-from shared.chance import ROUNDS, RunWarning, warnings_of
-from shared.documents import Client, Event, Round, Run
-from shared.scores import unfound_warning
-from shared.types import RoundPhase, RunStatus
 
 PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
 """Phases in which a round waits for clients; in the others the aggregator works."""

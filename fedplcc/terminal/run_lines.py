@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rich.filesize import decimal
 
+from fedplcc.shared.documents import Client, Round, Run, RunSummary, RunTotals
+from fedplcc.shared.types import ClientActivity, RunStatus
 from fedplcc.terminal.event_sentences import PHASES
 from fedplcc.terminal.numbers import for_so_long, percent
 from fedplcc.terminal.printable import printable
 from fedplcc.terminal.run_history import PHASES_OF_CLIENTS, RunHistory
-from shared.documents import Client, Round, Run, RunSummary, RunTotals
-from shared.types import ClientActivity, RunStatus
 
 MAX_AWAITED_LINES = 10
 """Awaited clients that get a line each."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from fedplcc.remote.fetch import fetch_run
 from fedplcc.remote.rest_client import Gateway
+from fedplcc.shared.documents import Run
 from fedplcc.tracking.callbacks import Callback, RunEnd, RunStart
 from fedplcc.tracking.observation import Observation
 from fedplcc.tracking.round_events import RoundEvents
-from shared.documents import Run
 
 
 async def follow_run(

@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from fedplcc.shared.config.sections import unknown
+from fedplcc.shared.errors import InvalidConfig
 from fedplcc.tracking.tracker import Tracker
-from shared.config.sections import unknown
-from shared.errors import InvalidConfig
 
 KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

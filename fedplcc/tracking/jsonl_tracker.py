@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 
 from fedplcc.runs.atomic_file import disk_errors, make_folder
 from fedplcc.runs.run_folder import RUNS
+from fedplcc.shared.config.run import canonical_json
 from fedplcc.tracking.callbacks import RoundResult, RunEnd, RunStart
 from fedplcc.tracking.measurements import measurements
 from fedplcc.tracking.tracker import Tracker
-from shared.config.run import canonical_json
 
 FILE = "log.jsonl"
 """Its usual name, in the run's folder."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedplcc.shared.config.run import canonical_json
 from fedplcc.tracking.callbacks import RoundResult
-from shared.config.run import canonical_json
 
 SECONDS = "seconds"
 MOST_CHARACTERS = 500

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shared.config.settings import disable_tracker_reports
+from fedplcc.shared.config.settings import disable_tracker_reports
 
 disable_tracker_reports()  # read when mlflow loads, which is below
 
@@ -17,10 +17,10 @@ from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 
 from fedplcc.runs.atomic_file import make_folder  # noqa: E402
+from fedplcc.shared.version import VERSION  # noqa: E402
 from fedplcc.tracking.callbacks import RoundResult, RunEnd, RunStart  # noqa: E402
 from fedplcc.tracking.measurements import flat_configuration, measurements  # noqa: E402
 from fedplcc.tracking.tracker import Tracker  # noqa: E402
-from shared.version import VERSION  # noqa: E402
 
 RUN_TAG, LABEL_TAG = "fedplcc.run_id", "fedplcc.label"
 PARAMS_PER_CALL = 100

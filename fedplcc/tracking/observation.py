@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from fedplcc.shared.errors import FedplccError, Unavailable
 from fedplcc.tracking.callbacks import Callback, RoundResult, RunEnd, RunStart, StopRun
 from fedplcc.tracking.tracker import Tracker
-from shared.errors import FedplccError, Unavailable
 
 OnNote = Callable[[str], None]
 

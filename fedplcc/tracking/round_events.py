@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedplcc.runs.artifacts import MANIFEST, RunRecord
+from fedplcc.shared.documents import Event
 from fedplcc.tracking.callbacks import RoundResult
-from shared.documents import Event
 
 
 class RoundEvents:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from shared.config.settings import disable_tracker_reports
+from fedplcc.shared.config.settings import disable_tracker_reports
 
 disable_tracker_reports()  # read when wandb loads, which is below
 
@@ -17,10 +17,10 @@ import wandb  # noqa: E402
 
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text  # noqa: E402
 from fedplcc.runs.run_folder import RUNS  # noqa: E402
+from fedplcc.shared.tensors import sha256_hex  # noqa: E402
 from fedplcc.tracking.callbacks import RoundResult, RunEnd, RunStart  # noqa: E402
 from fedplcc.tracking.measurements import measurements  # noqa: E402
 from fedplcc.tracking.tracker import Tracker  # noqa: E402
-from shared.tensors import sha256_hex  # noqa: E402
 
 PROJECT = "fedplcc"
 WHOLE = "fedplcc-whole"

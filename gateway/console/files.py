@@ -54,7 +54,7 @@ class ConsoleFile:
 
 def console_files() -> Mapping[str, ConsoleFile]:
     """Return every file of the console by name, sorted."""
-    found = sorted(_below(files("gateway.console").joinpath("static")), key=lambda file: file.name)
+    found = sorted(_below(files("fedplcc.gateway.console").joinpath("static")), key=lambda file: file.name)
     return MappingProxyType({file.name: file for file in found})
 
 

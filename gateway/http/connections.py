@@ -16,11 +16,11 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.http.forwarded import Network, is_listed
-from shared.process.address_shares import AddressShares, network_of
-from shared.process.log import get_logger
-from shared.process.repeated_lines import RepeatedLines
-from shared.process.resources import most_connections
+from fedplcc.gateway.http.forwarded import Network, is_listed
+from fedplcc.shared.process.address_shares import AddressShares, network_of
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.repeated_lines import RepeatedLines
+from fedplcc.shared.process.resources import most_connections
 
 HEAD_S = 10.0
 """Time in which a request's head arrives, from its first byte on; of the first one with the handshake, from the connection
@@ -28,7 +28,7 @@ on."""
 MOST_REFUSED = 64
 """Connections that are refused before others have their turn on the event loop."""
 
-log = get_logger("gateway.http.connections")
+log = get_logger("fedplcc.gateway.http.connections")
 
 
 class Connection(socket.socket):

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.http.problem import respond_http
-from shared.wire.addresses import is_loopback
+from fedplcc.gateway.http.problem import respond_http
+from fedplcc.shared.wire.addresses import is_loopback
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""

@@ -11,11 +11,11 @@ import re
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.http.problem import respond_http
-from gateway.http.slots import Slots
-from gateway.http.streaming import Stream
-from gateway.run_service import Artifact, ArtifactKind, RunServiceClient
-from shared.types import BEST, LAST, BlobRef
+from fedplcc.gateway.http.problem import respond_http
+from fedplcc.gateway.http.slots import Slots
+from fedplcc.gateway.http.streaming import Stream
+from fedplcc.gateway.run_service import Artifact, ArtifactKind, RunServiceClient
+from fedplcc.shared.types import BEST, LAST, BlobRef
 
 MEDIA_TYPE = "application/octet-stream"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.http.problem import KINDS, MEDIA_TYPE
+from fedplcc.gateway.http.problem import KINDS, MEDIA_TYPE
 
 Schema = Mapping[str, Any]
 REF = "#/components/schemas/"

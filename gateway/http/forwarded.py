@@ -8,7 +8,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.process.address_shares import network_of
+from fedplcc.shared.process.address_shares import network_of
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 MAX_PROXIES = 20

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from gateway.http.slots import Turns
-from shared.convert.json_text import parse_json_object
+from fedplcc.gateway.http.slots import Turns
+from fedplcc.shared.convert.json_text import parse_json_object
 
 Answer = TypeVar("Answer")
 

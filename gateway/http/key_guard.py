@@ -11,11 +11,11 @@ from http.cookies import CookieError, SimpleCookie
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.caller_key import caller_key
-from gateway.http.cross_site_guard import SAFE_METHODS
-from gateway.http.problem import PROBLEMS_PATH, respond, respond_http
-from shared.errors import KeyInvalid
-from shared.identity.api_keys import parse_api_key
+from fedplcc.gateway.caller_key import caller_key
+from fedplcc.gateway.http.cross_site_guard import SAFE_METHODS
+from fedplcc.gateway.http.problem import PROBLEMS_PATH, respond, respond_http
+from fedplcc.shared.errors import KeyInvalid
+from fedplcc.shared.identity.api_keys import parse_api_key
 
 SESSIONS_PATH = "/v1/console/sessions"
 SESSION_END_PATH = "/v1/session/end"

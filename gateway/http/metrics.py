@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shared.errors import FedplccError, KeyInvalid, ScopeMissing
-from shared.process.certificate_metrics import CertificateMetrics
-from shared.process.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
+from fedplcc.shared.errors import FedplccError, KeyInvalid, ScopeMissing
+from fedplcc.shared.process.certificate_metrics import CertificateMetrics
+from fedplcc.shared.process.metrics import OTHER, PREFIX, RPC_SECONDS, new_registry
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 BY_ADDRESS, BY_KEY, BY_FAILED_KEYS = RATE_LIMITS = ("address", "key", "failed_keys")

@@ -19,16 +19,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.http.forwarded import caller_address
-from gateway.http.metrics import UNKNOWN_ROUTE, GatewayMetrics
-from gateway.http.problem import respond, respond_http
-from gateway.http.slots import Slots
-from gateway.http.streaming import StreamAborted
-from shared.errors import Internal, TransferIdle
-from shared.process.log import bind, get_logger
-from shared.process.repeated_lines import CRASHES, RepeatedLines
-from shared.wire.call_logs import as_name
-from shared.wire.channels import IDLE_S
+from fedplcc.gateway.http.forwarded import caller_address
+from fedplcc.gateway.http.metrics import UNKNOWN_ROUTE, GatewayMetrics
+from fedplcc.gateway.http.problem import respond, respond_http
+from fedplcc.gateway.http.slots import Slots
+from fedplcc.gateway.http.streaming import StreamAborted
+from fedplcc.shared.errors import Internal, TransferIdle
+from fedplcc.shared.process.log import bind, get_logger
+from fedplcc.shared.process.repeated_lines import CRASHES, RepeatedLines
+from fedplcc.shared.wire.call_logs import as_name
+from fedplcc.shared.wire.channels import IDLE_S
 
 REQUEST_ID = "X-Request-ID"
 READING = frozenset({"GET", "HEAD"})
@@ -46,7 +46,7 @@ MAX_PATH = 256
 _NAMED = re.compile(r"/v1/runs/(?P<run_id>[!-.0-~]{1,128})(?:/clients/(?P<client_id>[!-.0-~]{1,128}))?(?:/|\Z)")
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
-log = get_logger("gateway.http")
+log = get_logger("fedplcc.gateway.http")
 
 
 class RequestContext:

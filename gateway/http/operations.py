@@ -11,10 +11,10 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.http import problem
-from gateway.http.cross_site_guard import SAFE_METHODS
-from shared.config.sections import unknown
-from shared.errors import (
+from fedplcc.gateway.http import problem
+from fedplcc.gateway.http.cross_site_guard import SAFE_METHODS
+from fedplcc.shared.config.sections import unknown
+from fedplcc.shared.errors import (
     AggregatorUnavailable,
     FedplccError,
     Internal,

@@ -21,8 +21,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from shared.documents import FieldProblem, Problem, ProblemKind
-from shared.errors import (
+from fedplcc.shared.documents import FieldProblem, Problem, ProblemKind
+from fedplcc.shared.errors import (
     BY_REASON,
     BlobTooLarge,
     ClientInOpenRun,

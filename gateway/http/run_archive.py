@@ -8,9 +8,9 @@ import zipfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-from gateway.run_service import ArtifactKind, RunServiceClient
-from shared.convert.runs import RunView
-from shared.errors import BlobNotFound
+from fedplcc.gateway.run_service import ArtifactKind, RunServiceClient
+from fedplcc.shared.convert.runs import RunView
+from fedplcc.shared.errors import BlobNotFound
 
 FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 """The earliest date that a ZIP archive can hold."""

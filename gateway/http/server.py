@@ -14,9 +14,9 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from gateway.http.connections import Listener, WatchedProtocol
-from gateway.http.forwarded import Network
-from shared.errors import InvalidConfig
+from fedplcc.gateway.http.connections import Listener, WatchedProtocol
+from fedplcc.gateway.http.forwarded import Network
+from fedplcc.shared.errors import InvalidConfig
 
 STOP_S = 5
 """Time that open requests have to finish when the gateway stops; event streams end at once."""

@@ -7,12 +7,12 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-from shared.config.settings import GatewaySettings
-from shared.errors import FedplccError, InvalidConfig
-from shared.identity.certificates import GATEWAY_DNS, serves_as
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.process.log import get_logger
-from shared.wire.ssl_pairs import load_pair
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.errors import FedplccError, InvalidConfig
+from fedplcc.shared.identity.certificates import GATEWAY_DNS, serves_as
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.ssl_pairs import load_pair
 
 LOOK_S = 1.0
 """Time between two looks at the files."""
@@ -24,7 +24,7 @@ Pair = tuple[bytes, bytes]
 Stamp = tuple[tuple[int, int, int], ...]
 """What changes with a file: its inode, time of change and size."""
 
-log = get_logger("gateway.http.tls")
+log = get_logger("fedplcc.gateway.http.tls")
 
 
 class ServerTls:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from gateway.caller_key import caller_key
-from shared.errors import Overloaded
-from shared.wire.threads import Threads
+from fedplcc.gateway.caller_key import caller_key
+from fedplcc.shared.errors import Overloaded
+from fedplcc.shared.wire.threads import Threads
 
 Answer = TypeVar("Answer")
 

@@ -27,13 +27,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any, Protocol
 
-from gateway.http.problem import problem_of
-from shared import types
-from shared.convert.runs import RunView
-from shared.documents import Document, Event, Run
-from shared.errors import FedplccError, Unavailable
-from shared.process.log import get_logger
-from shared.wire.backoff import backoff
+from fedplcc.gateway.http.problem import problem_of
+from fedplcc.shared import types
+from fedplcc.shared.convert.runs import RunView
+from fedplcc.shared.documents import Document, Event, Run
+from fedplcc.shared.errors import FedplccError, Unavailable
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.backoff import backoff
 
 MEDIA_TYPE = "text/event-stream"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -44,7 +44,7 @@ BROWSER_RETRY_MS = 2000
 EVENTS_PER_CALL = 1000
 
 Sleep = Callable[[float], Awaitable[None]]
-log = get_logger("gateway.http.sse")
+log = get_logger("fedplcc.gateway.http.sse")
 
 
 class History(Protocol):

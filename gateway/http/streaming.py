@@ -9,12 +9,12 @@ from contextlib import nullcontext
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.http.slots import Slots
-from shared.errors import FedplccError, TransferIdle
-from shared.process.log import get_logger
-from shared.wire.channels import IDLE_S
+from fedplcc.gateway.http.slots import Slots
+from fedplcc.shared.errors import FedplccError, TransferIdle
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.channels import IDLE_S
 
-log = get_logger("gateway.http.streaming")
+log = get_logger("fedplcc.gateway.http.streaming")
 
 
 class StreamAborted(Exception):

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from fastapi import Query
 
-from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator
-from gateway.routes.events import MAX_SEQUENCE
-from gateway.routes.parameters import PageToken
-from shared import documents
-from shared.convert.page_tokens import number_of, token_of
+from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.routes.dependencies import Aggregator
+from fedplcc.gateway.routes.events import MAX_SEQUENCE
+from fedplcc.gateway.routes.parameters import PageToken
+from fedplcc.shared import documents
+from fedplcc.shared.convert.page_tokens import number_of, token_of
 
 OPERATIONS = Operations("federation")
 

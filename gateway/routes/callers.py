@@ -7,13 +7,13 @@ from typing import Literal
 
 from fastapi import Request, Response
 
-from gateway.http.key_guard import SESSION_END_PATH, SESSIONS_PATH, cookie_name
-from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator, services_of
-from shared import documents
-from shared.documents.document import utc_time
-from shared.errors import FailedPrecondition, KeyInvalid
-from shared.identity.api_keys import Scope
+from fedplcc.gateway.http.key_guard import SESSION_END_PATH, SESSIONS_PATH, cookie_name
+from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.routes.dependencies import Aggregator, services_of
+from fedplcc.shared import documents
+from fedplcc.shared.documents.document import utc_time
+from fedplcc.shared.errors import FailedPrecondition, KeyInvalid
+from fedplcc.shared.identity.api_keys import Scope
 
 OPERATIONS = Operations("callers")
 

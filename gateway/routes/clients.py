@@ -8,14 +8,14 @@ from typing import Annotated
 
 from fastapi import Query
 
-from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator
-from gateway.routes.parameters import ClientId, PageToken
-from shared import documents
-from shared.bounds import NAME_PATTERN
-from shared.convert.page_tokens import place_of, refused_token, token_of
-from shared.errors import ClientInOpenRun, ClientNotFound
-from shared.types import Client
+from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.routes.dependencies import Aggregator
+from fedplcc.gateway.routes.parameters import ClientId, PageToken
+from fedplcc.shared import documents
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.convert.page_tokens import place_of, refused_token, token_of
+from fedplcc.shared.errors import ClientInOpenRun, ClientNotFound
+from fedplcc.shared.types import Client
 
 OPERATIONS = Operations("federation")
 MAX_PAGE_CHARACTERS = 512 << 10

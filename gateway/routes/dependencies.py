@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from gateway.http.forwarded import Network
-from gateway.http.metrics import GatewayMetrics
-from gateway.http.rate_limits import RateLimits
-from gateway.http.slots import Slots, Turns
-from gateway.refused_requests import RefusedRequests
-from gateway.run_service import RunServiceClient
-from shared.errors import AggregatorUnavailable, ScopeMissing
-from shared.identity.api_keys import Scope, includes
+from fedplcc.gateway.http.forwarded import Network
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.http.rate_limits import RateLimits
+from fedplcc.gateway.http.slots import Slots, Turns
+from fedplcc.gateway.refused_requests import RefusedRequests
+from fedplcc.gateway.run_service import RunServiceClient
+from fedplcc.shared.errors import AggregatorUnavailable, ScopeMissing
+from fedplcc.shared.identity.api_keys import Scope, includes
 
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""

@@ -10,17 +10,17 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Query, Request, Response
 from pydantic import Field
 
-from gateway.http import sse
-from gateway.http.operations import SCHEMA, Operations
-from gateway.http.streaming import Stream
-from gateway.routes.dependencies import Aggregator, Services, services_of
-from gateway.routes.parameters import RUN_PATH, PageToken, RunId
-from gateway.run_service import RunServiceClient
-from shared import documents
-from shared.bounds import NAME_PATTERN
-from shared.convert.page_tokens import number_of, token_of
-from shared.errors import MalformedRequest, Overloaded, RunNotFound
-from shared.types import EventQuery
+from fedplcc.gateway.http import sse
+from fedplcc.gateway.http.operations import SCHEMA, Operations
+from fedplcc.gateway.http.streaming import Stream
+from fedplcc.gateway.routes.dependencies import Aggregator, Services, services_of
+from fedplcc.gateway.routes.parameters import RUN_PATH, PageToken, RunId
+from fedplcc.gateway.run_service import RunServiceClient
+from fedplcc.shared import documents
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.convert.page_tokens import number_of, token_of
+from fedplcc.shared.errors import MalformedRequest, Overloaded, RunNotFound
+from fedplcc.shared.types import EventQuery
 
 OPERATIONS = Operations("events")
 MAX_EVENT_TYPES = 64

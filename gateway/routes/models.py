@@ -11,11 +11,11 @@ from fastapi import Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator, needs
-from shared import documents, types
-from shared.errors import BlobCorrupt, BlobTooLarge, ChunkOutOfOrder, InvalidModel, Overloaded, TransferIdle
-from shared.identity.api_keys import Scope
+from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.routes.dependencies import Aggregator, needs
+from fedplcc.shared import documents, types
+from fedplcc.shared.errors import BlobCorrupt, BlobTooLarge, ChunkOutOfOrder, InvalidModel, Overloaded, TransferIdle
+from fedplcc.shared.identity.api_keys import Scope
 
 OPERATIONS = Operations("runs")
 MODELS_PATH = "/v1/models/"

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from fastapi import Header, Path, Query
 from pydantic import Field
 
-from shared import documents
-from shared.bounds import NAME_PATTERN
-from shared.convert.page_tokens import MAX_TOKEN
-from shared.types import BEST, LAST
+from fedplcc.shared import documents
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.convert.page_tokens import MAX_TOKEN
+from fedplcc.shared.types import BEST, LAST
 
 RUN_PATH = "/v1/runs/{run_id}"
 MAX_ROUND = 2**31 - 1

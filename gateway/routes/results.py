@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
 
-from gateway.http.download import download
-from gateway.http.operations import Operations
-from gateway.http.run_archive import archive_of
-from gateway.http.streaming import Stream
-from gateway.routes.dependencies import Aggregator, services_of
-from gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, PageToken, RoundChoice, RunId, round_of
-from gateway.run_service import RunServiceClient
-from shared import documents, types
-from shared.convert.page_tokens import number_of, token_of
-from shared.convert.runs import RunView
-from shared.errors import BlobNotFound, NoPrototypes, Overloaded, PayloadCorrupt, RoundNotFound, RunNotFound
-from shared.types import BlobRef, RoundPhase
+from fedplcc.gateway.http.download import download
+from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.http.run_archive import archive_of
+from fedplcc.gateway.http.streaming import Stream
+from fedplcc.gateway.routes.dependencies import Aggregator, services_of
+from fedplcc.gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, PageToken, RoundChoice, RunId, round_of
+from fedplcc.gateway.run_service import RunServiceClient
+from fedplcc.shared import documents, types
+from fedplcc.shared.convert.page_tokens import number_of, token_of
+from fedplcc.shared.convert.runs import RunView
+from fedplcc.shared.errors import BlobNotFound, NoPrototypes, Overloaded, PayloadCorrupt, RoundNotFound, RunNotFound
+from fedplcc.shared.types import BlobRef, RoundPhase
 
 OPERATIONS = Operations("results")
 ZIP = "application/zip"

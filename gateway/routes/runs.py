@@ -9,15 +9,23 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from gateway import run_configuration
-from gateway.http.json_body import with_json_object
-from gateway.http.operations import SCHEMA, Operations
-from gateway.routes.dependencies import Aggregator, needs, services_of
-from gateway.routes.parameters import RUN_PATH, ClientId, IdempotencyKey, PageToken, RunId, SteeringKey, request_id_of
-from shared import documents
-from shared.bounds import MAX_SEARCHED, MAX_TAGS, TAG_PATTERN
-from shared.config.run import canonical_json
-from shared.errors import (
+from fedplcc.gateway import run_configuration
+from fedplcc.gateway.http.json_body import with_json_object
+from fedplcc.gateway.http.operations import SCHEMA, Operations
+from fedplcc.gateway.routes.dependencies import Aggregator, needs, services_of
+from fedplcc.gateway.routes.parameters import (
+    RUN_PATH,
+    ClientId,
+    IdempotencyKey,
+    PageToken,
+    RunId,
+    SteeringKey,
+    request_id_of,
+)
+from fedplcc.shared import documents
+from fedplcc.shared.bounds import MAX_SEARCHED, MAX_TAGS, TAG_PATTERN
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.errors import (
     BlobNotFound,
     ClientNotFound,
     InvalidConfig,
@@ -30,9 +38,9 @@ from shared.errors import (
     RunNotFound,
     TooManyOpenRuns,
 )
-from shared.identity.api_keys import Scope
-from shared.run_lists import LabelChange, RunOrder, RunQuery, RunShow
-from shared.steering import (
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.run_lists import LabelChange, RunOrder, RunQuery, RunShow
+from fedplcc.shared.steering import (
     AdmitClient,
     AdvanceStage,
     ExtendRun,
@@ -44,7 +52,7 @@ from shared.steering import (
     StopRun,
     Verb,
 )
-from shared.types import RunStatus
+from fedplcc.shared.types import RunStatus
 
 OPERATIONS = Operations("runs")
 EXAMPLE = {

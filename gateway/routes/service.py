@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import Path, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway.http import problem
-from gateway.http.operations import Operations
-from gateway.routes.dependencies import Aggregator, needs, services_of
-from shared import documents
-from shared.errors import AggregatorUnavailable, NotFound, TlsFailed
-from shared.identity.api_keys import Scope
-from shared.version import VERSION
+from fedplcc.gateway.http import problem
+from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.routes.dependencies import Aggregator, needs, services_of
+from fedplcc.shared import documents
+from fedplcc.shared.errors import AggregatorUnavailable, NotFound, TlsFailed
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.version import VERSION
 
 OPERATIONS = Operations("service")
 SERVICE = "fedplcc gateway"

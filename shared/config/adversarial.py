@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shared.config.sections import Section
+from fedplcc.shared.config.sections import Section
 
 EPSILON = 8 / 255
 """Largest change of a pixel's value in [0, 1] if none is set; usual for colour images."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.config.run import RunConfig
-from shared.methods.arrays import GroupSchema
-from shared.methods.parts.public import PUBLIC, PublicLearning
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.methods.arrays import GroupSchema
+from fedplcc.shared.methods.parts.public import PUBLIC, PublicLearning
 
 
 def declared_uploads(config: RunConfig, feature_dim: int) -> Mapping[str, GroupSchema]:

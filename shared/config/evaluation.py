@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from shared.config.sections import Section
+from fedplcc.shared.config.sections import Section
 
 Attack = Literal["fgsm", "pgd20"]
 """An attack on test images."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel
 
-from shared.process.parser_lock import PARSER_LOCK
+from fedplcc.shared.process.parser_lock import PARSER_LOCK
 
 
 @functools.cache

@@ -8,8 +8,8 @@ from typing import Annotated, NamedTuple, Self
 
 from pydantic import AfterValidator, ConfigDict, model_validator
 
-from shared.bounds import NAME_PATTERN
-from shared.config.sections import ABOUT_NAMES, InvalidKey, Section, shortened
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.config.sections import ABOUT_NAMES, InvalidKey, Section, shortened
 
 MAX_PLANNED = 10_000
 """Most clients whose rounds are planned."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shared.config.sections import Section
+from fedplcc.shared.config.sections import Section
 
 
 class MixStyleSettings(Section):

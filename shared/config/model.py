@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from shared.config.sections import FACTORY, Section, check_keys, unknown, validate
+from fedplcc.shared.config.sections import FACTORY, Section, check_keys, unknown, validate
 
 STEMS: Mapping[str, tuple[str, ...]] = {
     "resnet10": ("imagenet5x5", "cifar3x3", "imagenet7x7"),

@@ -15,9 +15,9 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from shared.config.sections import Section, check_keys, unknown, validate
-from shared.config.stream import MAX_STAGES
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.sections import Section, check_keys, unknown, validate
+from fedplcc.shared.config.stream import MAX_STAGES
+from fedplcc.shared.errors import InvalidConfig
 
 MAX_CLIENTS = 100_000
 """Most parts of one data set."""
@@ -31,7 +31,7 @@ _RuleT = TypeVar("_RuleT", bound="Rule")
 
 
 class Rule(Section):
-    """Settings of a rule; `trainer.data.partition` applies it."""
+    """Settings of a rule; `fedplcc.trainer.data.partition` applies it."""
 
     name: ClassVar[str]
 

@@ -1,7 +1,7 @@
 """All problems of a run's configuration, each with its place. Pure.
 
-`shared.config.run.parse_run_config` decides whether a configuration is valid, for aggregator, command and gateway alike. It
-stops at the first unknown key; this module checks every section separately first.
+`fedplcc.shared.config.run.parse_run_config` decides whether a configuration is valid, for aggregator, command and gateway
+alike. It stops at the first unknown key; this module checks every section separately first.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from shared.config.run import RunConfig, key_places, parse_run_config
-from shared.config.sections import NOWHERE, InvalidKey, Places, explain, has_any_key, shortened, unknown
-from shared.errors import InvalidConfig
-from shared.methods import METHODS
+from fedplcc.shared.config.run import RunConfig, key_places, parse_run_config
+from fedplcc.shared.config.sections import NOWHERE, InvalidKey, Places, explain, has_any_key, shortened, unknown
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS
 
 MAX_PROBLEMS = 100
 """Most problems that are listed; the last one then says that there are more."""

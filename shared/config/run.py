@@ -23,28 +23,28 @@ from pydantic import (
     model_validator,
 )
 
-from shared.bounds import MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
-from shared.config.adversarial import EPSILON
-from shared.config.class_map import ClassMap, class_fault, class_map
-from shared.config.evaluation import EvaluationSection
-from shared.config.initial_model import ModelBlob, parse_initial_model
-from shared.config.membership import NO_PLAN, MembershipSection
-from shared.config.model import ModelSection, batch_norm_refusal, mixing_refusal
-from shared.config.partition import expand
-from shared.config.public import PublicSection
-from shared.config.run_checks import check_sections
-from shared.config.sections import FACTORY as FACTORY
-from shared.config.sections import InvalidKey, Name, Places, Section, check_keys, dotted_keys, unknown, validate
-from shared.config.sections import read_document as read_document
-from shared.config.stream import StreamSection, split_stages_spec, stages_spec
-from shared.config.training import TrainingSection as TrainingSection
-from shared.errors import InvalidConfig
-from shared.methods import METHODS, add_methods, refusal
-from shared.methods.config import MethodConfig
-from shared.methods.method import Method
-from shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
-from shared.methods.prototypes import PrototypeConfig
-from shared.types import LOCAL_MODEL
+from fedplcc.shared.bounds import MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
+from fedplcc.shared.config.adversarial import EPSILON
+from fedplcc.shared.config.class_map import ClassMap, class_fault, class_map
+from fedplcc.shared.config.evaluation import EvaluationSection
+from fedplcc.shared.config.initial_model import ModelBlob, parse_initial_model
+from fedplcc.shared.config.membership import NO_PLAN, MembershipSection
+from fedplcc.shared.config.model import ModelSection, batch_norm_refusal, mixing_refusal
+from fedplcc.shared.config.partition import expand
+from fedplcc.shared.config.public import PublicSection
+from fedplcc.shared.config.run_checks import check_sections
+from fedplcc.shared.config.sections import FACTORY as FACTORY
+from fedplcc.shared.config.sections import InvalidKey, Name, Places, Section, check_keys, dotted_keys, unknown, validate
+from fedplcc.shared.config.sections import read_document as read_document
+from fedplcc.shared.config.stream import StreamSection, split_stages_spec, stages_spec
+from fedplcc.shared.config.training import TrainingSection as TrainingSection
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS, add_methods, refusal
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
+from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.types import LOCAL_MODEL
 
 Positive = Annotated[float, Field(gt=0)]
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shared.bounds import MAX_CONFUSED_CLASSES
-from shared.config.class_map import class_fault
-from shared.config.model import batch_norm_refusal, mixing_refusal
-from shared.config.public import PublicSection
-from shared.config.sections import InvalidKey, unknown
-from shared.config.stream import unknown_classes
-from shared.methods.config import MethodConfig
-from shared.methods.parts.prototypes import MAX_PAIRS, most_rows_per_class
-from shared.methods.parts.public import PublicLearning
-from shared.methods.prototypes import PrototypeConfig
-from shared.types import BATCH_NORM
+from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
+from fedplcc.shared.config.class_map import class_fault
+from fedplcc.shared.config.model import batch_norm_refusal, mixing_refusal
+from fedplcc.shared.config.public import PublicSection
+from fedplcc.shared.config.sections import InvalidKey, unknown
+from fedplcc.shared.config.stream import unknown_classes
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.parts.prototypes import MAX_PAIRS, most_rows_per_class
+from fedplcc.shared.methods.parts.public import PublicLearning
+from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.types import BATCH_NORM
 
 if TYPE_CHECKING:
-    from shared.config.run import RunConfig
+    from fedplcc.shared.config.run import RunConfig
 
 
 def check_sections(config: RunConfig) -> None:

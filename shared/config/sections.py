@@ -17,8 +17,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from shared.bounds import DISPLAY_NAME_RULE, NAME_PATTERN, is_display_name
-from shared.errors import InvalidConfig
+from fedplcc.shared.bounds import DISPLAY_NAME_RULE, NAME_PATTERN, is_display_name
+from fedplcc.shared.errors import InvalidConfig
 
 FACTORY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 """`package.module:factory`."""

@@ -30,14 +30,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
-from shared.config.model import ModelSection
-from shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
-from shared.config.site_identity import with_identity
-from shared.config.stream import MAX_STAGES, stages_spec
-from shared.errors import InvalidConfig
-from shared.process.log import Level
-from shared.wire.addresses import is_host, is_loopback, split_address
+from fedplcc.shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
+from fedplcc.shared.config.site_identity import with_identity
+from fedplcc.shared.config.stream import MAX_STAGES, stages_spec
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.log import Level
+from fedplcc.shared.wire.addresses import is_host, is_loopback, split_address
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A TCP port; 0 takes any free one."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared.errors import InvalidConfig
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
 
 STATE = Path("fedplcc-state")
 JOINED = STATE / "trainer"

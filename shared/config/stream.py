@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shared.config.sections import InvalidKey, Section
+from fedplcc.shared.config.sections import InvalidKey, Section
 
 _Names = Annotated[tuple[str, ...], Field(strict=False)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from shared.config.sections import unknown
-from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
-from shared.process.failpoints import VARIABLE as FAILPOINTS
-from shared.process.log import get_logger
+from fedplcc.shared.config.sections import unknown
+from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings
+from fedplcc.shared.process.failpoints import VARIABLE as FAILPOINTS
+from fedplcc.shared.process.log import get_logger
 
 PREFIX = str(Settings.model_config["env_prefix"])
 OF_COMMANDS = ("ADDRESS", "GATEWAY", "GATEWAY_CA", "INVITE_ADDRESS", "JOIN", FAILPOINTS.removeprefix(PREFIX))
@@ -16,7 +16,7 @@ OF_COMMANDS = ("ADDRESS", "GATEWAY", "GATEWAY_CA", "INVITE_ADDRESS", "JOIN", FAI
 MAX_SAID = 16
 """Most variables that are named."""
 
-log = get_logger("shared.config.variables")
+log = get_logger("fedplcc.shared.config.variables")
 
 
 def warn_of_unknown_variables() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from shared.convert.fields import at_least, bounded_text, malformed
-from shared.gen.fedplcc.v1 import admin_service_pb2
-from shared.identity.audit_chain import AuditEntry
+from fedplcc.shared.convert.fields import at_least, bounded_text, malformed
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2
+from fedplcc.shared.identity.audit_chain import AuditEntry
 
 YEAR_10000 = 253_402_300_800.0
 """Seconds since the epoch at which years have five digits."""

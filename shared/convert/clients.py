@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shared.convert.enums import ACTIVITY
-from shared.convert.fields import (
+from fedplcc.shared.convert.enums import ACTIVITY
+from fedplcc.shared.convert.fields import (
     MAX_CLASSES,
     MAX_TEXT,
     at_least,
@@ -20,9 +20,9 @@ from shared.convert.fields import (
     time_of,
     timestamp,
 )
-from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
-from shared.readings import why_impossible
-from shared.types import Client, ClientProblem, Environment, Heartbeat
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
+from fedplcc.shared.readings import why_impossible
+from fedplcc.shared.types import Client, ClientProblem, Environment, Heartbeat
 
 MAX_READINGS = 32
 """Most readings in a heartbeat."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from shared.convert.fields import malformed
-from shared.gen.fedplcc.v1 import run_service_pb2, types_pb2
-from shared.run_lists import RunOrder, RunShow
-from shared.types import ClientActivity, RoundPhase, RunStatus, TaskKind
+from fedplcc.shared.convert.fields import malformed
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, types_pb2
+from fedplcc.shared.run_lists import RunOrder, RunShow
+from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus, TaskKind
 
 Value = TypeVar("Value", bound=StrEnum)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.bounds import MAX_CONFUSED_CLASSES
-from shared.convert.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
-from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
-from shared.types import Evaluation, EvaluationCounts
+from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
+from fedplcc.shared.convert.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
+from fedplcc.shared.types import Evaluation, EvaluationCounts
 
 
 def counts_to_proto(counts: EvaluationCounts) -> types_pb2.EvaluationCounts:

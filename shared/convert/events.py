@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.config.run import canonical_json
-from shared.convert.fields import json_object, present, time_of, timestamp
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import Event
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.convert.fields import json_object, present, time_of, timestamp
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import Event
 
 
 def event_to_proto(event: Event) -> types_pb2.Event:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared.bounds import DISPLAY_NAME_RULE, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, is_display_name
-from shared.errors import MalformedRequest
+from fedplcc.shared.bounds import DISPLAY_NAME_RULE, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, is_display_name
+from fedplcc.shared.errors import MalformedRequest
 
 MAX_TEXT = 1024
 """Most characters of a text that a peer chooses (names, sentences, versions)."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from shared.errors import MalformedRequest
+from fedplcc.shared.errors import MalformedRequest
 
 MAX_DEPTH = 32
 """Deepest nesting: far deeper than a run configuration, far less deep than the stack allows."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from shared.bounds import MAX_EXAMPLES, MAX_FORGOTTEN_RUNS
-from shared.convert.clients import (
+from fedplcc.shared.bounds import MAX_EXAMPLES, MAX_FORGOTTEN_RUNS
+from fedplcc.shared.convert.clients import (
     class_counts_from_proto,
     class_counts_to_proto,
     environment_from_proto,
     environment_to_proto,
 )
-from shared.convert.fields import (
+from fedplcc.shared.convert.fields import (
     at_least,
     at_most,
     bounded_text,
@@ -22,10 +22,10 @@ from shared.convert.fields import (
     seconds_of,
     shown_name,
 )
-from shared.convert.updates import committed_from_proto, committed_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
-from shared.identity.audit_chain import checked_head
-from shared.types import Client, Environment, ForgottenRun, Membership
+from fedplcc.shared.convert.updates import committed_from_proto, committed_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
+from fedplcc.shared.identity.audit_chain import checked_head
+from fedplcc.shared.types import Client, Environment, ForgottenRun, Membership
 
 TOKEN_CHARACTERS = (16, 128)
 """Fewest and most characters of an instance token."""

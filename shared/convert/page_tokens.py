@@ -8,8 +8,8 @@ import json
 import re
 from typing import Any
 
-from shared.convert.fields import malformed
-from shared.errors import MalformedRequest
+from fedplcc.shared.convert.fields import malformed
+from fedplcc.shared.errors import MalformedRequest
 
 MAX_TOKEN = 1024
 """Most characters of a page token."""

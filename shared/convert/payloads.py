@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from shared.convert.fields import MAX_CLASSES, bounded_map, bounded_text, bounded_texts, limited, malformed
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import BlobRef, Payload
+from fedplcc.shared.convert.fields import MAX_CLASSES, bounded_map, bounded_text, bounded_texts, limited, malformed
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import BlobRef, Payload
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

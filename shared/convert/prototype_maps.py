@@ -7,10 +7,10 @@ from typing import cast, get_args
 
 import numpy as np
 
-from shared.convert.fields import at_least, bounded_text, fraction, limited, malformed
-from shared.gen.fedplcc.v1 import run_service_pb2
-from shared.prototype_map import MAX_GLOBAL, MAX_LOCAL, MappedClient, PrototypeMap, RoundMap
-from shared.types import Comparison
+from fedplcc.shared.convert.fields import at_least, bounded_text, fraction, limited, malformed
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
+from fedplcc.shared.prototype_map import MAX_GLOBAL, MAX_LOCAL, MappedClient, PrototypeMap, RoundMap
+from fedplcc.shared.types import Comparison
 
 
 def prototype_map_to_proto(found: RoundMap) -> run_service_pb2.GetPrototypeMapResponse:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from shared.convert.enums import PHASE
-from shared.convert.fields import at_least, malformed
-from shared.convert.payloads import blob_from_proto, blob_to_proto
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.reasons import Dropped, DropReason
-from shared.types import Round
+from fedplcc.shared.convert.enums import PHASE
+from fedplcc.shared.convert.fields import at_least, malformed
+from fedplcc.shared.convert.payloads import blob_from_proto, blob_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.reasons import Dropped, DropReason
+from fedplcc.shared.types import Round
 
 
 def round_to_proto(current: Round) -> types_pb2.Round:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.chance import RunWarning, RunWarningKind
-from shared.convert.enums import PHASE, STATUS
-from shared.convert.fields import at_least, bounded_map, json_object, malformed, present, time_of, timestamp
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.reasons import Stated, sentence_of
-from shared.run_lists import NO_LABELS, RunLabels
-from shared.types import START, Rejections, Retired, Round, Run
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.convert.enums import PHASE, STATUS
+from fedplcc.shared.convert.fields import at_least, bounded_map, json_object, malformed, present, time_of, timestamp
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.reasons import Stated, sentence_of
+from fedplcc.shared.run_lists import NO_LABELS, RunLabels
+from fedplcc.shared.types import START, Rejections, Retired, Round, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

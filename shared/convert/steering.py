@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 
-from shared.errors import MalformedRequest
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.steering import VERBS, WORDS, Verb
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.steering import VERBS, WORDS, Verb
 
 
 def steering_to_proto(run_id: str, verb: Verb, request_id: str) -> run_pb2.SteerRunRequest:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shared.convert.enums import TASK
-from shared.convert.fields import at_least, bounded_text, duration, limited, malformed, present, seconds_of
-from shared.convert.payloads import a_sha256, payload_from_proto, payload_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
-from shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
+from fedplcc.shared.convert.enums import TASK
+from fedplcc.shared.convert.fields import at_least, bounded_text, duration, limited, malformed, present, seconds_of
+from fedplcc.shared.convert.payloads import a_sha256, payload_from_proto, payload_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
+from fedplcc.shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
 
 
 def task_to_proto(task: Task) -> types_pb2.RoundTask:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shared.convert.fields import MAX_CLASSES, at_least, bounded_map, limited, present
-from shared.convert.payloads import payload_from_proto, payload_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2
-from shared.types import CommittedUpdate, Update
+from fedplcc.shared.convert.fields import MAX_CLASSES, at_least, bounded_map, limited, present
+from fedplcc.shared.convert.payloads import payload_from_proto, payload_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2
+from fedplcc.shared.types import CommittedUpdate, Update
 
 
 def update_to_commit(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.convert.fields import at_least, malformed, present
-from shared.convert.payloads import blob_from_proto, blob_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
-from shared.types import MODEL, BlobRef
+from fedplcc.shared.convert.fields import at_least, malformed, present
+from fedplcc.shared.convert.payloads import blob_from_proto, blob_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
+from fedplcc.shared.types import MODEL, BlobRef
 
 MAX_MODEL_NAME = 256
 """Most characters of the name of an uploaded model."""

@@ -5,26 +5,33 @@ fractions from 0 to 1, rounds are whole numbers; round 0 makes the first model. 
 unknown keys.
 """
 
-from shared.documents.audit import AuditEntry, AuditPage
-from shared.documents.callers import Caller, ConsoleSessionRequest
-from shared.documents.clients import Client, ClientEnvironment, ClientPage, ClientProblem
-from shared.documents.configurations import (
+from fedplcc.shared.documents.audit import AuditEntry, AuditPage
+from fedplcc.shared.documents.callers import Caller, ConsoleSessionRequest
+from fedplcc.shared.documents.clients import Client, ClientEnvironment, ClientPage, ClientProblem
+from fedplcc.shared.documents.configurations import (
     ConfigurationCheck,
     MethodChoice,
     ModelChoice,
     ModelForm,
     RunConfigurationForm,
 )
-from shared.documents.document import Document
-from shared.documents.evaluations import Evaluation, EvaluationCounts, EvaluationPage
-from shared.documents.events import Event, EventPage
-from shared.documents.health import Health, Readiness
-from shared.documents.initial_models import InitialModel
-from shared.documents.problems import FieldProblem, Problem, ProblemKind, ProblemKinds
-from shared.documents.prototype_maps import MappedClient, MappedPrototype, PrototypeMap, RoundSpan
-from shared.documents.requests import REQUEST_ID, ExtendRequest, PauseRequest, QuarantineRequest, RunChange, StopRequest
-from shared.documents.rounds import Blob, DroppedClient, PrototypeCounts, Round, RoundMetrics, RoundPage
-from shared.documents.runs import (
+from fedplcc.shared.documents.document import Document
+from fedplcc.shared.documents.evaluations import Evaluation, EvaluationCounts, EvaluationPage
+from fedplcc.shared.documents.events import Event, EventPage
+from fedplcc.shared.documents.health import Health, Readiness
+from fedplcc.shared.documents.initial_models import InitialModel
+from fedplcc.shared.documents.problems import FieldProblem, Problem, ProblemKind, ProblemKinds
+from fedplcc.shared.documents.prototype_maps import MappedClient, MappedPrototype, PrototypeMap, RoundSpan
+from fedplcc.shared.documents.requests import (
+    REQUEST_ID,
+    ExtendRequest,
+    PauseRequest,
+    QuarantineRequest,
+    RunChange,
+    StopRequest,
+)
+from fedplcc.shared.documents.rounds import Blob, DroppedClient, PrototypeCounts, Round, RoundMetrics, RoundPage
+from fedplcc.shared.documents.runs import (
     DeletedRun,
     QuarantinedClient,
     Rejections,

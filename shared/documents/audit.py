@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Self
 
-from shared.documents.document import Document, Sha256, utc_time
-from shared.identity import audit_chain
+from fedplcc.shared.documents.document import Document, Sha256, utc_time
+from fedplcc.shared.identity import audit_chain
 
 
 class AuditEntry(Document):

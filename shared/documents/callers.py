@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.documents.document import Document
+from fedplcc.shared.documents.document import Document
 
 
 class Caller(Document):

@@ -7,9 +7,9 @@ from datetime import datetime
 from itertools import islice
 from typing import Self
 
-from shared import types
-from shared.documents.document import Document, utc_time
-from shared.types import ClientActivity
+from fedplcc.shared import types
+from fedplcc.shared.documents.document import Document, utc_time
+from fedplcc.shared.types import ClientActivity
 
 MAX_CLASSES, MAX_CLASS_CHARACTERS = 1000, 64 << 10
 """Most classes of a client that a document names, and most characters of their names together."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.documents.document import Document, Sha256
-from shared.documents.problems import FieldProblem
+from fedplcc.shared.documents.document import Document, Sha256
+from fedplcc.shared.documents.problems import FieldProblem
 
 
 class MethodChoice(Document):

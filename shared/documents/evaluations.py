@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from shared import types
-from shared.documents.document import Document
+from fedplcc.shared import types
+from fedplcc.shared.documents.document import Document
 
 
 class EvaluationCounts(Document):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Self
 
-from shared import types
-from shared.documents.document import Document, utc_time
+from fedplcc.shared import types
+from fedplcc.shared.documents.document import Document, utc_time
 
 
 class Event(Document):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.documents.document import Document
+from fedplcc.shared.documents.document import Document
 
 
 class Health(Document):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from shared import types
-from shared.config.initial_model import ModelBlob
-from shared.documents.document import Document, Sha256
+from fedplcc.shared import types
+from fedplcc.shared.config.initial_model import ModelBlob
+from fedplcc.shared.documents.document import Document, Sha256
 
 
 class InitialModel(Document):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from shared.documents.document import Document
+from fedplcc.shared.documents.document import Document
 
 
 class Problem(Document):

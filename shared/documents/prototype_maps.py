@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import Field
 
-from shared import types
-from shared.documents.document import Document
-from shared.prototype_map import RoundMap
+from fedplcc.shared import types
+from fedplcc.shared.documents.document import Document
+from fedplcc.shared.prototype_map import RoundMap
 
 
 class MappedClient(Document):

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from shared.bounds import MAX_NOTES, MAX_TAGS, TAG_PATTERN
-from shared.documents.document import Document
+from fedplcc.shared.bounds import MAX_NOTES, MAX_TAGS, TAG_PATTERN
+from fedplcc.shared.documents.document import Document
 
 REQUEST_ID = r"^[!-~]{1,128}$"
 """Pattern of a request id, in the header Idempotency-Key."""

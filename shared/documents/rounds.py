@@ -7,10 +7,10 @@ from typing import Self
 
 from pydantic import ConfigDict, Field
 
-from shared import types
-from shared.documents.document import Document, Sha256
-from shared.reasons import Dropped
-from shared.types import RoundPhase
+from fedplcc.shared import types
+from fedplcc.shared.documents.document import Document, Sha256
+from fedplcc.shared.reasons import Dropped
+from fedplcc.shared.types import RoundPhase
 
 
 class Blob(Document):

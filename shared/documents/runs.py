@@ -7,13 +7,13 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from shared import run_lists, types
-from shared.chance import RunWarningKind
-from shared.convert.runs import RunView
-from shared.documents.document import Document, Sha256, utc_time
-from shared.reasons import sentence_of
-from shared.scores import Score
-from shared.types import RoundPhase, RunStatus
+from fedplcc.shared import run_lists, types
+from fedplcc.shared.chance import RunWarningKind
+from fedplcc.shared.convert.runs import RunView
+from fedplcc.shared.documents.document import Document, Sha256, utc_time
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.scores import Score
+from fedplcc.shared.types import RoundPhase, RunStatus
 
 
 class RunLinks(Document):

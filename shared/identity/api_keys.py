@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 
-from shared.errors import KeyInvalid
-from shared.identity.names import Role
+from fedplcc.shared.errors import KeyInvalid
+from fedplcc.shared.identity.names import Role
 
 SECRET_BYTES = 32
 KEY_PATTERN = re.compile(r"fedpk_([0-9a-f]{12})_([0-9a-f]{64})_([0-9a-f]{8})")

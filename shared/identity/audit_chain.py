@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from shared.errors import MalformedRequest
-from shared.types import AuditHead as AuditHead
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.types import AuditHead as AuditHead
 
 DONE, REFUSED = "done", "refused"
 """Outcomes."""

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from shared.errors import CertificateExpired, MalformedRequest, Unauthenticated
-from shared.identity.names import Identity, Role
+from fedplcc.shared.errors import CertificateExpired, MalformedRequest, Unauthenticated
+from fedplcc.shared.identity.names import Identity, Role
 
 AGGREGATOR_DNS = "aggregator.fedplcc"
 """DNS name of every aggregator's certificate: members check this name, whatever address they dial."""

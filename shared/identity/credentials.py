@@ -12,8 +12,8 @@ from typing import Self
 
 from cryptography import x509
 
-from shared.errors import FedplccError, InvalidConfig
-from shared.identity.certificates import (
+from fedplcc.shared.errors import FedplccError, InvalidConfig
+from fedplcc.shared.identity.certificates import (
     BEGUN_S,
     federation_of,
     identity_of,
@@ -23,9 +23,9 @@ from shared.identity.certificates import (
     public_key_sha256,
     serial_of,
 )
-from shared.identity.names import Identity, Role
-from shared.process import disk
-from shared.process.certificate_metrics import CertificateSpan
+from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.certificate_metrics import CertificateSpan
 
 IDENTITY_FILE = "identity.pem"
 """File in a member's state directory."""

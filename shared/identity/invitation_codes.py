@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 VERSION = 1
 MAX_TEXT = 1024

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from shared.bounds import NAME_PATTERN
-from shared.errors import MalformedRequest
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.errors import MalformedRequest
 
 FEDERATION_PATTERN = r"^f[0-9a-f]{15}$"
 """Id of a federation: a letter, so that it is a host name, and 60 bits."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from shared.identity.api_keys import EVERY_SCOPE, Scope, includes
-from shared.identity.names import Role
+from fedplcc.shared.identity.api_keys import EVERY_SCOPE, Scope, includes
+from fedplcc.shared.identity.names import Role
 
 
 @dataclass(frozen=True, slots=True)

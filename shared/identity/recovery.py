@@ -7,7 +7,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shared.errors import MalformedRequest, Unauthenticated
+from fedplcc.shared.errors import MalformedRequest, Unauthenticated
 
 PREFIX = b"fedplcc recovery"
 """Beginning of what is signed, so that a signature of something else is none."""

@@ -6,8 +6,8 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from shared.bounds import METHOD_NAME
-from shared.methods import (
+from fedplcc.shared.bounds import METHOD_NAME
+from fedplcc.shared.methods import (
     creff,
     fcclplus,
     fedavg,
@@ -26,8 +26,8 @@ from shared.methods import (
     fpl,
     moon,
 )
-from shared.methods.method import Method
-from shared.methods.plugins import entry_point, load_method
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.plugins import entry_point, load_method
 
 BUILTIN: Mapping[str, Method] = MappingProxyType(
     {

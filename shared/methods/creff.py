@@ -27,16 +27,16 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from shared.methods import fedavg
-from shared.methods.arrays import ArrayGroup, GroupSchema
-from shared.methods.config import MethodConfig
-from shared.methods.creff_matching import Head, head_gradient, matched, new_head, trained_head
-from shared.methods.exact_maths import DoubleArray, near_normal
-from shared.methods.maths import to_float32
-from shared.methods.method import Method
-from shared.methods.parts.arrays import ServerArrays
-from shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
-from shared.methods.step import ClientStep, LossTerms
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.creff_matching import Head, head_gradient, matched, new_head, trained_head
+from fedplcc.shared.methods.exact_maths import DoubleArray, near_normal
+from fedplcc.shared.methods.maths import to_float32
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.arrays import ServerArrays
+from fedplcc.shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 FEATURES, HEAD, GRADIENTS = "federated_features", "head", "head_gradients"
 """Groups: what the server keeps for itself, what it sends, and what clients upload."""

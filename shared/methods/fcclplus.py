@@ -27,18 +27,18 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from shared.methods import fedavg
-from shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
-from shared.methods.config import Coefficient, MethodConfig
-from shared.methods.fedproto import has_local_model, own_model, shares_model
-from shared.methods.maths import to_float32
-from shared.methods.method import Method
-from shared.methods.parts.kept_state import KeptState
-from shared.methods.parts.own_model import OwnModel
-from shared.methods.parts.part import ClientEnd, ServerResult, ServerRound
-from shared.methods.parts.public import PUBLIC, PublicLearning, PublicStep
-from shared.methods.parts.references import ReferenceModels
-from shared.methods.step import Array, ClientStep, LossTerms, Term
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
+from fedplcc.shared.methods.config import Coefficient, MethodConfig
+from fedplcc.shared.methods.fedproto import has_local_model, own_model, shares_model
+from fedplcc.shared.methods.maths import to_float32
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.kept_state import KeptState
+from fedplcc.shared.methods.parts.own_model import OwnModel
+from fedplcc.shared.methods.parts.part import ClientEnd, ServerResult, ServerRound
+from fedplcc.shared.methods.parts.public import PUBLIC, PublicLearning, PublicStep
+from fedplcc.shared.methods.parts.references import ReferenceModels
+from fedplcc.shared.methods.step import Array, ClientStep, LossTerms, Term
 
 TEACHER = "teacher"
 LOGITS, SIMILARITIES = "logits", "similarities"

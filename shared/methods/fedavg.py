@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from shared.methods.arrays import Block
-from shared.methods.config import MethodConfig
-from shared.methods.maths import weighted_mean
-from shared.methods.method import Method, ReadBlock
-from shared.methods.step import ClientStep, LossTerms, Term
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.maths import weighted_mean
+from fedplcc.shared.methods.method import Method, ReadBlock
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
 
 
 class Config(MethodConfig):

@@ -27,15 +27,15 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from shared.methods import fedavg
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.config import Coefficient, Temperature
-from shared.methods.method import Method
-from shared.methods.parts.kept_state import KeptState
-from shared.methods.parts.own_model import OwnModel
-from shared.methods.parts.part import ClientEnd
-from shared.methods.parts.prototypes import PrototypeExchange, Report, class_means
-from shared.methods.prototypes import (
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.config import Coefficient, Temperature
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.kept_state import KeptState
+from fedplcc.shared.methods.parts.own_model import OwnModel
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report, class_means
+from fedplcc.shared.methods.prototypes import (
     ClusterConfig,
     batch_mean,
     contrast,
@@ -45,8 +45,8 @@ from shared.methods.prototypes import (
     pooled,
     same_class,
 )
-from shared.methods.step import Array, ClientStep, LossTerms, Term
-from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods.step import Array, ClientStep, LossTerms, Term
+from fedplcc.shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
 class Config(ClusterConfig):

@@ -24,16 +24,16 @@ from typing import Literal
 
 import numpy as np
 
-from shared.methods import fedavg
-from shared.methods.arrays import Block, ClientState
-from shared.methods.config import Coefficient, MethodConfig
-from shared.methods.maths import to_float32, unrounded_mean
-from shared.methods.method import Method
-from shared.methods.parts.kept_state import KeptState
-from shared.methods.parts.part import ClientEnd, TaskView
-from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
-from shared.methods.parts.task_numbers import TaskNumbers
-from shared.methods.step import ClientStep, LossTerms, Term
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import Block, ClientState
+from fedplcc.shared.methods.config import Coefficient, MethodConfig
+from fedplcc.shared.methods.maths import to_float32, unrounded_mean
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.kept_state import KeptState
+from fedplcc.shared.methods.parts.part import ClientEnd, TaskView
+from fedplcc.shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from fedplcc.shared.methods.parts.task_numbers import TaskNumbers
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
 
 ALPHA, H = "alpha", "h"
 """Number beside the task: alpha_k. Slot: the mean of all clients' h_k."""

@@ -37,18 +37,25 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from shared.methods import fedavg
-from shared.methods.arrays import ClientState
-from shared.methods.config import Coefficient, Temperature
-from shared.methods.exact_maths import DoubleArray
-from shared.methods.finch import finch_star
-from shared.methods.method import Method
-from shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
-from shared.methods.parts.personal import Personal, PersonalTensors
-from shared.methods.parts.prototypes import PrototypeExchange, Report
-from shared.methods.prototypes import Partition, PrototypeConfig, batch_mean, local_means, mean_per_class, pooled
-from shared.methods.step import Array, ClientStep, LossTerms, Ops, Prototypes, Term
-from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.methods.config import Coefficient, Temperature
+from fedplcc.shared.methods.exact_maths import DoubleArray
+from fedplcc.shared.methods.finch import finch_star
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
+from fedplcc.shared.methods.parts.personal import Personal, PersonalTensors
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report
+from fedplcc.shared.methods.prototypes import (
+    Partition,
+    PrototypeConfig,
+    batch_mean,
+    local_means,
+    mean_per_class,
+    pooled,
+)
+from fedplcc.shared.methods.step import Array, ClientStep, LossTerms, Ops, Prototypes, Term
+from fedplcc.shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 CLASSES, SEMANTIC = 0, 1
 """Groups of the global set: a prototype for each class, and one for each class of the minority."""

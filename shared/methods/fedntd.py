@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.methods import fedavg
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.config import Coefficient, MethodConfig, Temperature
-from shared.methods.method import Method
-from shared.methods.parts.references import ReferenceModels
-from shared.methods.step import ClientStep, LossTerms, Term
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.config import Coefficient, MethodConfig, Temperature
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.references import ReferenceModels
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
 
 TEACHER = "teacher"
 """Name of the reference model: the round's global model."""

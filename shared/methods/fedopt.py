@@ -26,13 +26,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from shared.methods import fedavg
-from shared.methods.arrays import Block
-from shared.methods.config import MethodConfig
-from shared.methods.maths import to_float32, unrounded_mean
-from shared.methods.method import Method
-from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
-from shared.methods.step import ClientStep, LossTerms
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.maths import to_float32, unrounded_mean
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 M, V = "m", "v"
 """Slots: the running mean of the changes, and of their squares."""

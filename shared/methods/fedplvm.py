@@ -24,11 +24,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.methods import fedavg
-from shared.methods.config import Coefficient, Temperature
-from shared.methods.method import Method
-from shared.methods.parts.prototypes import PrototypeExchange, Report
-from shared.methods.prototypes import (
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.config import Coefficient, Temperature
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report
+from fedplcc.shared.methods.prototypes import (
     SIMILARITY_FLOOR,
     ClusterConfig,
     batch_mean,
@@ -39,8 +39,8 @@ from shared.methods.prototypes import (
     same_class,
     sparse_cosine,
 )
-from shared.methods.step import Array, ClientStep, LossTerms, Prototypes, Term
-from shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods.step import Array, ClientStep, LossTerms, Prototypes, Term
+from fedplcc.shared.types import LOCAL_CLUSTER, FloatArray, IntArray, PrototypeSet
 
 
 class Config(ClusterConfig):

@@ -27,10 +27,10 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from shared.methods import fedavg
-from shared.methods.method import Method
-from shared.methods.parts.prototypes import PrototypeExchange, Report
-from shared.methods.prototypes import (
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report
+from fedplcc.shared.methods.prototypes import (
     MIN_FEATURE_NORM,
     PrototypeConfig,
     batch_mean,
@@ -41,8 +41,8 @@ from shared.methods.prototypes import (
     mean_per_class,
     same_class,
 )
-from shared.methods.step import ClientStep, LossTerms, Term
-from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
+from fedplcc.shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 
 class Config(PrototypeConfig):

@@ -22,15 +22,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from shared.methods import fedavg
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.config import Coefficient
-from shared.methods.method import Method
-from shared.methods.parts.kept_state import KeptState
-from shared.methods.parts.own_model import OwnModel
-from shared.methods.parts.part import ClientEnd
-from shared.methods.parts.prototypes import PrototypeExchange, Report
-from shared.methods.prototypes import (
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.config import Coefficient
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.kept_state import KeptState
+from fedplcc.shared.methods.parts.own_model import OwnModel
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report
+from fedplcc.shared.methods.prototypes import (
     PrototypeConfig,
     batch_mean,
     has_class,
@@ -38,8 +38,8 @@ from shared.methods.prototypes import (
     mean_per_class,
     square_distance,
 )
-from shared.methods.step import Array, ClientStep, LossTerms, Ops, Prototypes, Term
-from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods.step import Array, ClientStep, LossTerms, Ops, Prototypes, Term
+from fedplcc.shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 
 class Config(PrototypeConfig):

@@ -13,10 +13,10 @@ Differs from the paper, or settles what it leaves open:
 
 from __future__ import annotations
 
-from shared.methods import fedavg
-from shared.methods.config import Coefficient, MethodConfig
-from shared.methods.method import Method
-from shared.methods.step import ClientStep, LossTerms, Term
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.config import Coefficient, MethodConfig
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
 
 
 class Config(MethodConfig):

@@ -25,12 +25,12 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from shared.methods import fedavg
-from shared.methods.config import MethodConfig
-from shared.methods.method import Method
-from shared.methods.parts.personal import Personal, PersonalTensors
-from shared.methods.parts.phases import Phase, TrainingPhases
-from shared.methods.step import ClientStep, LossTerms
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.personal import Personal, PersonalTensors
+from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 
 class Config(MethodConfig):

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # loads scipy.sparse, a fifth of a second, where it is first used: most processes cluster nothing
 
-from shared.types import FloatArray, IntArray
+from fedplcc.shared.types import FloatArray, IntArray
 
 DoubleArray = npt.NDArray[np.float64]
 Rows = npt.NDArray[Any]

@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from shared.methods import fedavg
-from shared.methods.config import Coefficient, Temperature
-from shared.methods.method import Method
-from shared.methods.parts.prototypes import PrototypeExchange, Report
-from shared.methods.prototypes import (
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.config import Coefficient, Temperature
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report
+from fedplcc.shared.methods.prototypes import (
     Partition,
     PrototypeConfig,
     batch_mean,
@@ -37,8 +37,8 @@ from shared.methods.prototypes import (
     same_class,
     square_distance,
 )
-from shared.methods.step import ClientStep, LossTerms, Term
-from shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
+from fedplcc.shared.types import CLASS_MEAN, FloatArray, IntArray, PrototypeSet
 
 
 class Config(PrototypeConfig):

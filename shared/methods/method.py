@@ -1,7 +1,7 @@
 """Method: a frozen record of what a federated method is: its hyper-parameters, its loss, its fold, and its parts.
 
-A method file imports only the standard library, numpy, pydantic, `shared.types`, other methods and the pure modules of this
-folder and of parts/. Its functions are pure.
+A method file imports only the standard library, numpy, pydantic, `fedplcc.shared.types`, other methods and the pure modules
+of this folder and of parts/. Its functions are pure.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from shared.methods.arrays import ArrayGroup, Block, ClientState, GroupSchema, ModelArrays
-from shared.methods.config import MethodConfig
-from shared.methods.parts.part import (
+from fedplcc.shared.methods.arrays import ArrayGroup, Block, ClientState, GroupSchema, ModelArrays
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.parts.part import (
     BeforeTraining,
     ClientEnd,
     Hook,
@@ -22,13 +22,13 @@ from shared.methods.parts.part import (
     TaskView,
     has_hook,
 )
-from shared.methods.parts.personal import Personal, PersonalTensors
-from shared.methods.parts.phases import Phase, TrainingPhases
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.methods.parts.public import PublicLearning
-from shared.methods.parts.slots import ServerSlots
-from shared.methods.step import ClientLoss
-from shared.types import BATCH_NORM, GLOBAL_MODEL, HEAD, LOCAL_MODEL, PARAMETERS, PrototypeSet
+from fedplcc.shared.methods.parts.personal import Personal, PersonalTensors
+from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.methods.parts.public import PublicLearning
+from fedplcc.shared.methods.parts.slots import ServerSlots
+from fedplcc.shared.methods.step import ClientLoss
+from fedplcc.shared.types import BATCH_NORM, GLOBAL_MODEL, HEAD, LOCAL_MODEL, PARAMETERS, PrototypeSet
 
 ReadBlock = Callable[[], Block]
 Fold = Callable[[ReadBlock, Iterable[Block], Sequence[float], Any], Block]

@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.methods import fedavg
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.config import Coefficient, MethodConfig, Temperature
-from shared.methods.method import Method
-from shared.methods.parts.kept_state import KeptState
-from shared.methods.parts.part import ClientEnd
-from shared.methods.parts.references import ReferenceModels
-from shared.methods.prototypes import MIN_FEATURE_NORM, batch_mean
-from shared.methods.step import ClientStep, LossTerms, Term
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.config import Coefficient, MethodConfig, Temperature
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.kept_state import KeptState
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.methods.parts.references import ReferenceModels
+from fedplcc.shared.methods.prototypes import MIN_FEATURE_NORM, batch_mean
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
 
 RECEIVED, PREVIOUS = "received", "previous"
 """Names of the reference models: the round's global model, and the client's local one of its last committed update."""

@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from shared.bounds import METHOD_NAME
-from shared.errors import InvalidConfig
-from shared.importing import import_module
-from shared.methods.method import Method
+from fedplcc.shared.bounds import METHOD_NAME
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.importing import import_module
+from fedplcc.shared.methods.method import Method
 
 GROUP = "fedplcc.methods"
 """Group of entry points; each is `NAME = "package.module"`."""
@@ -50,7 +50,7 @@ def load_method(name: str, *, needs_no_torch: bool = False) -> Method:
     record = getattr(module, RECORD, None)
     if not isinstance(record, Method):
         raise InvalidConfig(
-            f"{module_name!r} has no method: set {RECORD} = Method(...) in it, of shared.methods.method"
+            f"{module_name!r} has no method: set {RECORD} = Method(...) in it, of fedplcc.shared.methods.method"
         )
     return replace(record, name=name)
 

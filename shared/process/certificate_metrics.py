@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from shared.process.metrics import PREFIX
+from fedplcc.shared.process.metrics import PREFIX
 
 LABELS = ("role", "client")
 

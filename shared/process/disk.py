@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shared.process.failpoints import passing
-from shared.process.resources import remedy_for
+from fedplcc.shared.process.failpoints import passing
+from fedplcc.shared.process.resources import remedy_for
 
 OTHERS = 0o027
 """Permissions that no state has: others may do nothing, and the user's group may not write."""

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from shared.process.log import get_logger
+from fedplcc.shared.process.log import get_logger
 
 log = get_logger("shared.failpoints")
 

@@ -19,9 +19,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, make_wsgi_app
 
-from shared.errors import FedplccError, InvalidConfig
-from shared.process.address_shares import AddressShares
-from shared.version import VERSION
+from fedplcc.shared.errors import FedplccError, InvalidConfig
+from fedplcc.shared.process.address_shares import AddressShares
+from fedplcc.shared.version import VERSION
 
 PREFIX = "fedplcc"
 RPC_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)

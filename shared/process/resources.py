@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 SERVICE_FILES = 256
 """Open files of an aggregator or a gateway: threads, streams and about a hundred connections."""

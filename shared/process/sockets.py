@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.process.address_shares import plain_host
+from fedplcc.shared.process.address_shares import plain_host
 
 _FOLDERS = (Path("/proc/self/fd"), Path("/dev/fd"))
 _GONE = (errno.EBADF, errno.ENOENT, errno.ENOTCONN, errno.EINVAL, errno.ENOTSOCK)

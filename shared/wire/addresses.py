@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from shared.errors import InvalidConfig
-from shared.process.address_shares import plain_host
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.address_shares import plain_host
 
 
 def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import grpc
 
-from shared.process.failpoints import failpoint, is_armed
+from fedplcc.shared.process.failpoints import failpoint, is_armed
 
 SERVER_SIDE = "aggregator.rpc"
 """Prefix on the server; only the aggregator is one."""

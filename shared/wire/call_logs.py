@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from shared.errors import Code, FedplccError
-from shared.process.log import bind_task, bound, get_logger
+from fedplcc.shared.errors import Code, FedplccError
+from fedplcc.shared.process.log import bind_task, bound, get_logger
 
 REQUEST_ID_KEY = "x-request-id"
 """Metadata key for the id of the HTTP request behind a call; it joins the logs of gateway and aggregator."""

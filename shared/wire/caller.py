@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from shared.errors import (
+from fedplcc.shared.errors import (
     CertificateExpired,
     CertificateRevoked,
     FedplccError,
@@ -29,12 +29,12 @@ from shared.errors import (
     TooManyCalls,
     Unauthenticated,
 )
-from shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, key_invalid, roles_of
-from shared.identity.certificates import check_chain, identity_of, serial_of
-from shared.identity.names import Role
-from shared.identity.principals import ANYONE, NOBODY, OWNER, Principal, current_principal
-from shared.wire.call_logs import Call
-from shared.wire.token_buckets import TokenBuckets
+from fedplcc.shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, key_invalid, roles_of
+from fedplcc.shared.identity.certificates import check_chain, identity_of, serial_of
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import ANYONE, NOBODY, OWNER, Principal, current_principal
+from fedplcc.shared.wire.call_logs import Call
+from fedplcc.shared.wire.token_buckets import TokenBuckets
 
 KEY_METADATA = "fedplcc-key"
 """Metadata key of a person's or a program's key, which a gateway passes on."""

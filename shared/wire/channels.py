@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import grpc
 import grpc.aio
 
-from shared.identity.certificates import AGGREGATOR_DNS
-from shared.process.failpoints import is_armed
-from shared.wire.addresses import join_address, require_secure, split_address
-from shared.wire.call_failpoints import CallFailpoints
-from shared.wire.tls import ClientTls
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS
+from fedplcc.shared.process.failpoints import is_armed
+from fedplcc.shared.wire.addresses import join_address, require_secure, split_address
+from fedplcc.shared.wire.call_failpoints import CallFailpoints
+from fedplcc.shared.wire.tls import ClientTls
 
 IDLE_S = 60.0
 """Longest time in which the other end of a transfer, or of an open stream, may send or read nothing."""

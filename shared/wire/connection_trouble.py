@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from shared.errors import AggregatorUnavailable, TlsFailed
-from shared.wire.addresses import split_address
-from shared.wire.dialling import dialled
-from shared.wire.tls import HeldCertificate
-from shared.wire.tls_trouble import any_certificate, speaks_tls, tls_trouble
+from fedplcc.shared.errors import AggregatorUnavailable, TlsFailed
+from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.wire.dialling import dialled
+from fedplcc.shared.wire.tls import HeldCertificate
+from fedplcc.shared.wire.tls_trouble import any_certificate, speaks_tls, tls_trouble
 
 LOOK_AGAIN_S = 10.0
 """Time for which a found cause is given again before it is looked for anew."""

@@ -19,18 +19,18 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from shared.errors import FedplccError, TooManyCalls
-from shared.identity.names import Role
-from shared.identity.principals import NOBODY, Principal
-from shared.process.address_shares import KEPT, MOST_OF_AN_ADDRESS, is_own, network_of
-from shared.process.barred_addresses import bar
-from shared.process.log import get_logger
-from shared.process.repeated_lines import RepeatedLines
-from shared.process.resources import most_connections, most_files
-from shared.process.sockets import Link, OwnSockets, Seen
-from shared.wire.addresses import plain_peer
-from shared.wire.bars import Bars
-from shared.wire.token_buckets import TokenBuckets
+from fedplcc.shared.errors import FedplccError, TooManyCalls
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import NOBODY, Principal
+from fedplcc.shared.process.address_shares import KEPT, MOST_OF_AN_ADDRESS, is_own, network_of
+from fedplcc.shared.process.barred_addresses import bar
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.repeated_lines import RepeatedLines
+from fedplcc.shared.process.resources import most_connections, most_files
+from fedplcc.shared.process.sockets import Link, OwnSockets, Seen
+from fedplcc.shared.wire.addresses import plain_peer
+from fedplcc.shared.wire.bars import Bars
+from fedplcc.shared.wire.token_buckets import TokenBuckets
 
 LOOK_S = 1.0
 """Time between two looks at the sockets."""
@@ -56,7 +56,7 @@ OF_A_GATEWAY_PER_S, OF_A_GATEWAY_AT_ONCE = 500.0, 5000.0
 NO_CALL = "no call"
 """Reason of an end that happens to many who mean no harm."""
 
-log = get_logger("shared.wire.connections")
+log = get_logger("fedplcc.shared.wire.connections")
 
 Peer = tuple[str, int]
 """Address and port of the other end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from shared.wire.addresses import split_address
+from fedplcc.shared.wire.addresses import split_address
 
 STEP_S = 3.0
 """Longest wait for each step."""

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shared.errors import AggregatorUnavailable, MalformedRequest, PinMismatch, TlsFailed, Unauthenticated
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
-from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from shared.identity.certificates import (
+from fedplcc.shared.errors import AggregatorUnavailable, MalformedRequest, PinMismatch, TlsFailed, Unauthenticated
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
+from fedplcc.shared.identity.certificates import (
     AGGREGATOR_DNS,
     issuer_of,
     key_from_pem,
@@ -31,13 +31,13 @@ from shared.identity.certificates import (
     load_roots,
     request_for,
 )
-from shared.identity.credentials import Credentials
-from shared.identity.invitation_codes import InvitationCode
-from shared.identity.recovery import sign_recovery
-from shared.wire.addresses import join_address, split_address
-from shared.wire.channels import channel_options
-from shared.wire.dialling import ProxyRefused, dialled
-from shared.wire.statuses import translated
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.identity.recovery import sign_recovery
+from fedplcc.shared.wire.addresses import join_address, split_address
+from fedplcc.shared.wire.channels import channel_options
+from fedplcc.shared.wire.dialling import ProxyRefused, dialled
+from fedplcc.shared.wire.statuses import translated
 
 CALL_S = 20.0
 """Longest wait for an answer."""

@@ -16,21 +16,21 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from shared.errors import FailedPrecondition, FedplccError, Internal, KeyInvalid, TransferIdle, Unauthenticated
-from shared.identity.principals import current_principal
-from shared.process.failpoints import failpoint, passing
-from shared.process.log import get_logger
-from shared.process.repeated_lines import CRASHES, RepeatedLines
-from shared.version import VERSION
-from shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
-from shared.wire.call_logs import Call, expect_callers_to_leave, is_of_a_caller_that_left, level_of
-from shared.wire.call_observer import CallObserver
-from shared.wire.caller import NOTED, Callers
-from shared.wire.channels import IDLE_S
-from shared.wire.connections import Connection, Connections
-from shared.wire.places import Places
-from shared.wire.requests import Requests
-from shared.wire.statuses import abort
+from fedplcc.shared.errors import FailedPrecondition, FedplccError, Internal, KeyInvalid, TransferIdle, Unauthenticated
+from fedplcc.shared.identity.principals import current_principal
+from fedplcc.shared.process.failpoints import failpoint, passing
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.repeated_lines import CRASHES, RepeatedLines
+from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
+from fedplcc.shared.wire.call_logs import Call, expect_callers_to_leave, is_of_a_caller_that_left, level_of
+from fedplcc.shared.wire.call_observer import CallObserver
+from fedplcc.shared.wire.caller import NOTED, Callers
+from fedplcc.shared.wire.channels import IDLE_S
+from fedplcc.shared.wire.connections import Connection, Connections
+from fedplcc.shared.wire.places import Places
+from fedplcc.shared.wire.requests import Requests
+from fedplcc.shared.wire.statuses import abort
 
 PACKAGE = "/fedplcc."
 """Prefix of the methods of our services; others (health, reflection) are left alone."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from shared.errors import FedplccError, InvalidConfig
-from shared.identity.credentials import Credentials
-from shared.identity.invitation_codes import MAX_TEXT, InvitationCode
-from shared.process import disk
-from shared.wire.addresses import join_address, split_address
-from shared.wire.enrolment import join
-from shared.wire.renewal import keep, next_key
+from fedplcc.shared.errors import FedplccError, InvalidConfig
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.invitation_codes import MAX_TEXT, InvitationCode
+from fedplcc.shared.process import disk
+from fedplcc.shared.wire.addresses import join_address, split_address
+from fedplcc.shared.wire.enrolment import join
+from fedplcc.shared.wire.renewal import keep, next_key
 
 
 def invitation_in(file: Path) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from shared.errors import MalformedRequest
+from fedplcc.shared.errors import MalformedRequest
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
 """Wire types."""

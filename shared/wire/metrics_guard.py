@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shared.errors import CertificateRevoked, FedplccError, RoleForbidden, Unauthenticated
-from shared.identity.certificates import check_chain, identity_of, serial_of
-from shared.identity.names import Role
-from shared.identity.principals import Principal
-from shared.process.log import get_logger
+from fedplcc.shared.errors import CertificateRevoked, FedplccError, RoleForbidden, Unauthenticated
+from fedplcc.shared.identity.certificates import check_chain, identity_of, serial_of
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import Principal
+from fedplcc.shared.process.log import get_logger
 
-log = get_logger("shared.wire.metrics_guard")
+log = get_logger("fedplcc.shared.wire.metrics_guard")
 
 
 def _not_revoked(_serial: str) -> bool:

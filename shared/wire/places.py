@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from shared.errors import Overloaded
+from fedplcc.shared.errors import Overloaded
 
 
 @dataclass(slots=True)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shared.errors import AggregatorUnavailable, CertificateRevoked, FedplccError, MalformedRequest
-from shared.identity.certificates import key_from_pem, key_to_pem, new_key
-from shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
-from shared.process import disk
-from shared.process.log import get_logger
-from shared.wire.connection_trouble import ConnectionTrouble
-from shared.wire.enrolment import recover, renew
+from fedplcc.shared.errors import AggregatorUnavailable, CertificateRevoked, FedplccError, MalformedRequest
+from fedplcc.shared.identity.certificates import key_from_pem, key_to_pem, new_key
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.connection_trouble import ConnectionTrouble
+from fedplcc.shared.wire.enrolment import recover, renew
 
 NEXT_KEY_FILE = "identity-next.pem"
 """File in a member's state directory: a key for which a certificate was or will be asked."""
@@ -34,7 +34,7 @@ ENDED_S = 30.0
 JITTER = 0.25
 """Part of each wait that is random, so that a thousand members do not call at the same moment."""
 
-log = get_logger("shared.wire.renewal")
+log = get_logger("fedplcc.shared.wire.renewal")
 
 
 def next_key(folder: Path, held: Credentials | None = None) -> ec.EllipticCurvePrivateKey:

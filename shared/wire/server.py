@@ -10,14 +10,14 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from shared.errors import InvalidConfig
-from shared.wire.addresses import is_loopback, join_address, require_secure
-from shared.wire.call_observer import CallObserver
-from shared.wire.caller import Callers
-from shared.wire.channels import IDLE_S, KEEPALIVE_S, MAX_MESSAGE_BYTES, SERVER_OPTIONS, with_keepalive
-from shared.wire.connections import FIRST_CALL_S, Connections
-from shared.wire.interceptor import ErrorInterceptor
-from shared.wire.tls import ServerTls
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
+from fedplcc.shared.wire.call_observer import CallObserver
+from fedplcc.shared.wire.caller import Callers
+from fedplcc.shared.wire.channels import IDLE_S, KEEPALIVE_S, MAX_MESSAGE_BYTES, SERVER_OPTIONS, with_keepalive
+from fedplcc.shared.wire.connections import FIRST_CALL_S, Connections
+from fedplcc.shared.wire.interceptor import ErrorInterceptor
+from fedplcc.shared.wire.tls import ServerTls
 
 MAX_STREAMS = 64
 """Calls of one connection that are open at once. A trainer has a few, a gateway more connections as it needs them. So many a

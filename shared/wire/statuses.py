@@ -16,7 +16,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from shared.errors import (
+from fedplcc.shared.errors import (
     AggregatorUnavailable,
     FailedPrecondition,
     FedplccError,

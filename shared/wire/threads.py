@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-from shared.identity.principals import current_principal
-from shared.wire.places import Places
+from fedplcc.shared.identity.principals import current_principal
+from fedplcc.shared.wire.places import Places
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

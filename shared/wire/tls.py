@@ -8,8 +8,8 @@ from typing import Protocol
 
 import grpc
 
-from shared.errors import InvalidConfig
-from shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
 
 
 class HeldCertificate(Protocol):

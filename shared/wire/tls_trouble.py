@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 
 from cryptography import x509
 
-from shared.identity.certificates import AGGREGATOR_DNS, issuer_of
-from shared.wire.addresses import split_address
-from shared.wire.dialling import ProxyRefused, dialled
-from shared.wire.enrolment_clock import time_at
-from shared.wire.ssl_pairs import load_pair
-from shared.wire.tls import HeldCertificate
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, issuer_of
+from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.wire.dialling import ProxyRefused, dialled
+from fedplcc.shared.wire.enrolment_clock import time_at
+from fedplcc.shared.wire.ssl_pairs import load_pair
+from fedplcc.shared.wire.tls import HeldCertificate
 
 STEP_S = 3.0
 """Longest wait for each step."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Locator, expect
 
-from shared.steering import PauseRun, QuarantineClient, ReleaseClient, ResumeRun, StopRun
-from shared.types import ClientActivity, ClientProblem
+from fedplcc.shared.steering import PauseRun, QuarantineClient, ReleaseClient, ResumeRun, StopRun
+from fedplcc.shared.types import ClientActivity, ClientProblem
 from tests.support.screens.browsing import Console, Look, in_every_look
 
 PROBLEM = ClientProblem(

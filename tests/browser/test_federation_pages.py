@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from shared.steering import StopRun
-from shared.types import ClientActivity, ClientProblem
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.types import ClientActivity, ClientProblem
 from tests.support.federation.numpy_client import a_document
 from tests.support.screens.browsing import Console
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from aggregator.coordinator.service import Coordinator
-from shared.run_lists import LabelChange
-from shared.steering import StopRun
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.shared.run_lists import LabelChange
+from fedplcc.shared.steering import StopRun
 from tests.support.federation.numpy_client import a_document
 from tests.support.screens.browsing import Console
 

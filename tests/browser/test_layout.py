@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from shared.steering import StopRun
-from shared.types import ClientActivity
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.types import ClientActivity
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import PHONE, Console, Look, in_every_look

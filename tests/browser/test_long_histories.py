@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from aggregator.coordinator.service import Limits
-from shared.types import Event, EventQuery
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.shared.types import Event, EventQuery
 from tests.support.federation.in_process import LocalFederation, PassingClock
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.long_history import clients, with_long_history

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from fedplcc.runs.configuration import demo_file, local_clients, read_federation, stream_demo_file
-from shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.run import RunConfig, parse_run_config
 from tests.support.federation.processes import Federation
 from tests.support.screens.browsing import DARK, PHONE, Tab
 

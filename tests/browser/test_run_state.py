@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-import aggregator
-from shared.steering import PauseRun, ResumeRun
-from shared.types import RoundPhase, RunStatus
+from fedplcc import aggregator
+from fedplcc.shared.steering import PauseRun, ResumeRun
+from fedplcc.shared.types import RoundPhase, RunStatus
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import Console

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from aggregator.coordinator.service import Limits
-from shared.steering import AdmitClient, RetireClient
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.shared.steering import AdmitClient, RetireClient
 from tests.browser.test_run_details import opened
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.served_gateway import ServedGateway

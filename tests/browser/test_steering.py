@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from shared.steering import StopRun
+from fedplcc.shared.steering import StopRun
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import Console
 

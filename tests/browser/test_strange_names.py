@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from aggregator.coordinator.service import Limits
-from shared.steering import QuarantineClient, StopRun
-from shared.types import ClientProblem
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.shared.steering import QuarantineClient, StopRun
+from fedplcc.shared.types import ClientProblem
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.federation.served_gateway import ServedGateway

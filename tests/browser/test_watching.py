@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Locator, expect
 
-from shared.types import RunStatus
+from fedplcc.shared.types import RunStatus
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.screens.browsing import Console
 

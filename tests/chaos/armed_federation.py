@@ -15,11 +15,11 @@ from typing import Self
 
 from sqlalchemy import create_engine
 
-from aggregator.identity.authority import AUTHORITY_FILE, Authority
-from aggregator.store.database.postgres import parse_url
-from shared.identity.credentials import IDENTITY_FILE
-from shared.identity.names import Role
-from shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
+from fedplcc.aggregator.identity.authority import AUTHORITY_FILE, Authority
+from fedplcc.aggregator.store.database.postgres import parse_url
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, free_port
 from tests.support.identity.issued import issued

@@ -30,16 +30,21 @@ import httpx
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from aggregator.servicer.round_service import RoundServicer
-from aggregator.servicer.run_service import RunServicer
-from aggregator.servicer.wakeups import Wakeups
-from gateway.app import MAX_BODY_BYTES, create_app
-from shared.config.settings import GatewaySettings
-from shared.convert.membership import client_to_join
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
-from shared.process import log
-from shared.wire.channels import MAX_MESSAGE_BYTES, open_channel
-from shared.wire.server import RpcServer
+from fedplcc.aggregator.servicer.round_service import RoundServicer
+from fedplcc.aggregator.servicer.run_service import RunServicer
+from fedplcc.aggregator.servicer.wakeups import Wakeups
+from fedplcc.gateway.app import MAX_BODY_BYTES, create_app
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.convert.membership import client_to_join
+from fedplcc.shared.gen.fedplcc.v1 import (
+    round_service_pb2,
+    round_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
+)
+from fedplcc.shared.process import log
+from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_channel
+from fedplcc.shared.wire.server import RpcServer
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.growth import MOST_A_DOUBLING, NotLinear, require_linear

@@ -32,13 +32,13 @@ from pathlib import Path
 
 from sqlalchemy import Table
 
-from aggregator.store.database import schema
-from aggregator.store.database.rows import DIGEST, UNCOVERED
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.rows import DIGEST, UNCOVERED
 from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Probes, Status, Subject
-from shared.errors import FedplccError, RowCorrupt, RunNotFound
-from shared.reasons import BlobDamaged, RowDamaged, UpdateDamaged
-from shared.types import Run, RunStatus, TaskKind
+from fedplcc.shared.errors import FedplccError, RowCorrupt, RunNotFound
+from fedplcc.shared.reasons import BlobDamaged, RowDamaged, UpdateDamaged
+from fedplcc.shared.types import Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

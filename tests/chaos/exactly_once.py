@@ -35,16 +35,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aggregator.coordinator.service import Limits
-from aggregator.rounds.selection import select_cohort
-from shared.config.run import parse_run_config
-from shared.errors import FedplccError
-from shared.methods import METHODS
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.process import failpoints
-from shared.steering import PauseRun, ResumeRun, StopRun, Verb
-from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
-from shared.types import (
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.process import failpoints
+from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun, Verb
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
+from fedplcc.shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     BlobRef,
@@ -690,7 +690,7 @@ def _data(work: Work, role: str) -> bytes:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Say nothing of lost clients: there are thousands."""
-    logger = logging.getLogger("aggregator")
+    logger = logging.getLogger("fedplcc.aggregator")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

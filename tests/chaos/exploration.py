@@ -24,15 +24,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aggregator.rounds import machine
-from aggregator.rounds.machine import RunEvent
-from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.settling import Surroundings, is_looked_at, settled
-from aggregator.rounds.tasks import task_in
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import FedplccError, InvalidTransition, RoundClosed
-from shared.reasons import Dropped, DropReason, Reason, Stated, WaitsForClients, sentence_of
-from shared.types import PrototypeCounts, Round, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from fedplcc.aggregator.rounds.settling import Surroundings, is_looked_at, settled
+from fedplcc.aggregator.rounds.tasks import task_in
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import FedplccError, InvalidTransition, RoundClosed
+from fedplcc.shared.reasons import Dropped, DropReason, Reason, Stated, WaitsForClients, sentence_of
+from fedplcc.shared.types import PrototypeCounts, Round, RoundPhase, Run, RunStatus
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_blob, a_run, an_evaluation, an_update
 

@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
 from tests.chaos.hostile import (
     MALLORY,
     Attack,

@@ -28,18 +28,18 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.computation.update_checks import Content, check_update
-from aggregator.coordinator.inline_blobs import came_along
-from aggregator.coordinator.service import Limits
-from aggregator.store.blobs.reserve import RESERVE_FILE
-from shared.config.run import RunConfig, parse_run_config
-from shared.convert.runs import run_from_proto
-from shared.convert.tasks import task_from_proto
-from shared.convert.updates import update_from_commit
-from shared.errors import FedplccError
-from shared.tensors import read_header
-from shared.types import FEATURE_DIM as FEATURE_DIM_LIST
-from shared.types import BlobRef, RunStatus, Task, TaskKind
+from fedplcc.aggregator.computation.update_checks import Content, check_update
+from fedplcc.aggregator.coordinator.inline_blobs import came_along
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.store.blobs.reserve import RESERVE_FILE
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.convert.runs import run_from_proto
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.convert.updates import update_from_commit
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.tensors import read_header
+from fedplcc.shared.types import FEATURE_DIM as FEATURE_DIM_LIST
+from fedplcc.shared.types import BlobRef, RunStatus, Task, TaskKind
 from tests.chaos.fuzz_attempt import Attempt, Scene, inline, to_attempt, to_blobs, valid_material
 from tests.chaos.fuzz_doors import Door, GrpcDoor, LocalDoor
 from tests.chaos.fuzz_judge import faults

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.config.run import RunConfig
-from shared.convert.payloads import blob_to_proto
-from shared.convert.updates import update_to_commit
-from shared.convert.uploads import UploadHeader, upload_header_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
-from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload, Task, Update
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.convert.payloads import blob_to_proto
+from fedplcc.shared.convert.updates import update_to_commit
+from fedplcc.shared.convert.uploads import UploadHeader, upload_header_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2
+from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload, Task, Update
 from tests.support.federation.numpy_client import NumpyClient
 
 Array = npt.NDArray[Any]

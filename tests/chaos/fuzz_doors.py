@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 import grpc
 
-from shared.convert.updates import inline_blobs_of, update_from_commit
-from shared.convert.uploads import upload_header_from_proto
-from shared.errors import FedplccError, MalformedRequest
-from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
-from shared.gen.fedplcc.v1 import run_service_pb2
-from shared.identity.certificates import AGGREGATOR_DNS
-from shared.wire.statuses import translate
-from shared.wire.tls import ClientTls
+from fedplcc.shared.convert.updates import inline_blobs_of, update_from_commit
+from fedplcc.shared.convert.uploads import upload_header_from_proto
+from fedplcc.shared.errors import FedplccError, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS
+from fedplcc.shared.wire.statuses import translate
+from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.fuzz_attempt import Attempt, Sending
 from tests.support.federation.in_process import LocalFederation
 

@@ -16,8 +16,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
-from shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from tests.chaos.fuzz_attempt import Attempt, Scene, Sending, split
 from tests.support.federation.numpy_client import FEATURE_DIM
 

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
-from shared.gen.fedplcc.v1 import run_service_pb2, types_pb2
-from shared.types import Update
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, types_pb2
+from fedplcc.shared.types import Update
 from tests.chaos.fuzz_attempt import (
     Array,
     Attempt,

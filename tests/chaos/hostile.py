@@ -13,14 +13,14 @@ from typing import Any
 import grpc
 import numpy as np
 
-from shared.convert.tasks import task_from_proto
-from shared.errors import FedplccError
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
-from shared.tensors import sha256_hex, to_bytes
-from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Task, TaskKind, Update
-from shared.wire.tls import ClientTls
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
+from fedplcc.shared.tensors import sha256_hex, to_bytes
+from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, PrototypeSet, Task, TaskKind, Update
+from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.network import undisturbed
 from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from fedplcc.remote.admin_calls import AdminCalls, admin_calls
 from fedplcc.remote.joining import join_federation
-from shared.errors import (
+from fedplcc.shared.errors import (
     AggregatorUnavailable,
     FailedPrecondition,
     InvitationInvalid,
@@ -25,21 +25,21 @@ from shared.errors import (
     TooManyCalls,
     Unavailable,
 )
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
-from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from shared.identity.api_keys import Scope
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.invitation_codes import InvitationCode
-from shared.identity.names import Role
-from shared.wire.addresses import join_address
-from shared.wire.caller import KEY_METADATA
-from shared.wire.channels import open_channel
-from shared.wire.enrolment import recover, renew
-from shared.wire.renewal import keep, next_key
-from shared.wire.statuses import translated
-from shared.wire.tls import ClientTls
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.addresses import join_address
+from fedplcc.shared.wire.caller import KEY_METADATA
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.enrolment import recover, renew
+from fedplcc.shared.wire.renewal import keep, next_key
+from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.scenarios import PATIENCE_S, Operator, Outcome
 
 HOUR_S = 3600.0

@@ -29,18 +29,18 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Task
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Task
+from fedplcc.trainer.aggregator.port import AggregatorPort
+from fedplcc.trainer.aggregator.task_connection import TaskConnection
+from fedplcc.trainer.cancellation import ShouldStop, never
+from fedplcc.trainer.task.job import OnActivity, OnProblem
 from tests.chaos.fault_proxy import Direction, FaultProxy
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.federation.numpy_trainer import NumpyRunner, NumpyTrainer
 from tests.support.federation.processes import Federation, eventually
-from trainer.aggregator.port import AggregatorPort
-from trainer.aggregator.task_connection import TaskConnection
-from trainer.cancellation import ShouldStop, never
-from trainer.task.job import OnActivity, OnProblem
 
 CHUNK_BYTES = 8 << 10
 NUM_CHUNKS = 20

@@ -30,17 +30,17 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
-from shared.config.run import RunConfig, parse_run_config
-from shared.convert.runs import run_from_proto
-from shared.convert.tasks import task_from_proto
-from shared.errors import FedplccError
-from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.methods import METHODS
-from shared.steering import StopRun
-from shared.types import ClientActivity, PrototypeSet, RunStatus, Task, TaskKind
-from shared.wire.statuses import translate, translated
-from shared.wire.tls import ClientTls
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.convert.runs import run_from_proto
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.types import ClientActivity, PrototypeSet, RunStatus, Task, TaskKind
+from fedplcc.shared.wire.statuses import translate, translated
+from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.fuzz_doors import BUGS, SERVICES
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document

@@ -21,7 +21,7 @@ from re import _constants as kinds
 from re import _parser as parser
 from typing import Any
 
-from shared.documents.requests import REQUEST_ID
+from fedplcc.shared.documents.requests import REQUEST_ID
 from tests.support import ROOT
 from tests.support.growth import MOST_A_DOUBLING
 

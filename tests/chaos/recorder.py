@@ -26,18 +26,18 @@ from typing import Any
 
 import numpy as np
 
-from shared.errors import BlobCorrupt
-from shared.process import disk
-from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, BlobRef, CommittedUpdate, Payload, RunStatus, Task, TaskKind, Update
+from fedplcc.shared.errors import BlobCorrupt
+from fedplcc.shared.process import disk
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import MODEL, BlobRef, CommittedUpdate, Payload, RunStatus, Task, TaskKind, Update
+from fedplcc.trainer.instance import held_state_dir
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.manifest import CLIENT_STATE, Staged
 from tests.chaos.recorded_members import Members
 from tests.chaos.recording import Recording, cuts, identity, write
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.memory_folder import memory_folder
-from trainer.instance import held_state_dir
-from trainer.task.client_state import ClientStates
-from trainer.task.manifest import CLIENT_STATE, Staged
 
 SEED = 0
 """Of the random subsets of what was not synced."""

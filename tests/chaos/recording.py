@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared.process import failpoints
+from fedplcc.shared.process import failpoints
 
 CALLS = ("fsync", "fdatasync", "link", "mkdir", "remove", "rename", "replace", "rmdir", "unlink")
 """Functions of `os` that change what is on the disk, or make it durable; pathlib, shutil and tempfile use them too."""

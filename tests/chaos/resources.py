@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from shared.errors import FedplccError
-from shared.process.resources import SERVICE_FILES
-from shared.tensors import blob_ref
-from shared.types import MODEL
-from shared.wire.addresses import split_address
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.process.resources import SERVICE_FILES
+from fedplcc.shared.tensors import blob_ref
+from fedplcc.shared.types import MODEL
+from fedplcc.shared.wire.addresses import split_address
 from tests.chaos.hostile import (
     MALLORY,
     Attack,

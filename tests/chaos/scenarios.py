@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from shared.methods import METHODS
+from fedplcc.shared.methods import METHODS
 from tests.support.federation import tiny_federation
 from tests.support.records.method_settings import public_of
 

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, eventually, free_port

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
 from tests.chaos import durable_steps, membership
 from tests.chaos.armed_federation import ArmedFederation, ArmedProcess, Deaths, Order
 from tests.chaos.scenarios import PATIENCE_S, WITH_SERVER_STATE, Operator, Outcome, Scenario, prepare

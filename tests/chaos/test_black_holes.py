@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from shared.convert.tasks import task_from_proto
-from shared.errors import FedplccError
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import Task, TaskKind
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import Task, TaskKind
 from tests.chaos.fault_proxy import Direction, FaultProxy
 from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.identity.names import Role
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.identity.names import Role
 from tests.chaos.network import undisturbed
 from tests.chaos.slow_link import ALLOWED_EVENTS
 from tests.support.federation.grpc_client import RunControl

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.app import ROUTES
-from shared.convert import json_text
+from fedplcc.gateway.app import ROUTES
+from fedplcc.shared.convert import json_text
 from tests.chaos import complexity
 from tests.chaos.complexity import Report, Served, examine, rest_cases, rpc_cases
 from tests.support import growth

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 import pytest
 
-from aggregator.rounds import machine
-from aggregator.rounds.machine import RoundEvent, RunEvent
-from shared.types import RoundPhase, Run, RunStatus
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import RoundEvent, RunEvent
+from fedplcc.shared.types import RoundPhase, Run, RunStatus
 from tests.chaos.exploration import SAMPLE, TINY, Small, explore
 
 NEVER_TAKEN = {(RunStatus.PENDING, RunEvent.FAIL)} | {

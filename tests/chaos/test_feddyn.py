@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.tensors import from_bytes
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.trainer.task.client_state import ClientStates
 from tests.chaos import membership
 from tests.chaos.armed_federation import ArmedFederation, Order
 from tests.chaos.scenarios import Operator
 from tests.integration.test_feddyn import servers_h
 from tests.integration.test_methods_everywhere import document
 from tests.support.federation import tiny_federation
-from trainer.task.client_state import ClientStates
 
 ORDERS = {
     "aggregator": [Order("transition.update_committed.after", 4), Order("transition.round_evaluating.before", 2)],

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.trainer.task.client_state import ClientStates
 from tests.chaos import membership
 from tests.chaos.armed_federation import ArmedFederation, Order
 from tests.chaos.scenarios import Operator, Outcome
 from tests.integration.test_methods_everywhere import document
 from tests.support.federation import tiny_federation
-from trainer.task.client_state import ClientStates
 
 OWN = {"head_epochs": 1, "upload_head": False}
 ORDERS = {

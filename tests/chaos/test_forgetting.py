@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.trainer.task.manifest import MANIFEST, Manifest, manifest_in
 from tests.chaos import membership
 from tests.chaos.armed_federation import ArmedFederation, Order
 from tests.chaos.scenarios import Operator
 from tests.integration.test_methods_everywhere import document
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
-from trainer.task.manifest import MANIFEST, Manifest, manifest_in
 
 STEPS = [Order(f"trainer.state.manifest.rename.{when}") for when in ("before", "after")]
 

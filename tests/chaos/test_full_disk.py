@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import FedplccError
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
-from shared.types import BlobRef, RunSpec, Task, TaskKind
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
+from fedplcc.shared.types import BlobRef, RunSpec, Task, TaskKind
 from tests.chaos.network import undisturbed
 from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.computation import update_checks
-from shared.types import RunStatus, Update
+from fedplcc.aggregator.computation import update_checks
+from fedplcc.shared.types import RunStatus, Update
 from tests.chaos.fuzz import (
     POISONERS,
     Report,

@@ -17,19 +17,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedplcc.remote.rest_client import Gateway
-from shared.errors import Unavailable
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.process.metrics import new_registry
-from shared.types import ClientActivity, ClientProblem, CommittedUpdate, Heartbeat, Task, TaskKind
+from fedplcc.shared.errors import Unavailable
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.types import ClientActivity, ClientProblem, CommittedUpdate, Heartbeat, Task, TaskKind
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.aggregator.task_connection import TaskConnection
+from fedplcc.trainer.aggregator.task_stream import StreamEnd
+from fedplcc.trainer.cancellation import never
+from fedplcc.trainer.readings.metrics import TrainerMetrics
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.aggregator.task_connection import TaskConnection
-from trainer.aggregator.task_stream import StreamEnd
-from trainer.cancellation import never
-from trainer.readings.metrics import TrainerMetrics
 
 WAIT_S = 20.0
 NUMBERS = itertools.count()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.gen.fedplcc.v1 import round_service_pb2 as pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2
 from tests.chaos.numeric_limits import Bench, Limit, Report, bend, configuration_limits, limits_of, pairs_of, search
 from tests.support.hosts.memory_folder import memory_folder
 

@@ -72,7 +72,7 @@ def test_a_change_of_the_disk_beside_the_named_steps_is_found(tmp_path: Path) ->
     source = """
 import os, shutil, tempfile
 from dataclasses import replace
-from shared.process import disk
+from fedplcc.shared.process import disk
 
 def harmless(path, text, run, mode):
     path.open("rb"), open(path), path.read_bytes(), os.open(path, os.O_RDONLY), text.replace("a", "b")
@@ -100,7 +100,7 @@ def test_the_steps_of_the_source_are_known_by_their_names(tmp_path: Path) -> Non
     (tmp_path / "aggregator").mkdir()
     (tmp_path / "trainer").mkdir()
     source = """
-from shared.process import disk
+from fedplcc.shared.process import disk
 
 def keep(path):
     disk.replace_file(path, b"", "kept", mode=0o600)

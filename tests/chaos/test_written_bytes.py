@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.servicer.round_service import RoundServicer
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
-from shared.types import Event
+from fedplcc.aggregator.servicer.round_service import RoundServicer
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
+from fedplcc.shared.types import Event
 from tests.chaos.written_bytes import (
     BODIES,
     CHANGED,

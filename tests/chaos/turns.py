@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2
 from tests.chaos.armed_federation import Order
 from tests.chaos.scenarios import Scenario
 

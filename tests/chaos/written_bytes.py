@@ -23,15 +23,15 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from aggregator.servicer.round_service import RoundServicer
-from aggregator.servicer.wakeups import Wakeups
-from gateway.app import create_app
-from shared.config.settings import GatewaySettings
-from shared.errors import FedplccError
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.process.log import set_up, stay_quiet
-from shared.tensors import to_bytes
+from fedplcc.aggregator.servicer.round_service import RoundServicer
+from fedplcc.aggregator.servicer.wakeups import Wakeups
+from fedplcc.gateway.app import create_app
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.process.log import set_up, stay_quiet
+from fedplcc.shared.tensors import to_bytes
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.served_gateway import ServedGateway

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import pytest
 
-from aggregator.store.base import Store
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from tests.support.hosts.memory_folder import memory_folder
 
 Open: TypeAlias = Callable[[], Store]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from gateway.app import create_app
-from gateway.http.examples import BINARY, REF, VALUES
-from gateway.http.problem import KINDS
-from shared import documents
-from shared.config.settings import GatewaySettings
+from fedplcc.gateway.app import create_app
+from fedplcc.gateway.http.examples import BINARY, REF, VALUES
+from fedplcc.gateway.http.problem import KINDS
+from fedplcc.shared import documents
+from fedplcc.shared.config.settings import GatewaySettings
 from tests.support.federation.served_gateway import ServedGateway
 
 document = create_app(GatewaySettings(insecure=True)).openapi()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.base import Store
-from aggregator.store.database.sql_store import SqlStore
-from shared.identity.audit_chain import EMPTY, AuditRecord, head_of, verify
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.identity.audit_chain import EMPTY, AuditRecord, head_of, verify
 
 RECORD = AuditRecord(time=1e9 + 0.123456789, caller="owner", method="PauseRun", target="run", request_id="é\u4e2d")
 

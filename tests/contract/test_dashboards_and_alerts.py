@@ -15,8 +15,8 @@ import pytest
 import typer
 import yaml
 
-from aggregator.metrics.outcomes import CONTENT_REFUSALS
 from docs.site import metrics
+from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS
 from fedplcc.command.all_commands import app
 from tests.support import ROOT
 from tests.support.hosts.prometheus_server import FOLDER, RULES, faster, faster_rules, rules

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
-from aggregator.identity.gateway_invitation import GATEWAY_FILE
-from shared.config.run import parse_federation
-from shared.config.settings import (
+from fedplcc.aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
+from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE
+from fedplcc.shared.config.run import parse_federation
+from fedplcc.shared.config.settings import (
     INVITATION,
     AggregatorSettings,
     GatewaySettings,

@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
-from shared.methods import METHODS
-from shared.methods.config import MethodConfig
-from shared.methods.prototypes import ClusterConfig, PrototypeConfig
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.prototypes import ClusterConfig, PrototypeConfig
 from tests.support import ROOT
 
 DOCS = ROOT / "docs"

@@ -17,10 +17,10 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from gateway.app import MAX_BODY_BYTES, ROUTES, create_app
-from gateway.http import problem
-from shared import documents
-from shared.config.settings import GatewaySettings
+from fedplcc.gateway.app import MAX_BODY_BYTES, ROUTES, create_app
+from fedplcc.gateway.http import problem
+from fedplcc.shared import documents
+from fedplcc.shared.config.settings import GatewaySettings
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 

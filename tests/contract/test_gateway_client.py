@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 import fedplcc
+from fedplcc.gateway.app import create_app
 from fedplcc.gateway_client.generate import TARGET, formatted, methods_of, text_of
 from fedplcc.gateway_client.operations import AsyncOperations, Operations
-from gateway.app import create_app
-from shared.config.settings import GatewaySettings
+from fedplcc.shared.config.settings import GatewaySettings
 
 document = create_app(GatewaySettings(insecure=True)).openapi()
 NAMES = {operation["operationId"] for item in document["paths"].values() for operation in item.values()}

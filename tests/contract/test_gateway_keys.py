@@ -18,10 +18,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gateway.app import create_app
-from gateway.http.api_page import api_page
-from shared.config.settings import GatewaySettings
-from shared.identity.api_keys import Scope, includes
+from fedplcc.gateway.app import create_app
+from fedplcc.gateway.http.api_page import api_page
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.identity.api_keys import Scope, includes
 from tests.support.federation.numpy_client import a_document
 from tests.support.identity.keyed_federation import Keyed
 

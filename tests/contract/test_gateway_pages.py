@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway.app import create_app
-from shared import documents
-from shared.config.settings import GatewaySettings
-from shared.convert.page_tokens import token_of
+from fedplcc.gateway.app import create_app
+from fedplcc.shared import documents
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.convert.page_tokens import token_of
 from tests.support.federation.served_gateway import ServedGateway
 
 DOCUMENT = create_app(GatewaySettings(insecure=True)).openapi()

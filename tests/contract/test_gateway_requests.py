@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from fedplcc.gateway.app import ROUTES, create_app
+from fedplcc.gateway.http.api_page import api_page
+from fedplcc.gateway.http.server import KEEP_ALIVE_S
 from fedplcc.remote.fetch import fetch_run
 from fedplcc.remote.rest_client import Gateway
-from gateway.app import ROUTES, create_app
-from gateway.http.api_page import api_page
-from gateway.http.server import KEEP_ALIVE_S
-from shared import documents
-from shared.config.settings import GatewaySettings
+from fedplcc.shared import documents
+from fedplcc.shared.config.settings import GatewaySettings
 from tests.support.federation.served_gateway import ServedGateway
 from tests.unit.aggregator.coordinator.test_best_round import Validating
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from aggregator.store.base import Certificate, Invitation, Store, Transaction
-from aggregator.store.database import schema
-from aggregator.store.database.row_check import damaged_rows
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import MalformedRequest, RowCorrupt
+from fedplcc.aggregator.store.base import Certificate, Invitation, Store, Transaction
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.row_check import damaged_rows
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import MalformedRequest, RowCorrupt
 from tests.contract.conftest import Open
 
 

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import aggregator
-import gateway
-import shared
+from fedplcc import aggregator, gateway, shared
 from tests.support import ROOT
 
 CONTRACTS = [
@@ -42,23 +40,25 @@ def test_every_import_contract_holds() -> None:
 
 
 VIOLATIONS = {
-    "Services know shared, never each other": ("gateway/http/sse.py", "import aggregator.rounds.machine"),
     "Only the trainer and the command know torch": ("aggregator/rounds/events.py", "def lazily():\n    import torch"),
     "Methods and records are pure": ("shared/methods/maths.py", "import sqlite3"),
-    "Methods know parts, parts know no method": ("shared/methods/config.py", "import shared.methods.method"),
+    "Methods know parts, parts know no method": ("shared/methods/config.py", "import fedplcc.shared.methods.method"),
     "The coordinator does not know how it is called or where it stores": (
         "aggregator/coordinator/ledger.py",
-        "from aggregator.store.database.sql_store import SqlStore",
+        "from fedplcc.aggregator.store.database.sql_store import SqlStore",
     ),
-    "Rounds are pure": ("aggregator/rounds/quorum.py", "import shared.process.log"),
-    "Folders of the aggregator": ("aggregator/rounds/machine.py", "import aggregator.presence.sessions"),
-    "Folders of the trainer": ("trainer/models/cnn.py", "import trainer.learning.training"),
-    "Folders of the gateway": ("gateway/run_service.py", "import gateway.http.problem"),
-    "Folders of the command": ("fedplcc/runs/artifacts.py", "import fedplcc.remote.fetch"),
-    "Folders of shared": ("shared/errors.py", "import shared.types"),
+    "Rounds are pure": ("aggregator/rounds/quorum.py", "import fedplcc.shared.process.log"),
+    "Folders of the aggregator": ("aggregator/rounds/machine.py", "import fedplcc.aggregator.presence.sessions"),
+    "Folders of the trainer": ("trainer/models/cnn.py", "import fedplcc.trainer.learning.training"),
+    "Folders of the gateway": ("gateway/run_service.py", "import fedplcc.gateway.http.problem"),
+    "The command knows the services, these know shared and never each other": (
+        "gateway/http/sse.py",
+        "import fedplcc.aggregator.rounds.machine",
+    ),
+    "Folders of shared": ("shared/errors.py", "import fedplcc.shared.types"),
     "Generated code stays at the edges": (
         "trainer/learning/training.py",
-        "from shared.gen.fedplcc.v1 import types_pb2",
+        "from fedplcc.shared.gen.fedplcc.v1 import types_pb2",
     ),
 }
 """One forbidden import for each contract."""
@@ -66,7 +66,7 @@ VIOLATIONS = {
 
 def test_every_import_contract_breaks_when_its_rule_is_broken(tmp_path: Path) -> None:
     for package in ("aggregator", "fedplcc", "gateway", "shared", "trainer"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, tmp_path / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     assert list(VIOLATIONS) == CONTRACTS, "a new contract needs a violation here that shows that it bites"
     for file, line in VIOLATIONS.values():
@@ -76,17 +76,17 @@ def test_every_import_contract_breaks_when_its_rule_is_broken(tmp_path: Path) ->
 
 
 def imported_by(*modules: str) -> set[str]:
-    """The top-level packages that a fresh interpreter holds after importing these modules."""
+    """The packages, each by its first name and after `fedplcc` by its second, that a fresh interpreter then holds."""
     program = "import sys, json, importlib\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
-    program += "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    program += "print(json.dumps(sorted({name.removeprefix('fedplcc.').partition('.')[0] for name in sys.modules})))"
     done = python("-c", program, *modules)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout))
 
 
 FORBIDDEN = {
-    "aggregator.app": {"torch", "torchvision", "fastapi", "uvicorn", "gateway", "trainer"},
-    "gateway.app": {"torch", "torchvision", "sqlalchemy", "aggregator", "trainer"},
+    "fedplcc.aggregator.app": {"torch", "torchvision", "fastapi", "uvicorn", "gateway", "trainer"},
+    "fedplcc.gateway.app": {"torch", "torchvision", "sqlalchemy", "aggregator", "trainer"},
 }
 """What an installation with only that process's extra does not have, and what it must not need."""
 
@@ -103,7 +103,12 @@ def test_no_module_of_shared_aggregator_or_gateway_brings_torch() -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         if not module.name.endswith("__main__")
     ]
-    assert {"aggregator.app", "gateway.app", "shared.methods.finch", "shared.methods.fedplcc"} <= set(modules)
+    assert {
+        "fedplcc.aggregator.app",
+        "fedplcc.gateway.app",
+        "fedplcc.shared.methods.finch",
+        "fedplcc.shared.methods.fedplcc",
+    } <= set(modules)
     assert not imported_by(*modules) & {"torch", "torchvision"}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from aggregator.store.base import ApiKey, Store
-from aggregator.store.database import schema
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import RowCorrupt
+from fedplcc.aggregator.store.base import ApiKey, Store
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import RowCorrupt
 from tests.contract.conftest import Open
 
 

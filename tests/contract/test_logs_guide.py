@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 
-from aggregator.coordinator import event_log
-from aggregator.rounds.events import STATUS_EVENTS
-from shared.errors import RunNotFound
-from shared.types import RoundPhase
-from shared.wire.call_logs import Call
+from fedplcc.aggregator.coordinator import event_log
+from fedplcc.aggregator.rounds.events import STATUS_EVENTS
+from fedplcc.shared.errors import RunNotFound
+from fedplcc.shared.types import RoundPhase
+from fedplcc.shared.wire.call_logs import Call
 from tests.support import ROOT
 
 GUIDE = ROOT / "deploy" / "logs.md"

@@ -13,9 +13,9 @@ from typing import Any
 
 from fedplcc.method_contract.contract import CHECKS
 from fedplcc.method_contract.settings import Setting
-from shared.config.run import parse_run_config
-from shared.methods import METHODS
-from shared.methods.method import Method
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.method import Method
 from tests.support.records.method_settings import SETTINGS, of_methods, of_settings, public_of
 
 
@@ -36,11 +36,11 @@ def test_the_contract_holds(setting: Setting) -> None:
 @of_methods()
 def test_a_method_is_found_by_its_name_in_a_file_of_that_name(method: Method) -> None:
     assert METHODS[method.name] is method
-    assert method.client_loss.__module__ == f"shared.methods.{method.name}"
+    assert method.client_loss.__module__ == f"fedplcc.shared.methods.{method.name}"
 
 
 def test_methods_need_no_torch() -> None:
-    code = "import sys, shared.methods; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedplcc.shared.methods; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

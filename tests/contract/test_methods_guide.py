@@ -19,10 +19,10 @@ from fedplcc.method_contract.client_losses import on_numpy
 from fedplcc.method_contract.contract import findings
 from fedplcc.method_contract.mid_run import mid_run
 from fedplcc.method_contract.settings import Setting
-from shared.methods import METHODS, add_methods, remove_method
-from shared.methods.method import Method
-from shared.methods.parts.part import Part
-from shared.methods.parts.public import PublicLearning
+from fedplcc.shared.methods import METHODS, add_methods, remove_method
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.part import Part
+from fedplcc.shared.methods.parts.public import PublicLearning
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.in_process import LocalFederation
@@ -82,7 +82,9 @@ def test_every_attribute_of_a_method_is_explained() -> None:
 def test_every_part_has_a_row_with_every_attribute() -> None:
     rows = {row[0].split("`")[1]: set(re.findall(r"`(\w+)`", row[2])) for row in rows_of("Part")}
     kinds = {
-        kind.__name__: kind for kind in Part.__subclasses__() if kind.__module__.startswith("shared.methods.parts.")
+        kind.__name__: kind
+        for kind in Part.__subclasses__()
+        if kind.__module__.startswith("fedplcc.shared.methods.parts.")
     }
     assert rows.keys() == kinds.keys()
     for name, kind in kinds.items():
@@ -113,7 +115,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     folder = tmp_path_factory.mktemp("project")
     for part in COPIED:
         if (ROOT / part).is_dir():
-            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / part, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / part, folder / part)
     methods = folder / "shared" / "methods"
@@ -121,7 +123,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
         (methods / f"{name}.py").write_text(code)
         before = (methods / "__init__.py").read_text()
         imported = re.sub(
-            r"^(from shared\.methods import \()$", rf"\1\n    {name},", before, count=1, flags=re.MULTILINE
+            r"^(from fedplcc\.shared\.methods import \()$", rf"\1\n    {name},", before, count=1, flags=re.MULTILINE
         )
         named = re.sub(r"(for module in \([^)]*?),?\s*\)", rf"\1, {name})", imported, count=1)
         assert before != imported != named

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import gateway
-from gateway.http.rate_limits import RateLimits
+from fedplcc import gateway
+from fedplcc.gateway.http.rate_limits import RateLimits
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.read_headers import HEADERS
 
@@ -77,7 +77,7 @@ def test_every_header_that_the_gateway_reads_is_searched() -> None:
     read = set()
     for file in folder.rglob("*.py"):
         module = ".".join(("gateway", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
-        if module != "gateway.__main__":
+        if module != "fedplcc.gateway.__main__":
             read |= headers_read(file.read_text(), vars(importlib.import_module(module)))
     assert read == set(HEADERS)
 

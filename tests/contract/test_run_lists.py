@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.store.base import Store
-from shared.convert.run_lists import page_token, query_from_proto
-from shared.errors import MalformedRequest, RowCorrupt
-from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
-from shared.reasons import RowDamaged
-from shared.run_lists import RunLabels, RunOrder, RunQuery, RunShow, RunSummary
-from shared.types import Run, RunStatus
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.convert.run_lists import page_token, query_from_proto
+from fedplcc.shared.errors import MalformedRequest, RowCorrupt
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from fedplcc.shared.reasons import RowDamaged
+from fedplcc.shared.run_lists import RunLabels, RunOrder, RunQuery, RunShow, RunSummary
+from fedplcc.shared.types import Run, RunStatus
 from tests.support.records.builders import a_client, a_round, a_run, an_evaluation, an_update
 
 NAMES = ("b", "Scans_1", "scans-2", "a%b", "d")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.identity.api_keys import OPEN_CALLS, ROLES_OF_SERVICE, SCOPE_OF_CALL, roles_of
+from fedplcc.shared.identity.api_keys import OPEN_CALLS, ROLES_OF_SERVICE, SCOPE_OF_CALL, roles_of
 from tests.support.identity.every_call import SERVICES
 
 

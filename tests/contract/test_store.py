@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.base import ControlRequest, Store, Transaction
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import MalformedRequest, StoreUnavailable
-from shared.reasons import Dropped, DropReason, Stated
-from shared.types import (
+from fedplcc.aggregator.store.base import ControlRequest, Store, Transaction
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import MalformedRequest, StoreUnavailable
+from fedplcc.shared.reasons import Dropped, DropReason, Stated
+from fedplcc.shared.types import (
     ClientActivity,
     ClientProblem,
     CommittedUpdate,

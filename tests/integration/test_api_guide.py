@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fedplcc
-from shared.errors import InvalidTransition, RunNotFound
+from fedplcc.shared.errors import InvalidTransition, RunNotFound
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, eventually

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from benchmarks import simulated_round, steps
-from shared.methods import METHODS
+from fedplcc.shared.methods import METHODS
 from tests.support import ROOT
 
 pytestmark = pytest.mark.full

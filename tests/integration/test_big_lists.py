@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from shared import documents
-from shared.convert.rounds import round_from_proto
-from shared.errors import MalformedRequest
-from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
-from shared.types import Evaluation, EvaluationCounts, Round, RoundPhase, RunStatus
-from shared.wire.channels import MAX_MESSAGE_BYTES
-from shared.wire.statuses import translated
+from fedplcc.shared import documents
+from fedplcc.shared.convert.rounds import round_from_proto
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from fedplcc.shared.types import Evaluation, EvaluationCounts, Round, RoundPhase, RunStatus
+from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES
+from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, RunControl
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation
@@ -128,7 +128,7 @@ def test_a_page_that_is_full_says_whether_it_was_the_last(control: RunControl) -
 
 
 def test_an_entry_larger_than_the_bound_comes_alone(control: RunControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aggregator.servicer.pages.MAX_PAGE_BYTES", 1000)
+    monkeypatch.setattr("fedplcc.aggregator.servicer.pages.MAX_PAGE_BYTES", 1000)
     request = pb2.ListRoundsRequest(run_id="big", after_round=3)
     answer = control.stub.ListRounds(request, timeout=DEADLINE_S)
     assert ([entry.round for entry in answer.rounds], answer.has_more) == ([4], True)

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from shared import documents
-from shared.types import RunStatus, TaskKind
+from fedplcc.shared import documents
+from fedplcc.shared.types import RunStatus, TaskKind
 from tests.support.federation.served_gateway import ServedGateway
 
 

@@ -10,8 +10,8 @@ from importlib import metadata
 
 import pytest
 
+from fedplcc.trainer.reproducibility.environment import PACKAGES
 from tests.support import ROOT
-from trainer.reproducibility.environment import PACKAGES
 
 UID = "10001"
 NAMES = ("aggregator", "trainer")

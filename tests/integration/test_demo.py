@@ -20,13 +20,13 @@ import pytest
 
 from fedplcc.runs.artifacts import FILES
 from fedplcc.runs.configuration import stream_demo_file
-from shared.config.run import read_document
-from shared.tensors import to_bytes
+from fedplcc.shared.config.run import read_document
+from fedplcc.shared.tensors import to_bytes
+from fedplcc.trainer.models import build_model, state_arrays
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
 from tests.support.federation.simulations import hashed, simulated, write_config
-from trainer.models import build_model, state_arrays
 
 pytestmark = pytest.mark.slow
 
@@ -158,7 +158,7 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
     assert code == 0, demo.said()
 
     commands = sorted(" ".join(command.split()[1:4]) for command in demo.children.values())
-    assert commands == ["-P -m aggregator", "-P -m gateway", *["-P -m trainer"] * 4]
+    assert commands == ["-P -m fedplcc.aggregator", "-P -m fedplcc.gateway", *["-P -m fedplcc.trainer"] * 4]
     assert not [command for command in demo.children.values() if "--insecure" in command]
     expected = simulated(values, tmp_path / "simulation")
     assert hashed(tmp_path / "demo") == hashed(tmp_path / "simulation")
@@ -254,7 +254,7 @@ def test_a_process_that_is_killed_ends_the_demo_with_its_log(data: Path, tmp_pat
     config = write_config(tmp_path / "tiny_federation.toml", document(data, "north", run={"rounds": 1000}))
     with running(config, tmp_path / "demo") as demo:
         demo.wait_for("\n     1 ")
-        aggregator = next(pid for pid, command in demo.children.items() if "-m aggregator" in command)
+        aggregator = next(pid for pid, command in demo.children.items() if "-m fedplcc.aggregator" in command)
         os.kill(aggregator, signal.SIGKILL)
         code, text = demo.end()
     assert (code, text) == (1, "")

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.routes.dependencies import MAX_DOWNLOADS
+from fedplcc.gateway.routes.dependencies import MAX_DOWNLOADS
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.captured_logs import logged

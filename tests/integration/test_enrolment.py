@@ -15,11 +15,11 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.identity.admissions import Admissions
-from aggregator.servicer.call_rate import CallRate
-from aggregator.servicer.enrol_service import CALLS, MAX_MESSAGE_BYTES, EnrolServicer
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import (
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.servicer.call_rate import CallRate
+from fedplcc.aggregator.servicer.enrol_service import CALLS, MAX_MESSAGE_BYTES, EnrolServicer
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import (
     AggregatorUnavailable,
     CertificateRevoked,
     InvitationInvalid,
@@ -29,12 +29,12 @@ from shared.errors import (
     TlsFailed,
     TooManyCalls,
 )
-from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
-from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from shared.identity.certificates import AGGREGATOR_DNS, new_key, request_for
-from shared.identity.names import Identity, Role
-from shared.wire.enrolment import join, recover, served_certificate
-from shared.wire.statuses import translated
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, new_key, request_for
+from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.wire.enrolment import join, recover, served_certificate
+from fedplcc.shared.wire.statuses import translated
 from tests.support.identity.enrol_port import EnrolPort, TlsEndingProxy, company_certificate
 from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
 from tests.unit.shared.wire.test_http_proxy import proxy
@@ -102,7 +102,7 @@ def test_a_proxy_that_steps_in_after_the_first_look_learns_no_secret(
     port: EnrolPort, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genuine = served_certificate(port.address)
-    monkeypatch.setattr("shared.wire.enrolment.served_certificate", lambda *_args, **_named: genuine)
+    monkeypatch.setattr("fedplcc.shared.wire.enrolment.served_certificate", lambda *_args, **_named: genuine)
     with TlsEndingProxy(port.address, folder, company_certificate) as proxy:
         with pytest.raises(AggregatorUnavailable):
             join(port.invite(through=proxy.address), new_key(), timeout_s=5.0)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedplcc.comparison.round_values import BALANCED_MODELS
-from shared.config.run import load_federation
+from fedplcc.shared.config.run import load_federation
+from fedplcc.trainer.data import load_dataset
 from tests.support import ROOT
-from trainer.data import load_dataset
 
 PICTURES = ROOT.parent / "shared" / "data"
 NAMES = ("dermatoscopy", "pacs")

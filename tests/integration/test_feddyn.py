@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.documents import Event
-from shared.tensors import from_bytes
+from fedplcc.shared.documents import Event
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.task.client_state import ClientStates
 from tests.integration.test_methods_everywhere import (
     ASKS_BETWEEN_INTERRUPTIONS,
     MOST_INTERRUPTIONS,
@@ -20,8 +22,6 @@ from tests.integration.test_methods_everywhere import (
     simulated,
 )
 from tests.support.federation import tiny_federation
-from trainer.cancellation import Cancelled
-from trainer.task.client_state import ClientStates
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from fedplcc.trainer.instance import TOKEN_FILE
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, eventually
-from trainer.instance import TOKEN_FILE
 
 RUN_S = 120.0
 """Bound on a whole tiny run on a busy machine."""

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from fedplcc.models.trained_model import read_trained_model
-from shared.errors import InvalidModel
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.tensors import from_bytes
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.trainer.task.client_state import ClientStates
 from tests.integration.test_methods_everywhere import ENDED, RUN_S, document
 from tests.support.federation import simulations, tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.proxies import CallProxy
-from trainer.task.client_state import ClientStates
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shared.config.toml_text import toml_tables
+from fedplcc.shared.config.toml_text import toml_tables
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, Process, eventually, free_port

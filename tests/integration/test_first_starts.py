@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.identity.admissions import Admissions
-from aggregator.store.database.sql_store import SqlStore
-from gateway.joining import join_by_file
-from shared.config.settings import INVITATION, GatewaySettings, TrainerSettings, load
-from shared.errors import InvalidConfig
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
-from shared.wire.addresses import join_address, split_address
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.gateway.joining import join_by_file
+from fedplcc.shared.config.settings import INVITATION, GatewaySettings, TrainerSettings, load
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.addresses import join_address, split_address
+from fedplcc.trainer.joining import join_if_invited
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.memory_authority import MemoryAuthority
-from trainer.joining import join_if_invited
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shared import documents
-from shared.config.run import canonical_json
-from shared.types import Event, EventQuery
+from fedplcc.shared import documents
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.types import Event, EventQuery
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 
@@ -215,7 +215,7 @@ def test_lines_are_those_of_the_rounds_to_the_byte(finished: tuple[ServedGateway
 def test_lines_of_more_rounds_than_one_call_brings_are_all_there(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.run_service.ROUNDS_PER_CALL", 2)
+    monkeypatch.setattr("fedplcc.gateway.run_service.ROUNDS_PER_CALL", 2)
     run_id = gateway.create_and_finish(run={"rounds": 5})
     lines = gateway.http.get(f"/v1/runs/{run_id}/metrics.jsonl").text.splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4, 5]

@@ -17,16 +17,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from aggregator.identity.authority import Authority
-from gateway.app import serve
-from gateway.http import connections
-from gateway.http import server as http_server
-from gateway.http.connections import Listener
-from gateway.http.server import Server
-from shared.config.settings import GatewaySettings
-from shared.identity.names import Role
-from shared.process.address_shares import MOST_OF_AN_ADDRESS, AddressShares
-from shared.process.repeated_lines import RepeatedLines
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.gateway.app import serve
+from fedplcc.gateway.http import connections
+from fedplcc.gateway.http import server as http_server
+from fedplcc.gateway.http.connections import Listener
+from fedplcc.gateway.http.server import Server
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.process.address_shares import MOST_OF_AN_ADDRESS, AddressShares
+from fedplcc.shared.process.repeated_lines import RepeatedLines
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
 from tests.support.records.captured_logs import logged

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.http.rate_limits import RateLimits
-from shared.identity.api_keys import api_key_text
+from fedplcc.gateway.http.rate_limits import RateLimits
+from fedplcc.shared.identity.api_keys import api_key_text
 from tests.support.federation.processes import eventually
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.identity.keyed_federation import Keyed

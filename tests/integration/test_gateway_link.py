@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from aggregator.identity.authority import Authority
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
-from shared.wire.tls import ClientTls
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation.processes import Federation, Process, eventually, free_port
 from tests.support.identity.keyed_federation import Keyed, issued
 
@@ -134,9 +134,9 @@ def test_a_gateway_in_plain_text_names_an_aggregator_that_speaks_tls(folder: Pat
 def test_who_has_no_key_learns_when_its_certificate_ends(folder: Path) -> None:
     import grpc
 
-    from shared.gen.fedplcc.v1 import admin_service_pb2 as pb2
-    from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as pb2_grpc
-    from shared.wire.channels import open_channel
+    from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as pb2
+    from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as pb2_grpc
+    from fedplcc.shared.wire.channels import open_channel
 
     with Keyed(folder) as federation:
         federation.begin()

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.identity.names import Role
+from fedplcc.shared.identity.names import Role
 from tests.support.federation.processes import eventually
 from tests.support.identity.https_gateway import OverHttps
 from tests.support.identity.keyed_federation import issued

@@ -12,11 +12,11 @@ import torch
 from safetensors.numpy import load_file
 
 from fedplcc.method_contract.settings import Setting
-from shared.config.training import AUGMENTATIONS
+from fedplcc.shared.config.training import AUGMENTATIONS
+from fedplcc.trainer.models.resnet import STEMS
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated
 from tests.support.records.method_settings import of_settings, public_of
-from trainer.models.resnet import STEMS
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

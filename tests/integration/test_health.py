@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.remote.health import first_serving
-from shared.errors import FailedPrecondition, Unavailable
+from fedplcc.shared.errors import FailedPrecondition, Unavailable
+from fedplcc.trainer.health import serve_health
 from tests.support.federation.processes import free_port
 from tests.support.federation.served_gateway import ServedGateway
-from trainer.health import serve_health
 
 
 def asked(*arguments: str) -> tuple[int, str, str]:

@@ -20,15 +20,15 @@ import grpc
 import pytest
 
 from fedplcc.remote.admin_calls import admin_calls
-from shared.gen.fedplcc.v1 import (
+from fedplcc.shared.gen.fedplcc.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
     run_service_pb2,
     run_service_pb2_grpc,
 )
-from shared.identity.credentials import IDENTITY_FILE
-from shared.identity.names import Role
-from shared.process.resources import SERVICE_FILES, most_files
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.process.resources import SERVICE_FILES, most_files
 from tests.support.federation.hostile_connections import hostile
 from tests.support.federation.processes import Federation, Process, eventually
 from tests.support.identity.issued import channel_of

@@ -17,27 +17,27 @@ import torch
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.service import Limits
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.runs.configuration import Overrides, read_federation
+from fedplcc.shared.config.run import FederationFile
+from fedplcc.shared.convert.uploads import initial_model_to_proto
+from fedplcc.shared.documents import InitialModel, Problem
+from fedplcc.shared.errors import InvalidConfig, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from fedplcc.shared.tensors import to_bytes
+from fedplcc.shared.types import BlobRef
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.statuses import translated
 from fedplcc.simulation import Simulation
-from shared.config.run import FederationFile
-from shared.convert.uploads import initial_model_to_proto
-from shared.documents import InitialModel, Problem
-from shared.errors import InvalidConfig, MalformedRequest
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.tensors import to_bytes
-from shared.types import BlobRef
-from shared.wire.channels import open_channel
-from shared.wire.statuses import translated
+from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
 from tests.support.federation.processes import eventually
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.federation.simulations import simulated, write_config
-from trainer.models import build_model, state_arrays
 
 DATA = to_bytes(NumpyClient("ann").first_model(seed=7))
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.convert.tasks import task_from_proto
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import MODEL, TaskKind
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import MODEL, TaskKind
 from tests.chaos.network import undisturbed
 from tests.chaos.test_lost_answers import Aggregator
 from tests.support.federation.grpc_client import GrpcClient

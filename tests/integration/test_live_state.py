@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
-from shared.errors import FedplccError
-from shared.types import Task, TaskKind
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.types import Task, TaskKind
 from tests.support.federation.grpc_client import GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document

@@ -14,11 +14,11 @@ import pytest
 
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import EVALUATIONS
-from shared.config.run import parse_run_config
-from shared.tensors import sha256_hex, to_bytes
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.tensors import sha256_hex, to_bytes
+from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated
-from trainer.models import build_model, state_arrays
 
 pytestmark = pytest.mark.slow
 

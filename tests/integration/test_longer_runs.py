@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fedplcc.runs.artifacts import BEST_MODEL, MODEL
-from shared.steering import ExtendRun
-from shared.tensors import sha256_hex
+from fedplcc.shared.steering import ExtendRun
+from fedplcc.shared.tensors import sha256_hex
 from tests.integration.test_methods_everywhere import ENDED, RUN_S, shorter, simulated, validated
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
@@ -117,6 +117,6 @@ def test_the_command_goes_on_in_the_folder_that_it_kept_and_in_no_other(data: Pa
 
 
 def _all_clients() -> Any:
-    from shared.gen.fedplcc.v1 import run_service_pb2
+    from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
 
     return run_service_pb2.ListClientsRequest()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import InvitationUsed
-from shared.identity.certificates import new_key
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.invitation_codes import InvitationCode
-from shared.wire.enrolment import join
+from fedplcc.shared.errors import InvitationUsed
+from fedplcc.shared.identity.certificates import new_key
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.wire.enrolment import join
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import Keyed
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shared.config.settings import environment_without_settings
+from fedplcc.shared.config.settings import environment_without_settings
 from tests.support import ROOT
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.oracles import fold_memory

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from fedplcc.method_contract.settings import Setting
+from fedplcc.shared.documents import Event
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
+from fedplcc.shared.types import BATCH_NORM
 from fedplcc.simulation import Observers, Simulation
-from shared.documents import Event
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.methods import METHODS
-from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
-from shared.types import BATCH_NORM
+from fedplcc.trainer.cancellation import Cancelled, ShouldStop, never
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.method_settings import PUBLIC_DATA, of_methods, of_settings, public_of, with_a_length
-from trainer.cancellation import Cancelled, ShouldStop, never
 
 pytestmark = pytest.mark.slow
 

@@ -11,15 +11,15 @@ import pytest
 
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import EVALUATIONS
-from shared.config.run import parse_run_config
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.tensors import sha256_hex, to_bytes
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.tensors import sha256_hex, to_bytes
+from fedplcc.trainer.models import build_model, state_arrays
+from fedplcc.trainer.task.client_state import ClientStates
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed, simulated
-from trainer.models import build_model, state_arrays
-from trainer.task.client_state import ClientStates
 
 pytestmark = pytest.mark.slow
 

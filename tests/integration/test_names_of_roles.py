@@ -14,13 +14,13 @@ from typing import Any
 import grpc
 import pytest
 
-from aggregator.identity.admissions import Admissions
-from aggregator.identity.authority import Authority
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.remote.gateway_tls import context_for
-from shared.errors import MalformedRequest
-from shared.identity import certificates
-from shared.identity.certificates import (
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.identity import certificates
+from fedplcc.shared.identity.certificates import (
     AGGREGATOR_DNS,
     DNS_NAMES,
     GATEWAY_DNS,
@@ -29,8 +29,8 @@ from shared.identity.certificates import (
     key_to_pem,
     new_key,
 )
-from shared.identity.names import INVITED_ROLES, Identity, Role
-from shared.wire.channels import open_channel
+from fedplcc.shared.identity.names import INVITED_ROLES, Identity, Role
+from fedplcc.shared.wire.channels import open_channel
 from tests.support.federation.certificates import Held, TestAuthority
 
 METHOD = "/fedplcc.v1.RunService/ListRuns"

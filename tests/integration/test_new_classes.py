@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.tensors import from_bytes
+from fedplcc.shared.tensors import from_bytes
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually

@@ -17,10 +17,10 @@ import pytest
 
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.interruption import Interrupted
+from fedplcc.shared.documents import Event
 from fedplcc.simulation.messages import Forget
 from fedplcc.simulation.placement import Placement
 from fedplcc.simulation.worker_process import WorkerProcess
-from shared.documents import Event
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
@@ -37,7 +37,7 @@ IMPORTS = """
 import os, signal
 from pathlib import Path
 import numpy
-from trainer.data import DatasetArrays
+from fedplcc.trainer.data import DatasetArrays
 """
 
 

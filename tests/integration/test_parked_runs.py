@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.service import Limits
 from fedplcc.command.all_commands import app
-from shared.types import RoundPhase, RunStatus
+from fedplcc.shared.types import RoundPhase, RunStatus
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.federation.wedged_runs import store_a_number_of_an_earlier_version, until
 

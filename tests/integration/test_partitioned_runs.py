@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedplcc.runs.configuration import Overrides, federation_json, local_clients, override, read_federation
-from shared.config.run import DataSection, parse_federation
-from shared.config.settings import TrainerSettings, from_command_line
+from fedplcc.shared.config.run import DataSection, parse_federation
+from fedplcc.shared.config.settings import TrainerSettings, from_command_line
+from fedplcc.trainer.data import load_dataset
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated
-from trainer.data import load_dataset
 
 KINDS: dict[str, dict[str, Any]] = {
     "dirichlet with a long tail": {"kind": "dirichlet", "alpha": 0.5, "min_size": 2, "imbalance": 0.5},

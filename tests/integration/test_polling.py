@@ -13,14 +13,20 @@ from typing import Any, Self
 
 import pytest
 
-from shared.convert.tasks import poll_to_proto, task_from_proto
-from shared.errors import IdentityMismatch, MalformedRequest
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.process.metrics import new_registry
-from shared.types import Poll, TaskKey, TaskKind
-from shared.wire.statuses import translated
-from shared.wire.tls import ClientTls
+from fedplcc.shared.convert.tasks import poll_to_proto, task_from_proto
+from fedplcc.shared.errors import IdentityMismatch, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.types import Poll, TaskKey, TaskKind
+from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.tls import ClientTls
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.worker import Worker
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
@@ -28,12 +34,6 @@ from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.hosts.proxies import CallProxy
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.readings.metrics import TrainerMetrics
-from trainer.task.client_state import ClientStates
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
-from trainer.worker import Worker
 
 IDLE_S = 0.8
 """What the proxies here cut."""

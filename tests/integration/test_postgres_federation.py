@@ -15,14 +15,14 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from shared.gen.fedplcc.v1.run_service_pb2 import (
+from fedplcc.shared.gen.fedplcc.v1.run_service_pb2 import (
     CreateRunRequest,
     GetRunRequest,
     ListRoundsRequest,
 )
-from shared.gen.fedplcc.v1.run_service_pb2_grpc import RunServiceStub
-from shared.gen.fedplcc.v1.types_pb2 import RUN_STATUS_COMPLETED as COMPLETED
-from shared.types import Task, TaskKind
+from fedplcc.shared.gen.fedplcc.v1.run_service_pb2_grpc import RunServiceStub
+from fedplcc.shared.gen.fedplcc.v1.types_pb2 import RUN_STATUS_COMPLETED as COMPLETED
+from fedplcc.shared.types import Task, TaskKind
 from tests.support import ROOT
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
@@ -150,7 +150,7 @@ def test_an_aggregator_that_cannot_open_its_database_says_why_and_with_which_cod
         (postgres.url("postgres", password="secret"), 4, "password authentication failed"),
         ("mysql://u:secret@h/d", 2, "database_url is not of PostgreSQL"),
     )
-    command = [sys.executable, "-m", "aggregator", "--port", "0", "--enrol-port", "0"]
+    command = [sys.executable, "-m", "fedplcc.aggregator", "--port", "0", "--enrol-port", "0"]
     command += ["--metrics-port", "off", "--database-url"]
     started = [
         subprocess.Popen(

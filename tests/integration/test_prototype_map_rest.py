@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.prototype_maps import PrototypeMaps
-from aggregator.servicer import run_service
-from shared import documents
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
+from fedplcc.aggregator.servicer import run_service
+from fedplcc.shared import documents
 from tests.support.federation.served_gateway import ServedGateway
 
 ROUNDS = 5

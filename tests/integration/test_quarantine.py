@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from shared import documents
-from shared.errors import MalformedUpdate
-from shared.types import RunStatus, TaskKind
+from fedplcc.shared import documents
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.types import RunStatus, TaskKind
 from tests.support.federation.served_gateway import ServedGateway
 
 WHY = "1 update was refused, the last one because num_excluded = -1: out of range"

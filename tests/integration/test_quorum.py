@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.identity.names import Role
+from fedplcc.shared.identity.names import Role
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.processes import Federation, Process, eventually
 

@@ -19,25 +19,32 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.message_factory import GetMessageClass
 
-from aggregator.identity.authority import Authority
-from shared.convert.payloads import blob_to_proto
-from shared.convert.steering import steering_to_proto
-from shared.convert.tasks import task_from_proto
-from shared.errors import FedplccError
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
-from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.identity.certificates import identity_of, key_from_pem, key_to_pem, load_certificate, new_key, request_for
-from shared.identity.credentials import Credentials
-from shared.identity.names import Role
-from shared.identity.recovery import sign_recovery
-from shared.steering import (
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.shared.convert.payloads import blob_to_proto
+from fedplcc.shared.convert.steering import steering_to_proto
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.identity.certificates import (
+    identity_of,
+    key_from_pem,
+    key_to_pem,
+    load_certificate,
+    new_key,
+    request_for,
+)
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.recovery import sign_recovery
+from fedplcc.shared.steering import (
     AdmitClient,
     AdvanceStage,
     ExtendRun,
@@ -48,11 +55,11 @@ from shared.steering import (
     RetireClient,
     StopRun,
 )
-from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, TaskKind
-from shared.wire.caller import KEY_METADATA
-from shared.wire.channels import open_channel
-from shared.wire.tls import ClientTls
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import MODEL, TaskKind
+from fedplcc.shared.wire.caller import KEY_METADATA
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation.grpc_client import GrpcClient
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.identity.admissions import CERTIFICATE_S, Admissions
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, Admissions
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.remote.joining import renew_identity
-from shared.errors import CertificateRevoked
-from shared.identity.certificates import new_key
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
-from shared.process import failpoints
-from shared.wire.enrolment import join, recover, renew
-from shared.wire.renewal import ENDED_S, LOOK_S, NEXT_KEY_FILE, Renewal, keep, next_key
+from fedplcc.shared.errors import CertificateRevoked
+from fedplcc.shared.identity.certificates import new_key
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.process import failpoints
+from fedplcc.shared.wire.enrolment import join, recover, renew
+from fedplcc.shared.wire.renewal import ENDED_S, LOOK_S, NEXT_KEY_FILE, Renewal, keep, next_key
 from tests.support.hosts.failing_disk import Killed
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.member_port import MemberPort

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.identity.invitation_codes import InvitationCode
-from shared.wire.enrolment import join
-from shared.wire.renewal import keep, next_key
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.wire.enrolment import join
+from fedplcc.shared.wire.renewal import keep, next_key
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, eventually

@@ -16,9 +16,9 @@ from fedplcc.command.all_commands import app
 from fedplcc.doctor import network
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.runs.artifacts import FILES
+from fedplcc.shared.version import VERSION
 from fedplcc.terminal import question
 from fedplcc.terminal.progress import RunProgress
-from shared.version import VERSION
 from tests.support.federation.numpy_client import CLASSES
 from tests.support.federation.served_gateway import ServedGateway
 

@@ -16,9 +16,9 @@ import pytest
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import EVALUATIONS, FILES
+from fedplcc.shared.documents import Event
+from fedplcc.shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
 from fedplcc.simulation import Observers, Simulation
-from shared.documents import Event
-from shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.steering import StopRun
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.steering import StopRun
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.numpy_trainer import NumpyTrainer

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from shared.errors import MalformedUpdate
-from shared.types import STAGE_DATA, STREAM_PLACE, RunStatus, TaskKind
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.types import STAGE_DATA, STREAM_PLACE, RunStatus, TaskKind
 from tests.support.federation.served_gateway import ServedGateway
 
 MANUAL = {"stages": 3, "advance": "manual"}

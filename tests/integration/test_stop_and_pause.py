@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.steering import PauseRun, ResumeRun, StopRun
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
 from tests.chaos.fault_proxy import FaultProxy
 from tests.chaos.network import WideClient, undisturbed
 from tests.support.federation.grpc_client import RunControl

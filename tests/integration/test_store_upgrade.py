@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.database import schema
+from fedplcc.aggregator.store.database import schema
 from tests.support import ROOT
 from tests.support.federation.processes import Federation
 from tests.support.records import release
@@ -53,7 +53,7 @@ def test_a_state_of_the_last_version_is_served(tmp_path: Path, state: Path) -> N
 def test_a_state_of_a_newer_version_is_refused_with_exit_code_4(state: Path) -> None:
     with closing(sqlite3.connect(state / "aggregator.sqlite")) as connection:
         connection.executescript("UPDATE alembic_version SET version_num = '9999'")
-    command = [sys.executable, "-m", "aggregator", "--enrol-port", "0", "--state-dir", str(state)]
+    command = [sys.executable, "-m", "fedplcc.aggregator", "--enrol-port", "0", "--state-dir", str(state)]
     command += ["--port", "0", "--metrics-port", "off"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 4

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from shared.config.toml_text import toml_tables
-from shared.errors import InvalidConfig
-from shared.steering import StopRun
+from fedplcc.shared.config.toml_text import toml_tables
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.steering import StopRun
 from tests.integration.test_methods_everywhere import ENDED, RUN_S
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
@@ -174,6 +174,6 @@ def test_a_method_that_breaks_the_contract_is_refused_with_the_sentence(
 
 
 def _all_clients() -> Any:
-    from shared.gen.fedplcc.v1 import run_service_pb2
+    from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
 
     return run_service_pb2.ListClientsRequest()

@@ -11,15 +11,15 @@ from typing import Any
 import grpc
 import pytest
 
-from shared.gen.fedplcc.v1 import (
+from fedplcc.shared.gen.fedplcc.v1 import (
     enrol_service_pb2,
     enrol_service_pb2_grpc,
     round_service_pb2,
     round_service_pb2_grpc,
 )
-from shared.wire.caller import Callers
-from shared.wire.channels import open_aio_channel
-from shared.wire.server import RpcServer
+from fedplcc.shared.wire.caller import Callers
+from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.shared.wire.server import RpcServer
 from tests.support.federation.certificates import TestAuthority
 from tests.support.federation.hostile_connections import hostile
 

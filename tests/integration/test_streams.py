@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedplcc.shared.types import RunStatus
 from fedplcc.simulation import Observers, Simulation
-from shared.types import RunStatus
+from fedplcc.trainer.cancellation import Cancelled
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed, simulated
-from trainer.cancellation import Cancelled
 
 pytestmark = pytest.mark.slow
 

@@ -9,22 +9,22 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from aggregator.identity.authority import Authority
+from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.command.all_commands import app
 from fedplcc.remote.health import first_serving
-from shared import errors
-from shared.gen.fedplcc.v1 import (
+from fedplcc.shared import errors
+from fedplcc.shared.gen.fedplcc.v1 import (
     enrol_service_pb2,
     enrol_service_pb2_grpc,
     round_service_pb2,
     round_service_pb2_grpc,
     types_pb2,
 )
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
-from shared.wire.channels import open_channel
-from shared.wire.statuses import translated
-from shared.wire.tls import ClientTls
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually

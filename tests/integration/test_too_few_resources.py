@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.settings import EXIT_CONFIG
+from fedplcc.shared.config.settings import EXIT_CONFIG
 from tests.support import ROOT
 
 END_S = 120.0

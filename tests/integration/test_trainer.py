@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.convert.clients import client_from_proto
-from shared.errors import InvalidArgument, InvalidData
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.process.metrics import new_registry
-from shared.steering import PauseRun, ResumeRun, StopRun
-from shared.types import Client, ClientActivity
+from fedplcc.shared.convert.clients import client_from_proto
+from fedplcc.shared.errors import InvalidArgument, InvalidData
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
+from fedplcc.shared.types import Client, ClientActivity
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.worker import Worker
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually, free_port
 from tests.support.hosts.memory_folder import memory_folder
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.readings.metrics import TrainerMetrics
-from trainer.task.client_state import ClientStates
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
-from trainer.worker import Worker
 
 NUM_EXAMPLES, BATCH = 12, 4
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.federation.numpy_trainer import NumpyTrainer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.config.training import AUGMENTATIONS
-from shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.config.training import AUGMENTATIONS
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually

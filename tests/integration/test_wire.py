@@ -16,15 +16,15 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared import errors
-from shared.convert.tasks import task_from_proto
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import RunSpec, Task, TaskKind
-from shared.version import VERSION
-from shared.wire.channels import open_channel
-from shared.wire.statuses import translated
+from fedplcc.shared import errors
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import RunSpec, Task, TaskKind
+from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.statuses import translated
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient, RunControl
 from tests.support.federation.in_process import LocalFederation

@@ -8,11 +8,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.identity.admissions import CERTIFICATE_S, Admissions, Admitted
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import FedplccError, InvitationUsed
-from shared.identity.certificates import load_certificate, new_key, public_key_sha256, request_for, serial_of
-from shared.identity.names import Role
+from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, Admissions, Admitted
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import FedplccError, InvitationUsed
+from fedplcc.shared.identity.certificates import load_certificate, new_key, public_key_sha256, request_for, serial_of
+from fedplcc.shared.identity.names import Role
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.identity.memory_authority import MemoryAuthority
 

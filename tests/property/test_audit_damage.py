@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.identity.audit_chain import EMPTY, AuditEntry, AuditHead, AuditRecord, chained, head_of, verify
+from fedplcc.shared.identity.audit_chain import EMPTY, AuditEntry, AuditHead, AuditRecord, chained, head_of, verify
 
 _TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=12)
 _RECORDS = st.builds(

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.presence.deadlines import Deadlines
-from aggregator.presence.sessions import Sessions
-from aggregator.rounds import machine
-from aggregator.rounds.quorum import Quorum
-from shared.reasons import sentence_of
-from shared.types import ClientActivity, Heartbeat, RoundPhase, RunSpec, Task, TaskKind
+from fedplcc.aggregator.presence.deadlines import Deadlines
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.quorum import Quorum
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.types import ClientActivity, Heartbeat, RoundPhase, RunSpec, Task, TaskKind
 from tests.support.federation.in_process import Clock
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update
 

@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from aggregator.computation.aggregation import aggregate
-from aggregator.computation.fold import WeightedModel, fold_models, sent_table
-from aggregator.computation.reading_ahead import AHEAD
-from aggregator.computation.round_inputs import RoundInputs
-from aggregator.computation.update_checks import check_model
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import PayloadCorrupt
-from shared.methods import METHODS
-from shared.methods.config import MethodConfig
-from shared.tensors import (
+from fedplcc.aggregator.computation.aggregation import aggregate
+from fedplcc.aggregator.computation.fold import WeightedModel, fold_models, sent_table
+from fedplcc.aggregator.computation.reading_ahead import AHEAD
+from fedplcc.aggregator.computation.round_inputs import RoundInputs
+from fedplcc.aggregator.computation.update_checks import check_model
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.errors import PayloadCorrupt
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.tensors import (
     blob_ref,
     from_bytes,
     prototypes_from_bytes,
@@ -34,7 +34,7 @@ from shared.tensors import (
     sha256_hex,
     to_bytes,
 )
-from shared.types import LOCAL_CLUSTER, MODEL, Payload, PrototypeSet, RoundPhase, Run, Update
+from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, Payload, PrototypeSet, RoundPhase, Run, Update
 from tests.support.federation.numpy_client import a_config
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.builders import a_round, a_run

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from aggregator.computation.update_checks import check_prototypes
+from fedplcc.aggregator.computation.update_checks import check_prototypes
 from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.method_contract.settings import Setting
-from shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
-from shared.methods.finch import MergeMean
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
-from shared.types import Payload, PrototypeSet, Update
+from fedplcc.shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
+from fedplcc.shared.methods.finch import MergeMean
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
+from fedplcc.shared.types import Payload, PrototypeSet, Update
 from tests.support.records.method_settings import SETTINGS
 
 unhurried = settings(deadline=None)

@@ -16,11 +16,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shared.bounds import MAX_VALUE
-from shared.errors import MalformedUpdate
-from shared.methods import METHODS
-from shared.tensors import Array, blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
-from shared.types import (
+from fedplcc.shared.bounds import MAX_VALUE
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.tensors import Array, blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from fedplcc.shared.types import (
     MODEL,
     BlobRef,
     ClientActivity,

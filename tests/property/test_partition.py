@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 
-from shared.errors import InvalidData
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import partition
 from tests.support import ROOT
-from trainer.data import partition
 
 SEEDS = st.integers(0, 2**31 - 1)
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=200).map(lambda labels: np.array(labels, np.int64))

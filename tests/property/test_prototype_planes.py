@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shared.prototype_map import (
+from fedplcc.shared.prototype_map import (
     KEY_ROUNDS,
     NO_OWNER,
     Centres,
@@ -21,7 +21,7 @@ from shared.prototype_map import (
     procrustes,
     reference_round,
 )
-from shared.types import Comparison, PrototypeSet
+from fedplcc.shared.types import Comparison, PrototypeSet
 
 Doubles = npt.NDArray[np.float64]
 CLASSES = 5

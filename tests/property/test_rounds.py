@@ -15,12 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aggregator.coordinator.service import Limits
-from aggregator.rounds.selection import select_cohort
-from shared.config.run import parse_run_config
-from shared.errors import FedplccError, MalformedUpdate, NotAMember, RoundClosed, UpdateConflict
-from shared.steering import PauseRun, ResumeRun
-from shared.types import BlobRef, CommittedUpdate, RoundPhase, Run, RunStatus, Task, TaskKind, Update
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import FedplccError, MalformedUpdate, NotAMember, RoundClosed, UpdateConflict
+from fedplcc.shared.steering import PauseRun, ResumeRun
+from fedplcc.shared.types import BlobRef, CommittedUpdate, RoundPhase, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.memory_folder import memory_folder

@@ -16,10 +16,10 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aggregator.coordinator.service import Limits
-from shared.errors import ClientNotFound, InvalidTransition
-from shared.steering import AdmitClient, AdvanceStage, QuarantineClient, ReleaseClient, RetireClient
-from shared.types import STREAM_PLACE, Event, RunStatus
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.shared.errors import ClientNotFound, InvalidTransition
+from fedplcc.shared.steering import AdmitClient, AdvanceStage, QuarantineClient, ReleaseClient, RetireClient
+from fedplcc.shared.types import STREAM_PLACE, Event, RunStatus
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.hosts.memory_folder import memory_folder

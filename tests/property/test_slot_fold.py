@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.computation.fold import WeightedModel
-from aggregator.computation.reading_ahead import AHEAD as READ_AHEAD
-from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
-from aggregator.store.blobs.hashed_reading import HashedBlob
-from shared.errors import PayloadCorrupt
-from shared.methods import METHODS
-from shared.methods.config import MethodConfig
-from shared.methods.maths import weighted_mean
-from shared.methods.method import Method
-from shared.methods.parts.slots import ServerSlots, ServerView
-from shared.tensors import from_bytes, laid_out, read_header, sha256_hex, to_bytes
+from fedplcc.aggregator.computation.fold import WeightedModel
+from fedplcc.aggregator.computation.reading_ahead import AHEAD as READ_AHEAD
+from fedplcc.aggregator.computation.slot_fold import SlotInputs, fold_with_slots
+from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob
+from fedplcc.shared.errors import PayloadCorrupt
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.maths import weighted_mean
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.slots import ServerSlots, ServerView
+from fedplcc.shared.tensors import from_bytes, laid_out, read_header, sha256_hex, to_bytes
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.ahead_method import METHOD as AHEAD
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shared import tensors
-from shared.bounds import MAX_VALUE
-from shared.convert.clients import (
+from fedplcc.shared import tensors
+from fedplcc.shared.bounds import MAX_VALUE
+from fedplcc.shared.convert.clients import (
     client_from_proto,
     client_to_proto,
     environment_from_proto,
@@ -26,7 +26,7 @@ from shared.convert.clients import (
     problem_from_proto,
     problem_to_proto,
 )
-from shared.convert.evaluations import (
+from fedplcc.shared.convert.evaluations import (
     counts_from_proto,
     counts_to_proto,
     evaluation_from_proto,
@@ -34,19 +34,29 @@ from shared.convert.evaluations import (
     evaluation_to_proto,
     evaluation_to_report,
 )
-from shared.convert.events import event_from_proto, event_to_proto
-from shared.convert.membership import client_from_join, client_to_join, membership_from_proto, membership_to_proto
-from shared.convert.payloads import blob_from_proto, blob_to_proto, payload_from_proto, payload_to_proto
-from shared.convert.prototype_maps import prototype_map_from_proto
-from shared.convert.rounds import round_from_proto, round_to_proto
-from shared.convert.runs import run_from_proto, run_to_proto
-from shared.convert.tasks import poll_from_proto, poll_to_proto, task_from_proto, task_to_proto
-from shared.convert.updates import committed_from_proto, committed_to_proto, update_from_commit, update_to_commit
-from shared.convert.uploads import UploadHeader, upload_header_from_proto, upload_header_to_proto
-from shared.errors import FedplccError, MalformedRequest, MalformedUpdate
-from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
-from shared.reasons import Dropped, DropReason, Stated
-from shared.types import (
+from fedplcc.shared.convert.events import event_from_proto, event_to_proto
+from fedplcc.shared.convert.membership import (
+    client_from_join,
+    client_to_join,
+    membership_from_proto,
+    membership_to_proto,
+)
+from fedplcc.shared.convert.payloads import blob_from_proto, blob_to_proto, payload_from_proto, payload_to_proto
+from fedplcc.shared.convert.prototype_maps import prototype_map_from_proto
+from fedplcc.shared.convert.rounds import round_from_proto, round_to_proto
+from fedplcc.shared.convert.runs import run_from_proto, run_to_proto
+from fedplcc.shared.convert.tasks import poll_from_proto, poll_to_proto, task_from_proto, task_to_proto
+from fedplcc.shared.convert.updates import (
+    committed_from_proto,
+    committed_to_proto,
+    update_from_commit,
+    update_to_commit,
+)
+from fedplcc.shared.convert.uploads import UploadHeader, upload_header_from_proto, upload_header_to_proto
+from fedplcc.shared.errors import FedplccError, MalformedRequest, MalformedUpdate
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
+from fedplcc.shared.reasons import Dropped, DropReason, Stated
+from fedplcc.shared.types import (
     BlobRef,
     Client,
     ClientActivity,

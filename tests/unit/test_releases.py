@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.database.row_check import damaged_rows
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database.row_check import damaged_rows
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.runs.artifacts import read_record
 from fedplcc.runs.local_runs import find_runs
 from fedplcc.runs.run_folder import foreseen_folder
+from fedplcc.shared.config.run import VERSION as CONFIGURED
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.identity.audit_chain import verify
+from fedplcc.shared.types import Run, RunStatus
+from fedplcc.shared.version import VERSION
 from fedplcc.state.replay import replay
-from shared.config.run import VERSION as CONFIGURED
-from shared.config.run import parse_run_config
-from shared.identity.audit_chain import verify
-from shared.types import Run, RunStatus
-from shared.version import VERSION
 from tests.support.federation import tiny_federation
 from tests.support.federation.in_process import LocalFederation
 from tests.support.records import release

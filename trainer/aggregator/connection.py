@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from shared.types import Task
-from shared.wire.channels import KEEPALIVE_S
-from shared.wire.tls import ClientTls
-from trainer.aggregator.round_service import RoundServiceCalls
-from trainer.aggregator.task_connection import TaskConnection
-from trainer.aggregator.task_stream import StreamEnd, TaskStream
-from trainer.cancellation import ShouldStop
-from trainer.readings.metrics import TrainerMetrics
+from fedplcc.shared.types import Task
+from fedplcc.shared.wire.channels import KEEPALIVE_S
+from fedplcc.shared.wire.tls import ClientTls
+from fedplcc.trainer.aggregator.round_service import RoundServiceCalls
+from fedplcc.trainer.aggregator.task_connection import TaskConnection
+from fedplcc.trainer.aggregator.task_stream import StreamEnd, TaskStream
+from fedplcc.trainer.cancellation import ShouldStop
+from fedplcc.trainer.readings.metrics import TrainerMetrics
 
 
 class AggregatorConnection(RoundServiceCalls):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
+from fedplcc.shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
 
 
 class AggregatorPort(Protocol):
     """The aggregator as one client's task sees it.
 
-    A method may raise `trainer.cancellation.Cancelled` where the task is no longer wanted, and any error of shared/errors.py
-    that the aggregator answers with.
+    A method may raise `fedplcc.trainer.cancellation.Cancelled` where the task is no longer wanted, and any error of
+    shared/errors.py that the aggregator answers with.
     """
 
     @property

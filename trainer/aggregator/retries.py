@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from shared.errors import (
+from fedplcc.shared.errors import (
     BlobCorrupt,
     BlobNotFound,
     CertificateExpired,
@@ -21,11 +21,11 @@ from shared.errors import (
     Unavailable,
     UploadSuperseded,
 )
-from shared.process.log import get_logger
-from shared.wire.backoff import backoff
-from trainer.aggregator.round_service import RoundServiceCalls
-from trainer.aggregator.task_stream import TaskStream
-from trainer.cancellation import ShouldStop, check, pause
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.backoff import backoff
+from fedplcc.trainer.aggregator.round_service import RoundServiceCalls
+from fedplcc.trainer.aggregator.task_stream import TaskStream
+from fedplcc.trainer.cancellation import ShouldStop, check, pause
 
 GIVE_UP_AFTER = 6
 """Attempts for errors that are expected to pass soon, but may not (`DOUBTFUL`)."""
@@ -40,7 +40,7 @@ DOUBTFUL = (BlobNotFound, BlobCorrupt, ChunkOutOfOrder, UploadSuperseded)
 
 _T = TypeVar("_T")
 
-log = get_logger("trainer.aggregator.retries")
+log = get_logger("fedplcc.trainer.aggregator.retries")
 
 
 class Retries:

@@ -10,20 +10,20 @@ from typing import Any
 
 import grpc
 
-from shared.convert.clients import heartbeat_to_proto
-from shared.convert.membership import client_to_join, membership_from_proto
-from shared.errors import AggregatorUnavailable, FedplccError, Unavailable
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
-from shared.identity.audit_chain import AuditHead
-from shared.types import Client, Heartbeat, Membership
-from shared.version import VERSION
-from shared.wire.call_logs import OutgoingCalls
-from shared.wire.channels import KEEPALIVE_S, open_channel
-from shared.wire.connection_trouble import ConnectionTrouble
-from shared.wire.statuses import translated
-from shared.wire.tls import ClientTls
-from trainer.cancellation import Cancelled
-from trainer.readings.metrics import TrainerMetrics
+from fedplcc.shared.convert.clients import heartbeat_to_proto
+from fedplcc.shared.convert.membership import client_to_join, membership_from_proto
+from fedplcc.shared.errors import AggregatorUnavailable, FedplccError, Unavailable
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from fedplcc.shared.identity.audit_chain import AuditHead
+from fedplcc.shared.types import Client, Heartbeat, Membership
+from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.call_logs import OutgoingCalls
+from fedplcc.shared.wire.channels import KEEPALIVE_S, open_channel
+from fedplcc.shared.wire.connection_trouble import ConnectionTrouble
+from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.tls import ClientTls
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.readings.metrics import TrainerMetrics
 
 CHUNK_BYTES = (1 << 20) - 64
 """Largest chunk of an upload, if the aggregator takes it. With the message around it, it fits into a power of two, to which

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.convert.evaluations import evaluation_to_report
-from shared.convert.updates import committed_from_proto, update_to_commit
-from shared.convert.uploads import UploadHeader, upload_header_to_proto
-from shared.tensors import sha256_hex
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
-from trainer.aggregator.retries import Retries
-from trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
-from trainer.aggregator.task_stream import TaskStream
-from trainer.aggregator.transfers import Download, ResentBytes, Upload
-from trainer.cancellation import ShouldStop
+from fedplcc.shared.convert.evaluations import evaluation_to_report
+from fedplcc.shared.convert.updates import committed_from_proto, update_to_commit
+from fedplcc.shared.convert.uploads import UploadHeader, upload_header_to_proto
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import BlobRef, Client, CommittedUpdate, Evaluation, Membership, Update
+from fedplcc.trainer.aggregator.retries import Retries
+from fedplcc.trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
+from fedplcc.trainer.aggregator.task_stream import TaskStream
+from fedplcc.trainer.aggregator.transfers import Download, ResentBytes, Upload
+from fedplcc.trainer.cancellation import ShouldStop
 
 COMMIT_S, COMMIT_BYTES_PER_S = 60.0, 20e6
 """Deadline of a commit: the aggregator reads every blob of the update before it answers."""
@@ -23,7 +23,7 @@ models needs no second connection."""
 
 
 class TaskConnection:
-    """The calls of one task; keeps `trainer.aggregator.port.AggregatorPort`.
+    """The calls of one task; keeps `fedplcc.trainer.aggregator.port.AggregatorPort`.
 
     Each call is tried again while the aggregator is away, restarts, or lets another instance act for the client; all of them
     are idempotent.

@@ -8,14 +8,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from shared.convert.tasks import poll_to_proto, taken_inline_to_proto, task_from_proto
-from shared.errors import FedplccError, MalformedRequest
-from shared.gen.fedplcc.v1 import round_service_pb2
-from shared.tensors import sha256_hex
-from shared.types import BlobRef, Poll, TakenInline, Task, TaskKey
-from shared.wire.backoff import backoff
-from trainer.aggregator.round_service import FOLLOWING, INLINE_BYTES, Link, RoundServiceCalls
-from trainer.cancellation import pause
+from fedplcc.shared.convert.tasks import poll_to_proto, taken_inline_to_proto, task_from_proto
+from fedplcc.shared.errors import FedplccError, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import BlobRef, Poll, TakenInline, Task, TaskKey
+from fedplcc.shared.wire.backoff import backoff
+from fedplcc.trainer.aggregator.round_service import FOLLOWING, INLINE_BYTES, Link, RoundServiceCalls
+from fedplcc.trainer.cancellation import pause
 
 POLL_ANSWER_S = 30.0
 """Longest time that the answer to a poll may take beyond the time for which the poll is held."""

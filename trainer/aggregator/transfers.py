@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 from prometheus_client import Counter
 
-from shared.errors import AggregatorUnavailable, BlobCorrupt, MalformedRequest
-from shared.gen.fedplcc.v1 import round_service_pb2
-from shared.types import MODEL, BlobRef
-from shared.wire.chunk_size import ChunkSizes
-from trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
-from trainer.cancellation import POLL_S, ShouldStop, check
+from fedplcc.shared.errors import AggregatorUnavailable, BlobCorrupt, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2
+from fedplcc.shared.types import MODEL, BlobRef
+from fedplcc.shared.wire.chunk_size import ChunkSizes
+from fedplcc.trainer.aggregator.round_service import ANSWER_S, RoundServiceCalls
+from fedplcc.trainer.cancellation import POLL_S, ShouldStop, check
 
 STANDSTILL_S = 60.0
 """Longest time in which a transfer may move nothing; the aggregator hashes and fsyncs a large blob within it."""

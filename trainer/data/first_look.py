@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.errors import InvalidData
-from shared.types import IntArray
-from trainer.data.loading import DEFAULT_TEST_EVERY
-from trainer.data.specs import open_source
-from trainer.data.subset import subset_size
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
+from fedplcc.trainer.data.specs import open_source
+from fedplcc.trainer.data.subset import subset_size
 
 RANGE = 'pictures whose files state no range: a run reads them with data.window; "auto" is {:g} to {:g} here'
 """Remark on the window of a site."""

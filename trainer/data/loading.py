@@ -12,15 +12,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
-from shared.types import IntArray
-from trainer.data.names import composed, nearest
-from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark, digest_of
-from trainer.data.source import Samples, Source, fit_image
-from trainer.data.specs import open_balanced_test, open_source, unlabelled_images
-from trainer.data.subset import class_order, subset_size
-from trainer.data.validation import held_out
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.names import composed, nearest
+from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark, digest_of
+from fedplcc.trainer.data.source import Samples, Source, fit_image
+from fedplcc.trainer.data.specs import open_balanced_test, open_source, unlabelled_images
+from fedplcc.trainer.data.subset import class_order, subset_size
+from fedplcc.trainer.data.validation import held_out
 
 Split = Literal["test", "train", "all"]
 NOTHING: IntArray = np.zeros(0, np.int64)

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shared.errors import InvalidData
-from shared.types import IntArray
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 MAX_ATTEMPTS = 1000
 """Number of draws after which a Dirichlet partition is refused as impossible."""

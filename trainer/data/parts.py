@@ -1,7 +1,7 @@
 """`part:K/N:RULE(...):DATA` and `long_tail(...):DATA`: parts of another data set for simulated clients.
 
-A part is the data of one of N clients; K counts from 0. The rules are those of `trainer.data.partition`. Training parts
-have no sample in common; nor have test parts. `dirichlet` and `domain` divide the test set into N even parts, so that
+A part is the data of one of N clients; K counts from 0. The rules are those of `fedplcc.trainer.data.partition`. Training
+parts have no sample in common; nor have test parts. `dirichlet` and `domain` divide the test set into N even parts, so that
 counts added over the clients are those of the whole test set; `sharding` divides it by the clients' labels.
 
 With `stages=S` in the rule a part has S tasks, and `part:K.s/N:...` is task s alone, s from 1. `sharding` deals N x S tasks,
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared.config.partition import (
+from fedplcc.shared.config.partition import (
     MAX_CLIENTS,
     RULES,
     Dirichlet,
@@ -26,10 +26,10 @@ from shared.config.partition import (
     Sharding,
     parse_rule,
 )
-from shared.errors import InvalidArgument, InvalidConfig, InvalidData
-from shared.types import IntArray
-from trainer.data import partition
-from trainer.data.source import Source
+from fedplcc.shared.errors import InvalidArgument, InvalidConfig, InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data import partition
+from fedplcc.trainer.data.source import Source
 
 NOTHING: IntArray = np.zeros(0, np.int64)
 PART = "part:K/N:RULE(KEY=VALUE,...):DATA"

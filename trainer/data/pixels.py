@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from trainer.data.endings import DICOM_ENDINGS, NUM_BYTES, begins_as_dicom
+from fedplcc.trainer.data.endings import DICOM_ENDINGS, NUM_BYTES, begins_as_dicom
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 """One image, height x width x (1 or 3)."""
@@ -90,7 +90,7 @@ def _read(path: Path, window: Window, frame: int | None) -> Pixels:
     if not found.st_size:
         raise Unreadable("it is empty")
     if path.suffix.lower() in DICOM_ENDINGS or (path.suffix.lower() != ".jpg" and _is_dicom(path)):
-        from trainer.data.dicom import read_dicom
+        from fedplcc.trainer.data.dicom import read_dicom
 
         return read_dicom(path, window, frame)
     with Image.open(path) as image:

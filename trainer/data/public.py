@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.errors import InvalidData
-from shared.types import IntArray
-from trainer.data.loading import ImageSet
-from trainer.data.pixels import Window
-from trainer.data.source import fit_image
-from trainer.data.specs import open_source
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.loading import ImageSet
+from fedplcc.trainer.data.pixels import Window
+from fedplcc.trainer.data.source import fit_image
+from fedplcc.trainer.data.specs import open_source
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 def load_public(spec: str, num_images: int, *, image_size: int, test_every: int, window: Window = None) -> ImageSet:

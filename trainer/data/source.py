@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from PIL import Image
 
-from shared.types import IntArray
-from trainer.data.pixels import Pixels as Pixels
-from trainer.data.pixels import Window
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.pixels import Pixels as Pixels
+from fedplcc.trainer.data.pixels import Window
 
 NOTHING: IntArray = np.zeros(0, np.int64)
 

@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from shared.config.partition import LongTail
-from shared.config.run import FACTORY
-from shared.config.stream import STAGES_KIND, split_stages_spec
-from shared.errors import InvalidData
-from trainer.data.parts import PART, Part, balanced_test, long_tailed, part_of, split_part
-from trainer.data.sets import digit5, domainnet, office10
-from trainer.data.sets.arrays import open_factory, open_npz
-from trainer.data.sets.digits import open_digits
-from trainer.data.sets.folder import FORM, open_folder, open_unlabelled, split_options
-from trainer.data.sets.torchvision_sets import SETS, open_torchvision
-from trainer.data.source import Samples, Source, union
+from fedplcc.shared.config.partition import LongTail
+from fedplcc.shared.config.run import FACTORY
+from fedplcc.shared.config.stream import STAGES_KIND, split_stages_spec
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.parts import PART, Part, balanced_test, long_tailed, part_of, split_part
+from fedplcc.trainer.data.sets import digit5, domainnet, office10
+from fedplcc.trainer.data.sets.arrays import open_factory, open_npz
+from fedplcc.trainer.data.sets.digits import open_digits
+from fedplcc.trainer.data.sets.folder import FORM, open_folder, open_unlabelled, split_options
+from fedplcc.trainer.data.sets.torchvision_sets import SETS, open_torchvision
+from fedplcc.trainer.data.source import Samples, Source, union
 
 
 @dataclass(frozen=True, slots=True)

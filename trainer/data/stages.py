@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared.config.run import DataSection
-from shared.config.stream import Place, StreamSection
-from shared.errors import InvalidData
-from trainer.data.loading import ClientData, ImageSet, load_balanced_test, load_dataset
-from trainer.data.specs import by_stage, opened_once
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.config.stream import Place, StreamSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.loading import ClientData, ImageSet, load_balanced_test, load_dataset
+from fedplcc.trainer.data.specs import by_stage, opened_once
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

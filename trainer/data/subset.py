@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shared.types import IntArray
-from trainer.data.roles import digest
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.roles import digest
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 def class_order(indices_N: IntArray, class_name: str, seed: int, keys: Sequence[str] | None = None) -> IntArray:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.first_look import RANGE, spread
-from trainer.data.loading import DEFAULT_TEST_EVERY
-from trainer.data.record import digest_of
-from trainer.data.source import Samples
-from trainer.data.specs import open_source
+from fedplcc.trainer.data.first_look import RANGE, spread
+from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
+from fedplcc.trainer.data.record import digest_of
+from fedplcc.trainer.data.source import Samples
+from fedplcc.trainer.data.specs import open_source
 
 DARK = 8.0
 """Mean brightness below which an image is nearly black."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shared.types import IntArray
-from trainer.data.roles import VALIDATION, has_role
-from trainer.data.subset import class_order
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.roles import VALIDATION, has_role
+from fedplcc.trainer.data.subset import class_order
 
 NOTHING: IntArray = np.zeros(0, np.int64)
 

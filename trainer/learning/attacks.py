@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from shared.config.adversarial import AdversarialSettings
-from shared.config.evaluation import Attack
-from trainer.learning.device_images import DeviceImages
-from trainer.models import FeatureModel
+from fedplcc.shared.config.adversarial import AdversarialSettings
+from fedplcc.shared.config.evaluation import Attack
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.models import FeatureModel
 
 STEPS: Mapping[Attack, tuple[int, float]] = MappingProxyType({"fgsm": (1, 1.0), "pgd20": (20, 1 / 8)})
 """Attacks on test images: their number of steps, and the size of one in shares of epsilon."""

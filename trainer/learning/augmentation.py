@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from shared.errors import InvalidConfig
-from trainer.learning import colors
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.trainer.learning import colors
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 ImageChange = Callable[[Tensor, torch.Generator], Tensor]
 """A change: from uint8 images `[B, S, S, 3]` and the generator of its draws, which is in host memory, to changed ones."""

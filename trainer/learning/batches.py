@@ -15,8 +15,8 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from shared.config.run import TrainingSection
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.config.run import TrainingSection
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 def num_steps(training: TrainingSection, num_examples: int) -> int:

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared.config.run import DataSection
-from trainer.data import ImageSet
-from trainer.learning.augmentation import Augmentation
+from fedplcc.shared.config.run import DataSection
+from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.learning.augmentation import Augmentation
 
 SHARE_OF_FREE_MEMORY = 0.5
 """Largest share of the device's free memory that an image set may take. The rest is for the model, its gradients and

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from shared.errors import Code, FedplccError
-from shared.types import FloatArray
+from fedplcc.shared.errors import Code, FedplccError
+from fedplcc.shared.types import FloatArray
 
 
 class TrainingDiverged(FedplccError):

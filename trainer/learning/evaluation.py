@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.config.run import RunConfig
-from shared.types import GLOBAL_MODEL, EvaluationCounts, FloatArray, IntArray
-from trainer.cancellation import ShouldStop, check, never
-from trainer.learning.attacks import ImageAttack
-from trainer.learning.device_images import DeviceImages
-from trainer.models import FeatureModel
-from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.types import GLOBAL_MODEL, EvaluationCounts, FloatArray, IntArray
+from fedplcc.trainer.cancellation import ShouldStop, check, never
+from fedplcc.trainer.learning.attacks import ImageAttack
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.models import FeatureModel
+from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
 
 OnShare = Callable[[float], None]
 """Called after every batch with the fraction of the images that is done."""

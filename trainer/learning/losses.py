@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from shared.config.run import RunConfig
-from shared.errors import InvalidModel
-from shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
-from shared.methods.method import Method
-from shared.methods.step import ClientStep, LossTerms, Prototypes
-from shared.types import PrototypeSet
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.ops import TorchOps, to_device
-from trainer.models import FeatureModel, load_arrays
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Prototypes
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.ops import TorchOps, to_device
+from fedplcc.trainer.models import FeatureModel, load_arrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

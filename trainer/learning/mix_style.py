@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.config.mix_style import MixStyleSettings
-from shared.errors import InvalidModel
-from trainer.models import early_parts
+from fedplcc.shared.config.mix_style import MixStyleSettings
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models import early_parts
 
 Statistics = tuple[Tensor, Tensor]
 """Mean and standard deviation of each channel of each map, `[B, C]`."""

@@ -1,4 +1,4 @@
-"""Operations of method files in torch, where operators do not suffice: `shared.methods.step.Ops`.
+"""Operations of method files in torch, where operators do not suffice: `fedplcc.shared.methods.step.Ops`.
 
 Shape legend: B batch, D feature size, M classes, G prototypes.
 """
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, softplus
 
-from shared.methods.parts.prototypes import class_means, per_class_counts
-from shared.methods.step import Prototypes
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.parts.prototypes import class_means, per_class_counts
+from fedplcc.shared.methods.step import Prototypes
+from fedplcc.shared.types import PrototypeSet
 
 MIN_NORM = 1e-8
 
 
 class TorchOps:
-    """`shared.methods.step.Ops` for torch tensors. Call it with autocast disabled.
+    """`fedplcc.shared.methods.step.Ops` for torch tensors. Call it with autocast disabled.
 
     It caches results for constants, which prototypes are during a round; use one object a round.
     """

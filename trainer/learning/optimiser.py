@@ -15,8 +15,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from shared.config.training import TrainingSection
-from trainer.learning.update_rules import Adam, Sgd, UpdateRule
+from fedplcc.shared.config.training import TrainingSection
+from fedplcc.trainer.learning.update_rules import Adam, Sgd, UpdateRule
 
 FIRST_SCALE = 1024.0
 """Scale of the loss at the beginning of each round with float16: a round is short, and each step that overflows is lost."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from shared.config.run import RunConfig
-from shared.errors import InvalidModel
-from shared.methods.parts.phases import Trains
-from trainer.learning.batches import batches_per_pass, num_steps
-from trainer.models import head_modules, head_names
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods.parts.phases import Trains
+from fedplcc.trainer.learning.batches import batches_per_pass, num_steps
+from fedplcc.trainer.models import head_modules, head_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

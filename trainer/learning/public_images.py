@@ -17,21 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.config.public import PublicSection
-from shared.config.run import DataSection, RunConfig
-from shared.errors import InvalidModel
-from shared.methods.arrays import ArrayGroup
-from shared.methods.parts.public import PublicLearning, PublicStep
-from trainer.cancellation import ShouldStop, check, never
-from trainer.data.public import load_public
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.divergence import cause_in_loss, is_finite
-from trainer.learning.losses import loss_values, total_loss
-from trainer.learning.ops import TorchOps
-from trainer.learning.training import RoundInputs
-from trainer.learning.update_rules import Adam
-from trainer.models import FeatureModel
-from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
+from fedplcc.shared.config.public import PublicSection
+from fedplcc.shared.config.run import DataSection, RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods.arrays import ArrayGroup
+from fedplcc.shared.methods.parts.public import PublicLearning, PublicStep
+from fedplcc.trainer.cancellation import ShouldStop, check, never
+from fedplcc.trainer.data.public import load_public
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.divergence import cause_in_loss, is_finite
+from fedplcc.trainer.learning.losses import loss_values, total_loss
+from fedplcc.trainer.learning.ops import TorchOps
+from fedplcc.trainer.learning.training import RoundInputs
+from fedplcc.trainer.learning.update_rules import Adam
+from fedplcc.trainer.models import FeatureModel
+from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,13 +21,13 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from shared.config.run import RunConfig
-from shared.errors import InvalidModel
-from trainer.cancellation import ShouldStop, check, never
-from trainer.learning.device_images import DeviceImages
-from trainer.models import FeatureModel, counting_layers
-from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.cancellation import ShouldStop, check, never
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.models import FeatureModel, counting_layers
+from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 BATCH_SIZE = 1024
 """Most images of a mini-batch."""

@@ -18,19 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared.config.learning_rate import learning_rate
-from shared.config.run import RunConfig
-from shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
-from shared.methods.method import Method
-from shared.methods.parts.part import ClientEnd
-from shared.types import FloatArray, IntArray, PrototypeSet
-from trainer.cancellation import ShouldStop, check, never
-from trainer.learning.attacks import ImageAttack
-from trainer.learning.augmentation import Augmentation, ImageChange
-from trainer.learning.batches import batches, batches_per_pass
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
-from trainer.learning.losses import (
+from fedplcc.shared.config.learning_rate import learning_rate
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
+from fedplcc.trainer.cancellation import ShouldStop, check, never
+from fedplcc.trainer.learning.attacks import ImageAttack
+from fedplcc.trainer.learning.augmentation import Augmentation, ImageChange
+from fedplcc.trainer.learning.batches import batches, batches_per_pass
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
+from fedplcc.trainer.learning.losses import (
     LossContext,
     loss_arrays,
     loss_terms,
@@ -39,12 +39,12 @@ from trainer.learning.losses import (
     reference_models,
     total_loss,
 )
-from trainer.learning.mix_style import MixStyle
-from trainer.learning.optimiser import Optimiser
-from trainer.learning.phases import planned_phases, training_of
-from trainer.models import personal_names, state_arrays
-from trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.trainer.learning.mix_style import MixStyle
+from fedplcc.trainer.learning.optimiser import Optimiser
+from fedplcc.trainer.learning.phases import planned_phases, training_of
+from fedplcc.trainer.models import personal_names, state_arrays
+from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained, prepare_torch, seeded
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 OnProgress = Callable[[int, int], None]
 """Called before the first step and after each, with the number of steps done and of all steps."""

@@ -10,13 +10,13 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from shared.config.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
-from shared.config.run import FACTORY
-from shared.errors import InvalidModel
-from trainer.consent import NO_CONSENT, Consent
-from trainer.factories import import_factory
-from trainer.models.cnn import CNN
-from trainer.models.contract import (
+from fedplcc.shared.config.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
+from fedplcc.shared.config.run import FACTORY
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.consent import NO_CONSENT, Consent
+from fedplcc.trainer.factories import import_factory
+from fedplcc.trainer.models.cnn import CNN
+from fedplcc.trainer.models.contract import (
     FeatureModel,
     checked,
     counting_layers,
@@ -25,13 +25,13 @@ from trainer.models.contract import (
     personal_names,
     tensor_lists,
 )
-from trainer.models.projected import projected
-from trainer.models.resnet import Norm, ResNet
-from trainer.models.sequential import wrapped
-from trainer.models.state import Arrays, check_state, load_arrays, state_arrays
-from trainer.models.timm_backbone import timm_model
-from trainer.reproducibility.determinism import seeded
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.trainer.models.projected import projected
+from fedplcc.trainer.models.resnet import Norm, ResNet
+from fedplcc.trainer.models.sequential import wrapped
+from fedplcc.trainer.models.state import Arrays, check_state, load_arrays, state_arrays
+from fedplcc.trainer.models.timm_backbone import timm_model
+from fedplcc.trainer.reproducibility.determinism import seeded
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 __all__ = [
     "Arrays",

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from shared.errors import InvalidModel
+from fedplcc.shared.errors import InvalidModel
 
 MIN_IMAGE_SIZE = 16
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from shared.errors import InvalidModel
-from shared.methods.parts.personal import Personal
-from shared.types import BATCH_NORM, HEAD, PARAMETERS
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods.parts.personal import Personal
+from fedplcc.shared.types import BATCH_NORM, HEAD, PARAMETERS
 
 DEFAULT_HEAD = ("classifier.",)
 """Prefixes of the head's tensors where a model does not name them in `head_prefixes`."""

@@ -12,8 +12,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from shared.errors import InvalidModel
-from trainer.models.contract import FeatureModel
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models.contract import FeatureModel
 
 
 class ProjectedModel(nn.Module):

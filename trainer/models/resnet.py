@@ -50,7 +50,7 @@ STEMS: Mapping[str, Stem] = {
     "imagenet5x5": Stem(5, 2, 1, has_pooling=True),
     "cifar3x3": Stem(3, 1, 1, has_pooling=False),
 }
-"""Stems by their names in `shared.config.run.STEMS`."""
+"""Stems by their names in `fedplcc.shared.config.run.STEMS`."""
 
 
 NORMS: Mapping[Norm, Callable[[int], nn.Module]] = {

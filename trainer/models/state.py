@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from shared.errors import InvalidModel
+from fedplcc.shared.errors import InvalidModel
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -19,9 +19,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from shared.config.model import TimmOptions
-from shared.errors import InvalidModel
-from trainer.models.state import check_state
+from fedplcc.shared.config.model import TimmOptions
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models.state import check_state
 
 EXTRA = "pip install 'fedplcc[timm]'"
 

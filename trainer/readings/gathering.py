@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from shared.process.log import get_logger
-from shared.readings import PROCESS_RESIDENT_BYTES, READINGS
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.readings import PROCESS_RESIDENT_BYTES, READINGS
 
 Source = Callable[[], Mapping[str, float]]
 """Returns present readings by name; must be quick, because every heartbeat and every scrape calls it."""
 
-log = get_logger("trainer.readings.gathering")
+log = get_logger("fedplcc.trainer.readings.gathering")
 
 
 class Readings:

@@ -3,7 +3,7 @@
 It needs the package nvidia-ml-py (`pip install 'fedplcc[gpu]'`); a trainer without it trains all the same. Readings are of
 the whole GPU, or of the whole MIG instance: they include other processes that share it.
 
-`python -m trainer.readings.gpu` prints the readings.
+`python -m fedplcc.trainer.readings.gpu` prints the readings.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from shared.config.settings import EXIT_CONFIG, visible_cuda_devices
-from shared.errors import InvalidConfig
-from shared.process.clock import Clock
-from shared.process.log import get_logger
-from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
-from trainer.reproducibility.environment import resolve_device
+from fedplcc.shared.config.settings import EXIT_CONFIG, visible_cuda_devices
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.clock import Clock
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
+from fedplcc.trainer.reproducibility.environment import resolve_device
 
 INTERVAL_S = 2.0
 """Time between two readings; NVML itself measures at most six times a second."""
@@ -35,7 +35,7 @@ CLOSE_S = 1.0
 EXIT_OK, EXIT_NO_READINGS = 0, 1
 """Exit codes of the command; `EXIT_CONFIG` for a device that is not there."""
 
-log = get_logger("trainer.readings.gpu")
+log = get_logger("fedplcc.trainer.readings.gpu")
 
 
 class NoDeviceReadings(Exception):
@@ -193,7 +193,7 @@ class DeviceReadings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the GPU that a trainer on this machine would read, and its readings; returns the exit code."""
-    program = "python -m trainer.readings.gpu"
+    program = "python -m fedplcc.trainer.readings.gpu"
     parser = argparse.ArgumentParser(
         prog=program, description="Print the readings of the GPU that a trainer computes on."
     )

@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shared.process.certificate_metrics import CertificateMetrics
-from shared.process.metrics import PHASE_SECONDS, PREFIX
-from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO, SAMPLES_PER_SECOND
-from shared.types import TaskKind
+from fedplcc.shared.process.certificate_metrics import CertificateMetrics
+from fedplcc.shared.process.metrics import PHASE_SECONDS, PREFIX
+from fedplcc.shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO, SAMPLES_PER_SECOND
+from fedplcc.shared.types import TaskKind
 
 BATCH_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 """Buckets of a mini-batch's duration."""

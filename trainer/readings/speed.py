@@ -15,9 +15,9 @@ from typing import Protocol
 
 import torch
 
-from shared.process.clock import Clock
-from shared.process.log import get_logger
-from shared.readings import BATCH_SECONDS, DATA_SECONDS, SAMPLES_PER_SECOND
+from fedplcc.shared.process.clock import Clock
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.readings import BATCH_SECONDS, DATA_SECONDS, SAMPLES_PER_SECOND
 
 NUM_LATEST = 20
 """Number of mini-batches over which readings are means: a single one varies much, and the first of a process is slow."""
@@ -25,7 +25,7 @@ FRESH_S = 60.0
 """Time after the last mini-batch during which its speed is still reported, so that a training shorter than the time between
 two scrapes is seen too. Where two mini-batches take longer, that time counts."""
 
-log = get_logger("trainer.readings.speed")
+log = get_logger("fedplcc.trainer.readings.speed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from shared.errors import InvalidModel
+from fedplcc.shared.errors import InvalidModel
 
 NOT_DETERMINISTIC = "does not have a deterministic implementation"
 """Words of torch's error for an operation without a deterministic form."""

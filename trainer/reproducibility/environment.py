@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from shared.errors import InvalidConfig
-from shared.types import Environment
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.types import Environment
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow", "scipy")
 """Packages whose versions may change a trained model's bytes."""

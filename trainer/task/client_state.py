@@ -25,15 +25,15 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Protocol, TypeVar, cast
 
-from shared.errors import DiskFull, FedplccError, StoreUnavailable
-from shared.methods.arrays import ClientState
-from shared.process import disk
-from shared.process.log import get_logger
-from shared.process.resources import remedy_for
-from shared.tensors import from_bytes, sha256_hex
-from shared.types import BlobRef, ForgottenRun, Membership
-from trainer.data.record import RunRecord
-from trainer.task.manifest import (
+from fedplcc.shared.errors import DiskFull, FedplccError, StoreUnavailable
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.resources import remedy_for
+from fedplcc.shared.tensors import from_bytes, sha256_hex
+from fedplcc.shared.types import BlobRef, ForgottenRun, Membership
+from fedplcc.trainer.data.record import RunRecord
+from fedplcc.trainer.task.manifest import (
     DATA_RECORD,
     MANIFEST,
     Manifest,
@@ -49,7 +49,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-log = get_logger("trainer.task.client_state")
+log = get_logger("fedplcc.trainer.task.client_state")
 
 
 class States(Protocol):

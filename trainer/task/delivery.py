@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shared.errors import (
+from fedplcc.shared.errors import (
     BlobNotFound,
     BlobTooLarge,
     MalformedUpdate,
@@ -23,14 +23,22 @@ from shared.errors import (
     UpdateConflict,
     UpdateLost,
 )
-from shared.methods.arrays import ClientState
-from shared.process.log import get_logger
-from shared.types import BlobRef, ClientActivity, ClientProblem, CommittedUpdate, ForgottenRun, Membership, Update
-from trainer.cancellation import check
-from trainer.task.client_state import States
-from trainer.task.hints import HINTS
-from trainer.task.job import Job
-from trainer.task.manifest import Manifest, Staged, is_outdated
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import (
+    BlobRef,
+    ClientActivity,
+    ClientProblem,
+    CommittedUpdate,
+    ForgottenRun,
+    Membership,
+    Update,
+)
+from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.task.client_state import States
+from fedplcc.trainer.task.hints import HINTS
+from fedplcc.trainer.task.job import Job
+from fedplcc.trainer.task.manifest import Manifest, Staged, is_outdated
 
 STATE_LOST = ClientProblem(
     reason="CLIENT_STATE_LOST",
@@ -46,7 +54,7 @@ MODEL_CHANGED = ClientProblem(
     hint=HINTS["CLIENT_MODEL_CHANGED"],
 )
 
-log = get_logger("trainer.task.delivery")
+log = get_logger("fedplcc.trainer.task.delivery")
 
 
 @dataclass(slots=True, eq=False)

@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared.config.model import ModelSection
-from shared.errors import Code, FedplccError, InvalidData, InvalidModel
-from trainer.cancellation import Cancelled
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.errors import Code, FedplccError, InvalidData, InvalidModel
+from fedplcc.trainer.cancellation import Cancelled
 
 _CPU_ALLOCATOR = ("DefaultCPUAllocator", "alloc_cpu")
 """Marks of torch's error for host memory, which is a plain RuntimeError."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from shared.methods.arrays import ModelArrays
+from fedplcc.shared.methods.arrays import ModelArrays
 
 
 class FetchedModel(Mapping[str, npt.NDArray[Any]]):

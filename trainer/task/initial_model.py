@@ -7,16 +7,16 @@ from typing import cast
 
 from torch import nn
 
-from shared.errors import Code, FedplccError, InvalidModel
-from shared.tensors import blob_ref, read_header, to_bytes
-from shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
-from trainer.learning.phases import planned_phases
-from trainer.learning.site_statistics import check_layers
-from trainer.models import FeatureModel, load_arrays, personal_names, state_arrays, tensor_lists
-from trainer.task.delivery import Finished
-from trainer.task.inputs import TaskInputs
-from trainer.task.job import Job
-from trainer.task.mapped_head import map_head
+from fedplcc.shared.errors import Code, FedplccError, InvalidModel
+from fedplcc.shared.tensors import blob_ref, read_header, to_bytes
+from fedplcc.shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
+from fedplcc.trainer.learning.phases import planned_phases
+from fedplcc.trainer.learning.site_statistics import check_layers
+from fedplcc.trainer.models import FeatureModel, load_arrays, personal_names, state_arrays, tensor_lists
+from fedplcc.trainer.task.delivery import Finished
+from fedplcc.trainer.task.inputs import TaskInputs
+from fedplcc.trainer.task.job import Job
+from fedplcc.trainer.task.mapped_head import map_head
 
 
 class UnfitInitialModel(FedplccError):

@@ -10,15 +10,15 @@ from time import perf_counter
 import numpy as np
 from torch import nn
 
-from shared.config.declared_arrays import declared_arrays, sent_groups
-from shared.config.run import RunConfig, parse_run_config
-from shared.config.stream import FIRST, PASS, STAGE, Place
-from shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
-from shared.methods import refusal
-from shared.methods.arrays import ArrayGroup, ModelArrays, group_fault
-from shared.process.log import get_logger
-from shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
-from shared.types import (
+from fedplcc.shared.config.declared_arrays import declared_arrays, sent_groups
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.stream import FIRST, PASS, STAGE, Place
+from fedplcc.shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
+from fedplcc.shared.methods import refusal
+from fedplcc.shared.methods.arrays import ArrayGroup, ModelArrays, group_fault
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
+from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
     PUBLIC_DATA,
@@ -30,21 +30,21 @@ from shared.types import (
     Task,
     TaskKind,
 )
-from trainer.cancellation import check
-from trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
-from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.public_images import PublicImages
-from trainer.models import load_arrays, state_arrays
-from trainer.readings.metrics import TrainerMetrics
-from trainer.reproducibility.randomness import derive_seed
-from trainer.task.fetched_model import FetchedModel
-from trainer.task.first_model_check import begins_with_first_model, check_first_model
-from trainer.task.job import Job, Loaded, OnProblem, StageFacts
-from trainer.task.latest_model import LatestModel
-from trainer.task.site import ClientSite
+from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
+from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.public_images import PublicImages
+from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.reproducibility.randomness import derive_seed
+from fedplcc.trainer.task.fetched_model import FetchedModel
+from fedplcc.trainer.task.first_model_check import begins_with_first_model, check_first_model
+from fedplcc.trainer.task.job import Job, Loaded, OnProblem, StageFacts
+from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.site import ClientSite
 
-log = get_logger("trainer.task.inputs")
+log = get_logger("fedplcc.trainer.task.inputs")
 
 
 class TaskInputs:

@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
 
-from shared.config.run import DataSection, RunConfig, canonical_json
-from shared.config.stream import Place, StreamSection
-from shared.tensors import sha256_hex
-from shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
-from shared.version import VERSION
-from trainer.aggregator.port import AggregatorPort
-from trainer.cancellation import ShouldStop, check
-from trainer.data.record import DataRecord
-from trainer.learning.device_images import DeviceImages
-from trainer.readings.metrics import TrainerMetrics
-from trainer.readings.speed import Speed
-from trainer.task.site import ClientSite
+from fedplcc.shared.config.run import DataSection, RunConfig, canonical_json
+from fedplcc.shared.config.stream import Place, StreamSection
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
+from fedplcc.shared.version import VERSION
+from fedplcc.trainer.aggregator.port import AggregatorPort
+from fedplcc.trainer.cancellation import ShouldStop, check
+from fedplcc.trainer.data.record import DataRecord
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.readings.speed import Speed
+from fedplcc.trainer.task.site import ClientSite
 
 OnActivity = Callable[[ClientActivity, float], None]
 """Called with the part of the task that is in progress and the fraction of it that is done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.types import BlobRef
+from fedplcc.shared.types import BlobRef
 
 
 class LatestModel:

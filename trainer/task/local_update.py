@@ -8,10 +8,10 @@ from typing import cast
 
 from torch import nn
 
-from shared.errors import InvalidConfig
-from shared.methods.arrays import ClientState
-from shared.tensors import blob_ref, to_bytes
-from shared.types import (
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import (
     FEATURE_DIM,
     MODEL,
     STAGE_DATA,
@@ -22,21 +22,21 @@ from shared.types import (
     PrototypeSet,
     Update,
 )
-from trainer.factories import import_factory
-from trainer.learning.augmentation import ImageChange
-from trainer.learning.site_statistics import check_layers
-from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
-from trainer.task.delivery import Finished
-from trainer.task.first_model_check import begins_with_first_model
-from trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
-from trainer.task.job import Job
-from trainer.task.manifest import CLIENT_STATE
-from trainer.task.parts.arrays import make_groups
-from trainer.task.parts.kept_state import begin_stage, keep
-from trainer.task.parts.prototypes import summarise, uses_seen_features
-from trainer.task.parts.public_images import learn, tell
-from trainer.task.work import Work
+from fedplcc.trainer.factories import import_factory
+from fedplcc.trainer.learning.augmentation import ImageChange
+from fedplcc.trainer.learning.site_statistics import check_layers
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
+from fedplcc.trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
+from fedplcc.trainer.task.delivery import Finished
+from fedplcc.trainer.task.first_model_check import begins_with_first_model
+from fedplcc.trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
+from fedplcc.trainer.task.job import Job
+from fedplcc.trainer.task.manifest import CLIENT_STATE
+from fedplcc.trainer.task.parts.arrays import make_groups
+from fedplcc.trainer.task.parts.kept_state import begin_stage, keep
+from fedplcc.trainer.task.parts.prototypes import summarise, uses_seen_features
+from fedplcc.trainer.task.parts.public_images import learn, tell
+from fedplcc.trainer.task.work import Work
 
 
 def _nothing(work: Work) -> None:

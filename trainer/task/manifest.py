@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from shared.config.run import canonical_json
-from shared.tensors import sha256_hex
-from shared.types import BlobRef, CommittedUpdate, ForgottenRun, Membership, Update
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import BlobRef, CommittedUpdate, ForgottenRun, Membership, Update
 
 CLIENT_STATE = "client_state"
 """Role of the blob that holds a client's state."""

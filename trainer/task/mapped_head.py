@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy.typing as npt
 from torch import nn
 
-from shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
-from shared.errors import InvalidModel
-from trainer.models import Arrays, FeatureModel, head_names
-from trainer.reproducibility.determinism import seeded
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models import Arrays, FeatureModel, head_names
+from fedplcc.trainer.reproducibility.determinism import seeded
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 def map_head(model: nn.Module, arrays: Arrays, classes: ClassMap, seed: int) -> None:

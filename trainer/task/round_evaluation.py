@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.parts.prototypes import PrototypeExchange, Scores
-from shared.types import (
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Scores
+from fedplcc.shared.types import (
     BALANCED_SET,
     GLOBAL_MODEL,
     LOCAL_MODEL,
@@ -26,15 +26,15 @@ from shared.types import (
     own_set,
     stage_set,
 )
-from trainer.cancellation import check
-from trainer.learning.attacks import ImageAttack
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import Score, counted, predicted_classes
-from trainer.learning.losses import prototype_constants
-from trainer.learning.ops import TorchOps
-from trainer.learning.site_statistics import check_layers, take_site_statistics
-from trainer.task.inputs import TaskInputs, model_with, received_prototypes
-from trainer.task.job import Job
+from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.learning.attacks import ImageAttack
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import Score, counted, predicted_classes
+from fedplcc.trainer.learning.losses import prototype_constants
+from fedplcc.trainer.learning.ops import TorchOps
+from fedplcc.trainer.learning.site_statistics import check_layers, take_site_statistics
+from fedplcc.trainer.task.inputs import TaskInputs, model_with, received_prototypes
+from fedplcc.trainer.task.job import Job
 
 
 def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> Evaluation:

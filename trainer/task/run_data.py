@@ -7,13 +7,13 @@ where the run has no stages; other data are refused, and so is a stage that woul
 
 from __future__ import annotations
 
-from shared.config.stream import Place
-from shared.errors import InvalidData
-from shared.process.log import get_logger
-from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
-from trainer.task.client_state import States
+from fedplcc.shared.config.stream import Place
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.process.log import get_logger
+from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
+from fedplcc.trainer.task.client_state import States
 
-log = get_logger("trainer.task.run_data")
+log = get_logger("fedplcc.trainer.task.run_data")
 
 WHOLE = "0"
 """The place of a run without stages."""

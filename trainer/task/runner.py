@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.readings import UNREADABLE_FILES
-from shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
-from trainer.aggregator.port import AggregatorPort
-from trainer.cancellation import ShouldStop, never
-from trainer.readings.metrics import TrainerMetrics
-from trainer.readings.speed import Speed
-from trainer.reproducibility.determinism import prepare_torch
-from trainer.task.client_state import States
-from trainer.task.delivery import Delivery, Finished
-from trainer.task.failures import site_failures
-from trainer.task.initial_model import initial_update
-from trainer.task.inputs import TaskInputs, place_of
-from trainer.task.job import Job, OnActivity, OnProblem
-from trainer.task.latest_model import LatestModel
-from trainer.task.local_update import trained_update, without_data
-from trainer.task.round_evaluation import round_evaluation
-from trainer.task.run_data import RunData
-from trainer.task.site import ClientSite
+from fedplcc.shared.readings import UNREADABLE_FILES
+from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
+from fedplcc.trainer.aggregator.port import AggregatorPort
+from fedplcc.trainer.cancellation import ShouldStop, never
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.readings.speed import Speed
+from fedplcc.trainer.reproducibility.determinism import prepare_torch
+from fedplcc.trainer.task.client_state import States
+from fedplcc.trainer.task.delivery import Delivery, Finished
+from fedplcc.trainer.task.failures import site_failures
+from fedplcc.trainer.task.initial_model import initial_update
+from fedplcc.trainer.task.inputs import TaskInputs, place_of
+from fedplcc.trainer.task.job import Job, OnActivity, OnProblem
+from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.local_update import trained_update, without_data
+from fedplcc.trainer.task.round_evaluation import round_evaluation
+from fedplcc.trainer.task.run_data import RunData
+from fedplcc.trainer.task.site import ClientSite
 
 
 class TaskRunner:

@@ -9,17 +9,17 @@ from typing import Self, cast
 import torch
 from torch import nn
 
-from shared.config.model import ModelSection
-from shared.config.run import RunConfig, canonical_json, own_kind_refusal
-from shared.errors import ModelKindRefused
-from shared.process.log import get_logger
-from shared.types import Client, Environment
-from trainer.consent import NO_CONSENT, Consent
-from trainer.data import first_look
-from trainer.models import FeatureModel, build_model
-from trainer.reproducibility.environment import environment, resolve_device
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.run import RunConfig, canonical_json, own_kind_refusal
+from fedplcc.shared.errors import ModelKindRefused
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import Client, Environment
+from fedplcc.trainer.consent import NO_CONSENT, Consent
+from fedplcc.trainer.data import first_look
+from fedplcc.trainer.models import FeatureModel, build_model
+from fedplcc.trainer.reproducibility.environment import environment, resolve_device
 
-log = get_logger("trainer.task.site")
+log = get_logger("fedplcc.trainer.task.site")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,7 +121,7 @@ class ClientSite:
         )
 
     def new_model(self, config: RunConfig, *, with_weights: bool) -> nn.Module:
-        """Return a model of the run's specification on the processor; see `trainer.models.build_model`.
+        """Return a model of the run's specification on the processor; see `fedplcc.trainer.models.build_model`.
 
         Raises:
             CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the site's owner did not list.

@@ -8,16 +8,16 @@ from typing import cast
 
 from torch import nn
 
-from shared.methods.arrays import ArrayGroup, ClientState
-from shared.tensors import blob_ref, to_bytes
-from shared.types import BlobRef, ClientActivity, FloatArray, IntArray, PrototypeSet
-from trainer.learning.divergence import check_features
-from trainer.learning.evaluation import collect_features
-from trainer.learning.public_images import PublicImages
-from trainer.learning.training import LocalTraining, RoundInputs
-from trainer.models import FeatureModel
-from trainer.task.inputs import model_with
-from trainer.task.job import Job
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import BlobRef, ClientActivity, FloatArray, IntArray, PrototypeSet
+from fedplcc.trainer.learning.divergence import check_features
+from fedplcc.trainer.learning.evaluation import collect_features
+from fedplcc.trainer.learning.public_images import PublicImages
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs
+from fedplcc.trainer.models import FeatureModel
+from fedplcc.trainer.task.inputs import model_with
+from fedplcc.trainer.task.job import Job
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

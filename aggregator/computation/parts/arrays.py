@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.computation.fold import cuts
-from aggregator.computation.round_inputs import RoundInputs, RoundMade
-from aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
-from shared.config.declared_arrays import declared_arrays, declared_uploads
-from shared.methods.arrays import ArrayGroup, group_fault
-from shared.methods.parts.part import ServerResult, ServerRound
-from shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
-from shared.types import FEATURE_DIM, HEAD, MODEL
+from fedplcc.aggregator.computation.fold import cuts
+from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
+from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
+from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uploads
+from fedplcc.shared.methods.arrays import ArrayGroup, group_fault
+from fedplcc.shared.methods.parts.part import ServerResult, ServerRound
+from fedplcc.shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
+from fedplcc.shared.types import FEATURE_DIM, HEAD, MODEL
 
 
 def with_arrays(made: RoundMade, of: RoundInputs) -> RoundMade:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aggregator.computation.model_means import mean_model
-from aggregator.computation.round_inputs import RoundInputs, RoundMade
-from shared.types import MODEL
+from fedplcc.aggregator.computation.model_means import mean_model
+from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
+from fedplcc.shared.types import MODEL
 
 
 def with_average(made: RoundMade, of: RoundInputs) -> RoundMade:

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from aggregator.computation.fold import WeightedModel, fold_models
-from aggregator.computation.round_inputs import RoundInputs, RoundMade, withheld_places
-from aggregator.computation.slot_fold import SlotInputs, fold_with_slots
-from aggregator.rounds import machine
-from aggregator.store.blobs.blob_store import BlobStore, BlobWriter
-from shared.methods.config import fold_weights
-from shared.methods.parts.slots import ServerView
-from shared.types import MODEL, PARAMETERS, START, BlobRef
+from fedplcc.aggregator.computation.fold import WeightedModel, fold_models
+from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade, withheld_places
+from fedplcc.aggregator.computation.slot_fold import SlotInputs, fold_with_slots
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore, BlobWriter
+from fedplcc.shared.methods.config import fold_weights
+from fedplcc.shared.methods.parts.slots import ServerView
+from fedplcc.shared.types import MODEL, PARAMETERS, START, BlobRef
 
 
 def folded(made: RoundMade, of: RoundInputs) -> RoundMade:

@@ -10,16 +10,16 @@ import statistics
 from collections.abc import Iterator, Set
 from dataclasses import replace
 
-from aggregator.computation.round_inputs import RoundInputs, RoundMade
-from aggregator.computation.update_checks import prototype_norm
-from aggregator.rounds import machine
-from aggregator.rounds.configuration import config_of
-from aggregator.store.base import Store
-from aggregator.store.blobs.hashed_reading import whole_bytes
-from shared.methods.parts.prototypes import PrototypeExchange, per_class_counts
-from shared.methods.prototypes import PrototypeConfig
-from shared.tensors import prototypes_from_bytes
-from shared.types import PrototypeCounts, PrototypeSet, Run, Update
+from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
+from fedplcc.aggregator.computation.update_checks import prototype_norm
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.blobs.hashed_reading import whole_bytes
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, per_class_counts
+from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.shared.types import PrototypeCounts, PrototypeSet, Run, Update
 
 PAGE = 1000
 """Updates of earlier rounds read at a time."""

@@ -22,16 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from aggregator.store.blobs.disk_errors import disk_errors
-from aggregator.store.blobs.files import BlobFiles, sha256_of
-from aggregator.store.blobs.holds import Holds
-from aggregator.store.blobs.reserve import Reserve
-from aggregator.store.blobs.seals import Sealing
-from aggregator.store.blobs.uploads import Upload, Uploads
-from shared.errors import BlobNotFound, PayloadCorrupt, StoreUnavailable
-from shared.process import disk
-from shared.process.log import get_logger
-from shared.types import MODEL, BlobRef
+from fedplcc.aggregator.store.blobs.disk_errors import disk_errors
+from fedplcc.aggregator.store.blobs.files import BlobFiles, sha256_of
+from fedplcc.aggregator.store.blobs.holds import Holds
+from fedplcc.aggregator.store.blobs.reserve import Reserve
+from fedplcc.aggregator.store.blobs.seals import Sealing
+from fedplcc.aggregator.store.blobs.uploads import Upload, Uploads
+from fedplcc.shared.errors import BlobNotFound, PayloadCorrupt, StoreUnavailable
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import MODEL, BlobRef
 
 log = get_logger(__name__)
 

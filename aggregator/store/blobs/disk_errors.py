@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shared.errors import StoreUnavailable
-from shared.process.resources import remedy_for
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process.resources import remedy_for
 
 
 def refused_by_disk(error: OSError) -> StoreUnavailable:

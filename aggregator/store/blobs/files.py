@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from aggregator.store.blobs.hashed_reading import PIECE_BYTES, check_sha256, whole_bytes
-from aggregator.store.blobs.seals import Sealing
-from shared.errors import BlobNotFound, PayloadCorrupt
+from fedplcc.aggregator.store.blobs.hashed_reading import PIECE_BYTES, check_sha256, whole_bytes
+from fedplcc.aggregator.store.blobs.seals import Sealing
+from fedplcc.shared.errors import BlobNotFound, PayloadCorrupt
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 

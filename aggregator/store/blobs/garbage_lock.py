@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.errors import StoreUnavailable
-from shared.process.disk import why_unusable
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process.disk import why_unusable
 
 LOCK_FILE = "collection.lock"
 """Name of the lock's file in the state directory."""

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.store.blobs.seals import expecting
-from shared.errors import PayloadCorrupt
-from shared.tensors import DTYPES, Array, TensorEntry
+from fedplcc.aggregator.store.blobs.seals import expecting
+from fedplcc.shared.errors import PayloadCorrupt
+from fedplcc.shared.tensors import DTYPES, Array, TensorEntry
 
 PIECE_BYTES = 1 << 18
 """Bytes read at a time where nobody uses them."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aggregator.store.blobs.disk_errors import full_disk
-from aggregator.store.blobs.uploads import Uploads
-from shared.process import disk
-from shared.process.log import get_logger
+from fedplcc.aggregator.store.blobs.disk_errors import full_disk
+from fedplcc.aggregator.store.blobs.uploads import Uploads
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger
 
 log = get_logger(__name__)
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from aggregator.store.blobs.disk_errors import disk_errors
-from aggregator.store.blobs.seals import Sealing
-from shared.errors import BlobCorrupt, BlobIncomplete, ChunkOutOfOrder, UploadSuperseded
-from shared.process import disk
-from shared.types import BlobRef
+from fedplcc.aggregator.store.blobs.disk_errors import disk_errors
+from fedplcc.aggregator.store.blobs.seals import Sealing
+from fedplcc.shared.errors import BlobCorrupt, BlobIncomplete, ChunkOutOfOrder, UploadSuperseded
+from fedplcc.shared.process import disk
+from fedplcc.shared.types import BlobRef
 
 READ_BYTES = 1 << 20
 """Bytes read from a file at a time."""

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from sqlalchemy import Connection, insert, select
 
-from aggregator.store.database import rows, schema
-from shared.identity.audit_chain import DONE, EMPTY, AuditEntry, AuditHead, AuditRecord, chained, head_of
-from shared.types import RunStatus
+from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.shared.identity.audit_chain import DONE, EMPTY, AuditEntry, AuditHead, AuditRecord, chained, head_of
+from fedplcc.shared.types import RunStatus
 
 _LAST = select(schema.audit.c.number, schema.audit.c.hash).order_by(schema.audit.c.number.desc()).limit(1)
 _ADD = insert(schema.audit)

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Dialect, Integer, String, TypeDecorator
 from sqlalchemy import Text as LongText
 from sqlalchemy.types import TypeEngine
 
-from shared.errors import MalformedRequest
+from fedplcc.shared.errors import MalformedRequest
 
 Number = Integer().with_variant(BigInteger(), "postgresql")
 """Integer of 64 bits, since a blob may be larger than 2 GiB; SQLite's INTEGER has as many."""

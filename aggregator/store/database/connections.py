@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, StatementError
 
-from shared.errors import FedplccError, StoreUnavailable
-from shared.process.resources import RAISE_FILES, is_out_of_files
+from fedplcc.shared.errors import FedplccError, StoreUnavailable
+from fedplcc.shared.process.resources import RAISE_FILES, is_out_of_files
 
 NOT_ALLOWED = "42501"
 """SQLSTATE of PostgreSQL for a lack of privileges."""

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, Table, delete, exists, func, select
 
-from aggregator.store.base import Certificate, Invitation
-from aggregator.store.database import rows, schema
-from shared.identity.names import Role
+from fedplcc.aggregator.store.base import Certificate, Invitation
+from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.shared.identity.names import Role
 
 
 class _Reader(Protocol):

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, Table, delete, or_, select
 
-from aggregator.store.base import ApiKey
-from aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.base import ApiKey
+from fedplcc.aggregator.store.database import rows, schema
 
 OLDER_AT_ONCE = 1_000
 """Most rows beyond the limit that one transaction removes; each adds one row."""

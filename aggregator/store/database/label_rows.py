@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, Table, delete, insert, select, tuple_
 
-from aggregator.store.database import rows, schema
-from shared.errors import RowCorrupt
-from shared.run_lists import RunLabels
+from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.shared.errors import RowCorrupt
+from fedplcc.shared.run_lists import RunLabels
 
 _OF_RUN: tuple[Table, ...] = (schema.updates, schema.evaluations, schema.rounds)
 """Tables whose rows go with a run, children first."""

@@ -1,6 +1,6 @@
 """Write the next migration, from the newest revision to the tables of schema.py.
 
-python -m aggregator.store.database.new_revision "add a column"
+python -m fedplcc.aggregator.store.database.new_revision "add a column"
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
-from aggregator.store.database import revisions
+from fedplcc.aggregator.store.database import revisions
 
 
 def write_revision(message: str, migrations: Path = revisions.MIGRATIONS) -> Path:
@@ -42,7 +42,9 @@ def write_revision(message: str, migrations: Path = revisions.MIGRATIONS) -> Pat
 
 def main() -> None:
     """Write the migration and print the remaining steps."""
-    parser = argparse.ArgumentParser(prog="python -m aggregator.store.database.new_revision", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m fedplcc.aggregator.store.database.new_revision", description=__doc__
+    )
     parser.add_argument("message", help="what the migration does, in a few words")
     message = parser.parse_args().message.strip().rstrip(".")
     if not re.fullmatch(r"\w[^\"\\\n]*", message):
@@ -50,7 +52,9 @@ def main() -> None:
     path = write_revision(message)
     revision = path.name[1:5]
     print(f"{path} is written. Now read it; then set REVISION = {revision!r} in schema.py,")
-    print("run python -m aggregator.store.generate, and the tests: they upgrade data from every older revision.")
+    print(
+        "run python -m fedplcc.aggregator.store.generate, and the tests: they upgrade data from every older revision."
+    )
 
 
 if __name__ == "__main__":

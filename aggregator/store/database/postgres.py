@@ -27,12 +27,12 @@ from sqlalchemy import URL, bindparam, create_engine, event, insert, make_url, s
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError
 
-from aggregator.store.database import schema
-from aggregator.store.database.connections import ANOTHER_WROTE, lost, one_line
-from shared.errors import InvalidConfig, StoreUnavailable
-from shared.process.log import get_logger
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.connections import ANOTHER_WROTE, lost, one_line
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.shared.process.log import get_logger
 
-log = get_logger("aggregator.store")
+log = get_logger("fedplcc.aggregator.store")
 
 DRIVERS = ("postgresql", "postgres", "postgresql+psycopg")
 FORM = "postgresql://USER:PASSWORD@HOST:5432/DATABASE"

@@ -31,18 +31,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from aggregator.store.database.connections import Database
-from aggregator.store.database.schema import REVISION, metadata
-from shared.errors import StoreUnavailable
-from shared.process import disk
-from shared.process.failpoints import passing
-from shared.process.log import get_logger
-from shared.version import VERSION
+from fedplcc.aggregator.store.database.connections import Database
+from fedplcc.aggregator.store.database.schema import REVISION, metadata
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.failpoints import passing
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.version import VERSION
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-log = get_logger("aggregator.store")
+log = get_logger("fedplcc.aggregator.store")
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 NEW = ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, select, tuple_
 
-from aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.database import rows, schema
 
 PAGE = 1000
 

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 from sqlalchemy import Float, Row, Table
 
-from aggregator.store.base import ControlRequest
-from aggregator.store.database import schema
-from shared.errors import RowCorrupt
-from shared.reasons import (
+from fedplcc.aggregator.store.base import ControlRequest
+from fedplcc.aggregator.store.database import schema
+from fedplcc.shared.errors import RowCorrupt
+from fedplcc.shared.reasons import (
     AggregationFailed,
     BlobDamaged,
     Dropped,
@@ -32,7 +32,7 @@ from shared.reasons import (
     UpdateDamaged,
     WaitsForClients,
 )
-from shared.types import (
+from fedplcc.shared.types import (
     AskedAgain,
     BlobRef,
     Client,

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select, tuple_
 
-from aggregator.store.database import rows, schema
-from aggregator.store.database.label_rows import labels_of
-from aggregator.store.database.run_rows import damaged_run
-from shared.errors import RowCorrupt
-from shared.reasons import Reason, RowDamaged
-from shared.run_lists import COUNTED_STATUSES, RunLabels, RunList, RunOrder, RunQuery, RunShow, RunSummary
-from shared.scores import ACCURACY, score_of, values_of
-from shared.types import Round, Run, RunStatus
+from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.aggregator.store.database.label_rows import labels_of
+from fedplcc.aggregator.store.database.run_rows import damaged_run
+from fedplcc.shared.errors import RowCorrupt
+from fedplcc.shared.reasons import Reason, RowDamaged
+from fedplcc.shared.run_lists import COUNTED_STATUSES, RunLabels, RunList, RunOrder, RunQuery, RunShow, RunSummary
+from fedplcc.shared.scores import ACCURACY, score_of, values_of
+from fedplcc.shared.types import Round, Run, RunStatus
 
 _SUMMARIES = ("mean", "worst")
 """Keys of an accuracy that name no domain."""

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, Table, bindparam, null, select
 
-from aggregator.store.database import rows, schema
-from shared.errors import RowCorrupt
-from shared.reasons import RowDamaged
-from shared.types import Evaluation, Retired, Round, Run, RunStatus
+from fedplcc.aggregator.store.database import rows, schema
+from fedplcc.shared.errors import RowCorrupt
+from fedplcc.shared.reasons import RowDamaged
+from fedplcc.shared.types import Evaluation, Retired, Round, Run, RunStatus
 
 _FIRST_EVALUATION = (
     select(schema.evaluations)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, MetaData, Table
 
-from aggregator.store.database.columns import Number, Text
+from fedplcc.aggregator.store.database.columns import Number, Text
 
 REVISION = "0001"
 """Name of the newest migration, which results in the tables below."""

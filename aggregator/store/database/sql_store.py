@@ -14,20 +14,20 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, bindparam, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from aggregator.store.base import ControlRequest
-from aggregator.store.database import revisions, rows, schema
-from aggregator.store.database.audit_rows import AuditReads, AuditWrites
-from aggregator.store.database.connections import Database, database_errors
-from aggregator.store.database.identity_rows import IdentityReads, IdentityWrites
-from aggregator.store.database.key_rows import KeyReads, KeyWrites
-from aggregator.store.database.label_rows import LabelReads, LabelWrites
-from aggregator.store.database.run_list_rows import RunListReads
-from aggregator.store.database.run_rows import RunReads
-from aggregator.store.database.sqlite import Sqlite
-from shared.errors import RowCorrupt
-from shared.process.failpoints import failpoint
-from shared.process.log import get_logger
-from shared.types import (
+from fedplcc.aggregator.store.base import ControlRequest
+from fedplcc.aggregator.store.database import revisions, rows, schema
+from fedplcc.aggregator.store.database.audit_rows import AuditReads, AuditWrites
+from fedplcc.aggregator.store.database.connections import Database, database_errors
+from fedplcc.aggregator.store.database.identity_rows import IdentityReads, IdentityWrites
+from fedplcc.aggregator.store.database.key_rows import KeyReads, KeyWrites
+from fedplcc.aggregator.store.database.label_rows import LabelReads, LabelWrites
+from fedplcc.aggregator.store.database.run_list_rows import RunListReads
+from fedplcc.aggregator.store.database.run_rows import RunReads
+from fedplcc.aggregator.store.database.sqlite import Sqlite
+from fedplcc.shared.errors import RowCorrupt
+from fedplcc.shared.process.failpoints import failpoint
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import (
     BlobRef,
     Client,
     CommittedUpdate,
@@ -39,7 +39,7 @@ from shared.types import (
     Update,
 )
 
-log = get_logger("aggregator.store")
+log = get_logger("fedplcc.aggregator.store")
 
 UNKNOWN_SIZE = -1
 """Stands for the size of a blob whose row is damaged."""
@@ -85,7 +85,7 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             InvalidConfig: The URL is wrong, psycopg is not installed, or another aggregator uses the database.
             StoreUnavailable: It cannot be opened or migrated, or a newer version wrote it.
         """
-        from aggregator.store.database.postgres import Postgres  # psycopg takes a tenth of a second to load
+        from fedplcc.aggregator.store.database.postgres import Postgres  # psycopg takes a tenth of a second to load
 
         with database_errors("cannot open the database"):
             database = Postgres(url, on_lost)

@@ -21,11 +21,11 @@ from typing import Any
 from sqlalchemy import URL, bindparam, create_engine, event, insert, select, update
 from sqlalchemy.engine import Connection
 
-from aggregator.store.database import schema
-from aggregator.store.database.connections import ANOTHER_WROTE, lost
-from shared.errors import StoreUnavailable
-from shared.process import disk
-from shared.process.failpoints import failpoint
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.connections import ANOTHER_WROTE, lost
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.failpoints import failpoint
 
 BUSY_TIMEOUT_S = 30
 """Longest wait of a transaction for a lock of another process (a backup, a reader)."""

@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from alembic import context
 
-from aggregator.store.database import columns
-from aggregator.store.database.schema import metadata
+from fedplcc.aggregator.store.database import columns
+from fedplcc.aggregator.store.database.schema import metadata
 
 
 def render(kind: str, item: Any, autogenerate: Any) -> str | Literal[False]:
     """Return the source text of our column types for a new migration, or False for other types."""
     if kind != "type" or type(item).__module__ != columns.__name__:
         return False
-    autogenerate.imports.add("from aggregator.store.database import columns")
+    autogenerate.imports.add("from fedplcc.aggregator.store.database import columns")
     return f"columns.{item!r}"
 
 

@@ -43,8 +43,8 @@ def init_comparison(file: Path | None, datasets: Sequence[Path], methods: Sequen
     from fedplcc.runs.configuration import DEFAULT_FILE as RUN_FILE
     from fedplcc.runs.configuration import demo_file, plain_demo
     from fedplcc.runs.configuration_text import template as run_template
-    from shared.config.run import parse_federation
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.config.run import parse_federation
+    from fedplcc.shared.errors import InvalidConfig
 
     file = file or DEFAULT_FILE
     if file.exists():
@@ -79,7 +79,7 @@ def _datasets(configs: Sequence[Path], file: Path) -> dict[str, dict[str, Any]]:
     """
     import os
 
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.errors import InvalidConfig
 
     tables: dict[str, dict[str, Any]] = {}
     for config in configs:
@@ -95,7 +95,7 @@ def _rows(configs: Sequence[Path], methods: Sequence[str]) -> dict[str, dict[str
     Raises:
         InvalidConfig: A configuration cannot be read.
     """
-    from shared.config.run import read_document
+    from fedplcc.shared.config.run import read_document
 
     if methods:
         return {method: {"method": method} for method in methods}

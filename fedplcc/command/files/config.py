@@ -12,7 +12,7 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 
 if TYPE_CHECKING:
-    from shared.config.run import FederationFile
+    from fedplcc.shared.config.run import FederationFile
 
 MOST_ROWS = 100
 """Most rows of a comparison that are printed."""
@@ -45,7 +45,7 @@ def check(
     """
     from fedplcc.comparison.check import is_comparison
     from fedplcc.runs.configuration import chosen_file
-    from shared.config.run import read_document
+    from fedplcc.shared.config.run import read_document
 
     file = chosen_file(file)
     document = read_document(file)
@@ -64,8 +64,8 @@ def _check_run(file: Path, document: dict[str, Any], *, reads_data: bool, as_jso
     """Check a run's configuration and print it; returns its problems."""
     from fedplcc.runs.configuration_check import judge
     from fedplcc.runs.initial_model import anchored
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
 
     document = anchored(document, file.parent)
     verdict = judge(document)
@@ -87,9 +87,9 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
     from fedplcc.comparison.file import assignments
     from fedplcc.comparison.sweep.choosing import criterion
     from fedplcc.comparison.sweep.section import flat
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.names import named_few
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
 
     checked = check_file(document, file)
     comparison, problems = checked.comparison, list(checked.problems)
@@ -136,9 +136,9 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
 
 def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
     """Read every client's data; returns the findings and the problems."""
+    from fedplcc.shared.errors import FedplccError
     from fedplcc.terminal.progress import console_for, shown_steps
-    from shared.errors import FedplccError
-    from trainer.data.loading import load_dataset
+    from fedplcc.trainer.data.loading import load_dataset
 
     found: dict[str, dict[str, int]] = {}
     problems = []

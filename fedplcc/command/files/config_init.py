@@ -17,7 +17,7 @@ from fedplcc.command.shared_options import Way
 from fedplcc.terminal.names import named_few
 
 if TYPE_CHECKING:
-    from shared.documents import Client
+    from fedplcc.shared.documents import Client
 
 DEFAULT_METHOD = "fedplcc"
 CLIENT = "{client}"
@@ -108,9 +108,9 @@ def init(
     from fedplcc.runs.atomic_file import write_new
     from fedplcc.runs.configuration import DEFAULT_FILE
     from fedplcc.runs.configuration_text import template
-    from shared.config.run import parse_federation
-    from shared.errors import InvalidConfig
-    from shared.methods import METHODS
+    from fedplcc.shared.config.run import parse_federation
+    from fedplcc.shared.errors import InvalidConfig
+    from fedplcc.shared.methods import METHODS
 
     if comparison:
         from fedplcc.command.files.comparison_init import SEEDS, init_comparison
@@ -157,7 +157,7 @@ def _named_data(data: Sequence[str]) -> dict[str, str]:
     Raises:
         InvalidConfig: Names and specifications without one are mixed, or a client is named twice.
     """
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.errors import InvalidConfig
 
     found = [NAMED_DATA.fullmatch(text) for text in data]
     named = [match.groups() for match in found if match is not None]
@@ -175,8 +175,8 @@ def _of_joined(
     joined: Sequence[Client], wanted: Sequence[str], gateway: str, classes: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for clients of a federation, and notes for its person."""
-    from shared.config.sections import unknown
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.config.sections import unknown
+    from fedplcc.shared.errors import InvalidConfig
 
     known = {client.client_id: client for client in joined}
     if not known:
@@ -214,8 +214,8 @@ def _of_data(
     named: Mapping[str, str], clients: Sequence[str], classes: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for clients with these data, which are opened, and notes for its person."""
-    from shared.errors import InvalidConfig, InvalidData
-    from trainer.data.loading import describe, remarks
+    from fedplcc.shared.errors import InvalidConfig, InvalidData
+    from fedplcc.trainer.data.loading import describe, remarks
 
     if clients and set(clients) != set(named):
         raise InvalidConfig("--data NAME=SPEC names the clients; leave out --clients")
@@ -240,8 +240,8 @@ def _of_names(
 ) -> tuple[dict[str, Any], list[str]]:
     """Tables of a configuration for named clients, or the demo's tables without any."""
     from fedplcc.runs.configuration import demo_file, plain_demo
-    from shared.config.run import read_document
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.config.run import read_document
+    from fedplcc.shared.errors import InvalidConfig
 
     if not clients and not classes and data is None:
         demo = read_document(demo_file())
@@ -254,7 +254,7 @@ def _of_names(
         )
     said: list[str] = []
     if not classes:
-        from trainer.data.loading import describe, remarks
+        from fedplcc.trainer.data.loading import describe, remarks
 
         classes = _union({spec: describe(spec) for spec in specs.values()})
         said = [f"{spec}: {remark}" for spec in dict.fromkeys(specs.values()) for remark in remarks(spec)]

@@ -67,9 +67,9 @@ def describe(
 
     Classes must be those of the run's data.classes, by name. Files are counted, not opened, unless --check is given.
     """
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
-    from trainer.data.survey import survey
+    from fedplcc.trainer.data.survey import survey
 
     if fetch:
         _download(spec)
@@ -92,8 +92,8 @@ def _download(spec: str) -> None:
     Raises:
         InvalidConfig: torchvision downloads no such set.
     """
-    from shared.errors import InvalidConfig
-    from trainer.data.sets.torchvision_sets import fetch
+    from fedplcc.shared.errors import InvalidConfig
+    from fedplcc.trainer.data.sets.torchvision_sets import fetch
 
     name, _, path = spec.partition(":")
     if name not in [*Fetchable] or not path:

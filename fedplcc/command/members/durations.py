@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -71,7 +71,7 @@ def join(
     the aggregator, the client and the domain.
     """
     from fedplcc.remote.joining import join_federation, renew_identity
-    from shared.identity.invitation_codes import InvitationCode
+    from fedplcc.shared.identity.invitation_codes import InvitationCode
 
     if renew:
         held, is_new = renew_identity(state_dir, http_proxy=http_proxy)
@@ -97,8 +97,8 @@ def _code(file: Path | None) -> str:
     import getpass
     import sys
 
-    from shared.config.settings import invitation_in_environment
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.config.settings import invitation_in_environment
+    from fedplcc.shared.errors import InvalidConfig
 
     if file is not None:
         try:

@@ -52,7 +52,7 @@ def login(
     from fedplcc.remote.gateway_tls import given_roots, roots_to_keep
     from fedplcc.remote.own_keys import keep_key
     from fedplcc.remote.rest_client import checked_url
-    from shared.identity.api_keys import parse_api_key
+    from fedplcc.shared.identity.api_keys import parse_api_key
 
     if forget:
         return _forget(way)
@@ -83,8 +83,8 @@ def _forget(way: Way) -> int:
 
     from fedplcc.remote.own_keys import forget_key, key_for
     from fedplcc.remote.rest_client import Gateway, checked_url
-    from shared.errors import FedplccError, KeyInvalid, Unavailable
-    from shared.identity.api_keys import parse_api_key
+    from fedplcc.shared.errors import FedplccError, KeyInvalid, Unavailable
+    from fedplcc.shared.identity.api_keys import parse_api_key
 
     url = checked_url(way.url, way.insecure)
     text = key_for(url)

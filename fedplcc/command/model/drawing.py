@@ -130,7 +130,7 @@ def _shown_steps(console: Console) -> Iterator[Callable[[str], None]]:
 
 def _report(found: FeatureMap, files: list[Path], console: Console, *, as_json: bool) -> int:
     """Print the picture's facts and files."""
-    from shared.config.run import canonical_json
+    from fedplcc.shared.config.run import canonical_json
 
     for line in found.lines():
         console.print(line)

@@ -64,7 +64,7 @@ def predict(
     """
     from fedplcc.models.prediction import PredictionTable, image_files, predictions
     from fedplcc.models.trained_model import read_trained_model
-    from shared.config.run import canonical_json
+    from fedplcc.shared.config.run import canonical_json
 
     trained = read_trained_model(model, config_file=config, device=device)
     problems: list[str] = []
@@ -126,8 +126,8 @@ def evaluate(
     from fedplcc.models.evaluation import PICTURE, evaluate_model, evaluation_folder, write_evaluation
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
 
     trained = read_trained_model(model, config_file=config, device=device)
     evaluation = evaluate_model(trained, data, split.value)
@@ -202,10 +202,10 @@ def calibrate(
     from fedplcc.models.calibration import Subset, as_recorded, calibrate, check_place, usual_place, write_calibrated
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.shared.bounds import SUBSET_RULE
+    from fedplcc.shared.config.run import canonical_json
+    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.progress import console_for
-    from shared.bounds import SUBSET_RULE
-    from shared.config.run import canonical_json
-    from shared.errors import InvalidConfig
 
     if fraction is not None and not 0 < fraction <= 1:
         raise InvalidConfig(f"--fraction {fraction:g} is no share of a client's images: above 0, and 1 at most")
@@ -262,9 +262,9 @@ def export(
     from fedplcc.models.onnx_export import EXTRA_CHECK, export_onnx, metadata
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.shared.config.run import canonical_json
+    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
-    from shared.errors import InvalidConfig
 
     if onnx.exists() and onnx.suffix != ".onnx":
         raise InvalidConfig(f"{onnx} is there already and is no .onnx file, so it is kept; name another with --onnx")
@@ -316,9 +316,9 @@ def import_model(
     """
     from fedplcc.models.weights_file import import_weights
     from fedplcc.runs.atomic_file import atomic_file
+    from fedplcc.shared.config.run import canonical_json, load_federation
+    from fedplcc.shared.tensors import sha256_hex, to_bytes
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json, load_federation
-    from shared.tensors import sha256_hex, to_bytes
 
     imported = import_weights(weights, load_federation(config).config)
     data = to_bytes(imported.arrays)

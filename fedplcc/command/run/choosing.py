@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
-    from shared.documents import Run
+    from fedplcc.shared.documents import Run
 
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's id, as 'fedplcc run list' shows it.", show_default=False)
@@ -32,7 +32,7 @@ async def found_run(gateway: Gateway, run_id: str | None) -> Run:
     Raises:
         RunNotFound: There is none.
     """
-    from shared.errors import RunNotFound
+    from fedplcc.shared.errors import RunNotFound
 
     if run_id is not None:
         return await gateway.get_run(run_id)

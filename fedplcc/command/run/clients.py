@@ -17,7 +17,7 @@ from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
-    from shared.documents import Run
+    from fedplcc.shared.documents import Run
 
 EXAMPLES = examples(
     "fedplcc run client admit scans-97f12353 ward-3 ward-4",
@@ -65,7 +65,7 @@ def client(
     Admitted clients take part from the next round on. A retired one's part in the open round ends, and no later round has
     it. A quarantined one is left out until it is released, with nothing held against it then.
     """
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.errors import InvalidConfig
 
     if forget and verb is not ClientVerb.RETIRE:
         raise InvalidConfig("--forget is for retire: leave it out")

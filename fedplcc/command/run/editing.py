@@ -14,7 +14,7 @@ from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
-    from shared.documents import DeletedRun, Run
+    from fedplcc.shared.documents import DeletedRun, Run
 
 REMOVE_EXAMPLES = examples("fedplcc run rm scans-97f12353", "fedplcc run rm scans-97f12353 scans-0c41d7e2 --yes")
 EDIT_EXAMPLES = examples(
@@ -74,7 +74,7 @@ def edit(
 
     With --json there is a line for each run.
     """
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.errors import InvalidConfig
 
     if not tag and not untag and notes is None and archive is None:
         raise InvalidConfig("name what to change: --tag, --untag, --notes, --archive or --unarchive")

@@ -37,8 +37,8 @@ def fetch(
     from fedplcc.remote.fetch import fetch_run
     from fedplcc.runs.artifacts import describe, summary
     from fedplcc.runs.run_folder import RUNS
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for, shown_transfers
-    from shared.config.run import canonical_json
 
     console = console_for(json=as_json)
     with shown_transfers(console) as on_bytes:

@@ -70,7 +70,7 @@ def list_runs(
     With --local it lists folders of runs, with the keys that differ between them. Accuracies are mean and worst domain of
     the last evaluated round; a folder that cannot be read is named and left out.
     """
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.errors import InvalidConfig
 
     filters: dict[str, str | list[str]] = {
         "status": list(status or ()),

@@ -22,10 +22,10 @@ def list_local_runs(folders: Sequence[Path], *, order: str, limit: int, as_json:
         InvalidConfig: There is no such folder.
     """
     from fedplcc.runs.local_runs import differences, differing_keys, find_runs
+    from fedplcc.shared.config.run import canonical_json
+    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.local_run_lines import local_run_lines
     from fedplcc.terminal.printable import printable
-    from shared.config.run import canonical_json
-    from shared.errors import InvalidConfig
 
     chosen = folders or [path for path in _usual() if path.is_dir()]
     for folder in chosen:

@@ -15,7 +15,7 @@ from fedplcc.terminal.names import named_few
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
-    from shared.documents import Run
+    from fedplcc.shared.documents import Run
 
 EXAMPLES = examples("fedplcc run start", "fedplcc run start --config scans.toml --request-id nightly-7 --json")
 
@@ -66,7 +66,7 @@ def start(
 
 async def _strangers(there: Gateway, run: Run) -> str:
     """A sentence if a run waits for clients of which none has ever joined, as the demo's; empty otherwise."""
-    from shared.errors import FedplccError
+    from fedplcc.shared.errors import FedplccError
 
     if run.status != "pending" or not run.roster:
         return ""

@@ -13,8 +13,8 @@ from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
+    from fedplcc.shared.documents import Client, Round, Run
     from fedplcc.terminal.stage_lines import StageMatrix
-    from shared.documents import Client, Round, Run
 
 EXAMPLES = examples("fedplcc run status", "fedplcc run status scans-97f12353 --json")
 
@@ -42,7 +42,7 @@ def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
 
     Of a run with stages, also what they taught and what they made its model forget: accuracy stage by stage.
     """
-    from shared.config.run import canonical_json
+    from fedplcc.shared.config.run import canonical_json
 
     shown = ask_gateway(way, lambda there: _ask(there, run, as_json=as_json))
     if as_json:

@@ -71,7 +71,7 @@ def resume(
     as_json: bool,
 ) -> int:
     """Let a run go on: a paused one, or one whose pause waits; with an option a completed one, or to the next stage."""
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.errors import InvalidConfig
 
     if rounds is not None and next_stage:
         raise InvalidConfig("give --rounds or --next-stage: one of them")
@@ -107,8 +107,8 @@ def stop(
 ) -> int:
     """Stop a run for good, or all of a key; the last committed round is kept. Stopping it again changes nothing."""
     from fedplcc.remote.runs_of_keys import stop_runs_of_keys
+    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.question import agreed
-    from shared.errors import InvalidConfig
 
     if (run is None) == (key is None):
         raise InvalidConfig("name the run, or a key with --key: one of them")

@@ -15,8 +15,8 @@ from fedplcc.interruption import Interrupted
 
 if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
+    from fedplcc.shared.documents import Run
     from fedplcc.tracking.tracker import Tracker
-    from shared.documents import Run
 
 EXAMPLES = examples(
     "fedplcc run watch",
@@ -34,8 +34,8 @@ def watch(*, run: MaybeRunId = None, log: Log = None, log_model: LogModel = Fals
     its curves are kept in place of lines, from its first round on; started again it goes on, and each round is kept once.
     """
     from fedplcc.runs.artifacts import ending_of
+    from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.progress import console_for
-    from shared.errors import InvalidConfig
 
     if as_json and log:
         raise InvalidConfig("give --log or --json: a tracker keeps the rounds that --json would print")
@@ -76,7 +76,7 @@ async def _print_lines(gateway: Gateway, run: Run) -> Run:
 
 
 async def _print_events(gateway: Gateway, run: Run) -> Run:
-    from shared.documents import Run
+    from fedplcc.shared.documents import Run
 
     async with aclosing(gateway.follow(run.run_id)) as items:
         async for item in items:

@@ -13,7 +13,7 @@ from fedplcc.command.exit_codes import ExitCode, explains_errors
 from fedplcc.command.state.database_url import DatabaseUrl
 
 if TYPE_CHECKING:
-    from shared.identity.audit_chain import AuditEntry
+    from fedplcc.shared.identity.audit_chain import AuditEntry
 
 EXAMPLES = examples(
     "fedplcc state audit fedplcc-state/aggregator",
@@ -43,10 +43,10 @@ def audit(
     database_url: DatabaseUrl = None,
 ) -> int:
     """Show an aggregator's audit, or check it: every change and every refusal, each entry chained to the one before."""
+    from fedplcc.shared.identity import audit_chain
     from fedplcc.state.audit import entries_of, sentence_of_damage, unrecorded, witnessed
     from fedplcc.state.snapshot import snapshot
     from fedplcc.terminal.printable import printable
-    from shared.identity import audit_chain
 
     heads = [head for file in witness or () for head in witnessed(file)]
     with snapshot(state_dir, database_url) as store:

@@ -41,9 +41,9 @@ def replay(
     """
     import json
 
+    from fedplcc.shared.methods import add_methods
     from fedplcc.state.replay import Collected
     from fedplcc.state.replay import replay as replayed
-    from shared.methods import add_methods
 
     add_methods(allow_method or ())
     try:

@@ -15,8 +15,8 @@ from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.training.dry_run import DryRun, foresee_cells
 from fedplcc.command.training.tracking import Log, check_trackers
 from fedplcc.interruption import Interrupted, interruptible
+from fedplcc.shared.errors import InvalidConfig
 from fedplcc.terminal.names import named_few
-from shared.errors import InvalidConfig
 
 # What loads numpy or gRPC is imported where it is needed, so that --help answers at once.
 
@@ -85,8 +85,8 @@ def compare(
     from fedplcc.comparison.sweep.point_check import require_points
     from fedplcc.comparison.sweep.search import search
     from fedplcc.runs.atomic_file import make_folder
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
 
     config = _chosen_file(config)
     if log:

@@ -63,8 +63,8 @@ def demo(
     Starts them on loopback, starts the run through the gateway, shows the accuracy of every domain after each round, writes
     the results and ends every process.
     """
-    from shared.config.settings import limit_threads
-    from shared.errors import InvalidConfig
+    from fedplcc.shared.config.settings import limit_threads
+    from fedplcc.shared.errors import InvalidConfig
 
     if stream and config is not None:
         raise InvalidConfig("--stream is a demo of its own: leave out --config, or write [stream] into that file")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fedplcc.comparison.file import Comparison
     from fedplcc.comparison.plan import Cell
-    from shared.config.run import FederationFile
+    from fedplcc.shared.config.run import FederationFile
 
 DryRun = Annotated[
     bool,
@@ -31,8 +31,8 @@ def foresee_cells(
     from fedplcc.comparison.report.writing import read_failures
     from fedplcc.comparison.training import data_problems, data_sentences
     from fedplcc.comparison.untrained import trials_left, untrained
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
 
     failures = read_failures(folder) if folder.is_dir() else {}
     found = untrained(cells, failures, trials=trials_left(comparison, folder, only))
@@ -62,8 +62,8 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
     from fedplcc.runs.run_folder import foreseen_folder
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
-    from shared.config.run import canonical_json
 
     clients = local_clients(federation)
     require_validation(federation)
@@ -102,8 +102,8 @@ def _require_data(federation: FederationFile) -> None:
         InvalidData: They cannot be opened.
     """
     from fedplcc.runs.configuration import local_clients
-    from shared.errors import InvalidData
-    from trainer.data.specs import open_source, opened_once
+    from fedplcc.shared.errors import InvalidData
+    from fedplcc.trainer.data.specs import open_source, opened_once
 
     with opened_once():
         for name, client in local_clients(federation).items():

@@ -17,10 +17,10 @@ from fedplcc.interruption import Interrupted, end_if_interrupted
 if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
     from fedplcc.runs.run_folder import RunFolder
+    from fedplcc.shared.config.run import FederationFile
     from fedplcc.simulation.watch import RunWatch
     from fedplcc.terminal.progress import RunProgress
     from fedplcc.tracking.callbacks import Callback
-    from shared.config.run import FederationFile
 
 Config = Annotated[
     Path | None,
@@ -93,13 +93,13 @@ def train_in_folder(
     extends: bool = False,
 ) -> int:
     """Choose the folder, train unless its results are there already, and print them; returns the exit code."""
-    from aggregator.coordinator import event_log
+    from fedplcc.aggregator.coordinator import event_log
     from fedplcc.runs.artifacts import read_record
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file
     from fedplcc.runs.run_folder import claimed_folder
+    from fedplcc.shared.process.log import set_up
     from fedplcc.terminal.progress import RunProgress, console_for
-    from shared.process.log import set_up
 
     set_up("error", silent=[event_log.NAME])
     local_clients(federation)  # their mistakes are reported before a folder is made
@@ -147,9 +147,9 @@ def train_in_folder(
 def _conclude(record: RunRecord, folder: Path, *, as_json: bool) -> int:
     """Print what stages taught, the run's end, its accuracy and the folder of its results; returns the exit code."""
     from fedplcc.runs.artifacts import describe, ending_of, summary
+    from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
     from fedplcc.terminal.stage_lines import StageMatrix
-    from shared.config.run import canonical_json
 
     console = console_for(json=as_json)
     stages = StageMatrix.of(record.metrics)

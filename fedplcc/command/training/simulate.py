@@ -23,7 +23,7 @@ from fedplcc.command.training.local_training import (
 )
 from fedplcc.command.training.tracking import Log, LogModel
 from fedplcc.interruption import interruptible
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 # torch, numpy and gRPC take seconds to load: a command imports them itself, so that --help answers at once.
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def simulate(
     Clients work one after another in this process or, with --jobs, beside each other. On one type of machine the results
     have the same bytes either way, and as those of a deployment.
     """
+    from fedplcc.shared.config.settings import limit_threads
     from fedplcc.simulation.parallelism import parse_engine, parse_jobs
-    from shared.config.settings import limit_threads
 
     engine_name = parse_engine(engine)
     num_jobs = parse_jobs(("1" if engine_name == "local" else "auto") if jobs is None else jobs)

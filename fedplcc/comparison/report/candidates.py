@@ -11,7 +11,7 @@ from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, in_words
 from fedplcc.comparison.round_values import under
-from shared.types import VALIDATION_SET
+from fedplcc.shared.types import VALIDATION_SET
 
 RULE = "the mean of the mean over domains and the worst domain, averaged over the seeds"
 

@@ -11,7 +11,7 @@ from fedplcc.comparison.outcomes import MEAN, WORST, Spread, curve
 from fedplcc.comparison.reading import Findings
 from fedplcc.comparison.report.document import Drawing, Paragraph, Part
 from fedplcc.runs.plots import STROKES
-from shared.types import LOCAL_MODEL
+from fedplcc.shared.types import LOCAL_MODEL
 
 COLOURS = ("#1f77b4", "#e1701a", "#2ca02c", "#d62728", "#9467bd", "#a5714f", "#e377c2", "#7f8c8d", "#a8a81e", "#17a2b8")
 """Colours of lines; each is visible on white and on black."""

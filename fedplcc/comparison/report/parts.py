@@ -30,7 +30,7 @@ from fedplcc.comparison.report.tables import (
 from fedplcc.comparison.report.uncertainty import uncertainty_notes, uncertainty_tables
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
 from fedplcc.comparison.sweep.tables import choice_tables
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 HASH_CHARACTERS = 12
 

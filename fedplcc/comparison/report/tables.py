@@ -23,7 +23,7 @@ from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.report.inference import DIGITS
 from fedplcc.comparison.round_values import OWN, OWN_OF_WHOLE, WHOLE
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL, VALIDATION_SET
+from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL, VALIDATION_SET
 
 NOTHING = "-"
 """Text of a missing value."""

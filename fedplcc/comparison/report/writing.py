@@ -39,7 +39,7 @@ from fedplcc.comparison.report.uncertainty import UNCERTAINTY_COLUMNS, uncertain
 from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS, VALIDATED_MODELS
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
-from shared.types import GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Value = str | int | float | None
 CELL = ("dataset", "row", "method", "seed")

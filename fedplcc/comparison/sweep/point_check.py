@@ -12,8 +12,8 @@ from fedplcc.comparison.sweep.choosing import seeds_of, trials_of
 from fedplcc.comparison.sweep.proposals import load
 from fedplcc.comparison.sweep.section import Point, SweepSection, name_of
 from fedplcc.runs.configuration import without_validation
-from shared.errors import InvalidConfig
-from shared.methods import METHODS
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS
 
 Documents = Mapping[str, Mapping[str, Any]]
 """Configurations of data sets by name."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedplcc.comparison.sweep.records import Trial
 from fedplcc.comparison.sweep.section import Axis, SweepSection
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 SIGNIFICANT_DIGITS = 6
 """Of a proposed number: enough, and it can be read and named."""

@@ -31,8 +31,8 @@ from fedplcc.comparison.sweep.section import Point, SweepSection, name_of
 from fedplcc.comparison.sweep.study import Basis, Study
 from fedplcc.runs.atomic_file import disk_errors, make_folder, write_text
 from fedplcc.runs.configuration import federation_json
-from shared.config.run import canonical_json
-from shared.errors import InvalidData
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.errors import InvalidData
 
 CHOSEN, PROPOSALS = "chosen.json", "proposals.json"
 TrainTrials = Callable[[Sequence[Cell], Path], bool]

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from shared.config.sections import Name, Section
+from fedplcc.shared.config.sections import Name, Section
 
 MAX_POINTS = 1_000
 """Most points of one row's grid, and most trials of one row's study."""

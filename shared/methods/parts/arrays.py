@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.methods.arrays import ArrayGroup, GroupSchema
-from shared.methods.parts.part import BeforeTraining, Part, ServerResult, ServerRound
+from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
+from fedplcc.shared.methods.parts.part import BeforeTraining, Part, ServerResult, ServerRound
 
 DeclaredGroups = Callable[[Any, int, int], Mapping[str, GroupSchema]]
 """`(config, num_classes, feature_dim) -> schemas by group`."""

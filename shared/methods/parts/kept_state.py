@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.methods.arrays import ArrayGroup, ClientState
-from shared.methods.parts.part import ClientEnd, Part
-from shared.types import FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState
+from fedplcc.shared.methods.parts.part import ClientEnd, Part
+from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

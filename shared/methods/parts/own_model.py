@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.parts.part import Part, always
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.parts.part import Part, always
 
 ClientModel = Callable[[ModelArrays, ClientState | None, Any], ModelArrays | None]
 """`(received, state, config) -> model`; the state is that of the client's last committed update."""

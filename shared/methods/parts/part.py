@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
-from shared.types import FloatArray, IntArray
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
+from fedplcc.shared.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

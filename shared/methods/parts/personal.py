@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.parts.part import ClientEnd, Part, always
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.parts.part import ClientEnd, Part, always
 
 Personal = Literal["none", "head", "batch_norm"]
 """Tensors that a client keeps for itself; the names are those of round 0's lists (shared/types.py, `TENSOR_LISTS`)."""

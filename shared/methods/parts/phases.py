@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shared.methods.parts.part import Part
+from fedplcc.shared.methods.parts.part import Part
 
 Trains = Literal["all", "head", "base"]
 """Part of a model that is trained."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from shared.methods.parts.part import Part
-from shared.methods.step import Array, Ops, Prototypes
-from shared.types import Comparison, FloatArray, IntArray, PrototypeSet
+from fedplcc.shared.methods.parts.part import Part
+from fedplcc.shared.methods.step import Array, Ops, Prototypes
+from fedplcc.shared.types import Comparison, FloatArray, IntArray, PrototypeSet
 
 # The aggregator's clustering compares every two rows of a class, each with D products, and sample counts are only claims of
 # the sender: the rows themselves are therefore bounded. FINCH joins every row to a neighbour, so a cluster has at least two

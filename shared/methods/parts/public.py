@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.methods.arrays import ArrayGroup, GroupSchema
-from shared.methods.parts.part import Part, ServerResult, ServerRound
-from shared.methods.step import LossTerms, Ops
+from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
+from fedplcc.shared.methods.parts.part import Part, ServerResult, ServerRound
+from fedplcc.shared.methods.step import LossTerms, Ops
 
 PUBLIC = "public"
 """Group of arrays about public images: what clients upload, and the targets that the server keeps and sends."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.methods.arrays import ClientState, ModelArrays
-from shared.methods.parts.part import Part
+from fedplcc.shared.methods.arrays import ClientState, ModelArrays
+from fedplcc.shared.methods.parts.part import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shared.methods.arrays import Block
-from shared.methods.parts.part import Part, never
-from shared.methods.parts.public import PUBLIC
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.parts.part import Part, never
+from fedplcc.shared.methods.parts.public import PUBLIC
 
 SLOT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
 """Form of the name of a slot or a group of server arrays."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.methods.parts.part import Part, TaskView
+from fedplcc.shared.methods.parts.part import Part, TaskView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

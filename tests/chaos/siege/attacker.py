@@ -16,7 +16,7 @@ from pathlib import Path
 
 import grpc
 
-from shared.errors import FedplccError
+from fedplcc.shared.errors import FedplccError
 from tests.chaos.siege.attacks import ATTACKS, SOURCES, Attack, Who
 from tests.chaos.siege.foe import Foe, Known, Tally
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
-from shared.convert.membership import client_to_join
-from shared.convert.tasks import task_from_proto
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.identity.certificates import new_key, request_for
-from shared.types import MODEL, Task, TaskKind
-from shared.wire.tls import ClientTls
+from fedplcc.shared.convert.membership import client_to_join
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.identity.certificates import new_key, request_for
+from fedplcc.shared.types import MODEL, Task, TaskKind
+from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.siege.foe import Foe, closed, said
 from tests.chaos.siege.frames import PREFACE, SETTINGS, frame, opened_and_reset
 from tests.support.federation.dearest_requests import dearest_commits, dearest_join

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
-from shared.identity.certificates import new_key, request_for
-from shared.wire.addresses import split_address
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
+from fedplcc.shared.identity.certificates import new_key, request_for
+from fedplcc.shared.wire.addresses import split_address
 from tests.chaos.siege.by_member import SECRETS, held_open, resets_of
 from tests.chaos.siege.foe import Foe, a_guess, closed
 from tests.support.federation.dearest_requests import dearest_join

@@ -23,14 +23,14 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from shared.errors import FedplccError
-from shared.identity.api_keys import api_key_text
-from shared.identity.certificates import AGGREGATOR_DNS
-from shared.identity.credentials import Credentials
-from shared.wire.addresses import split_address
-from shared.wire.channels import channel_options
-from shared.wire.ssl_pairs import load_pair
-from shared.wire.statuses import translated
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.identity.api_keys import api_key_text
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.wire.channels import channel_options
+from fedplcc.shared.wire.ssl_pairs import load_pair
+from fedplcc.shared.wire.statuses import translated
 
 SHARE = 0.2
 """Part of one processor that an attacker's process takes."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any
 
-from shared.errors import FedplccError
-from shared.wire.tls import ClientTls
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.siege.foe import HOST
 from tests.support.federation.grpc_client import GrpcClient
 from tests.support.federation.numpy_client import NumpyClient

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aggregator.__main__ import main
-from shared.process.repeated_lines import RepeatedLines
-from shared.wire import interceptor, requests
+from fedplcc.aggregator.__main__ import main
+from fedplcc.shared.process.repeated_lines import RepeatedLines
+from fedplcc.shared.wire import interceptor, requests
 
 VARIABLE = "SIEGE_MUTANT"
 UNBOUNDED = 1 << 30

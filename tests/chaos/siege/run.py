@@ -19,11 +19,11 @@ from typing import Any
 
 from fedplcc.remote.admin_calls import admin_calls
 from fedplcc.remote.joining import join_federation
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.identity.credentials import IDENTITY_FILE
-from shared.identity.names import Role
-from shared.wire.addresses import join_address
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.addresses import join_address
 from tests.chaos.hostile import HONEST, SIZE, expected_lines, honest_document
 from tests.chaos.siege.attacks import Who
 from tests.chaos.siege.by_member import MALLORY, begin_own_run

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key
-from shared.identity.names import Identity, Role
-from shared.wire.caller import Certificates
-from shared.wire.tls import ClientTls, ServerTls
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key
+from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.wire.caller import Certificates
+from fedplcc.shared.wire.tls import ClientTls, ServerTls
 
 BEGUN_BEFORE_S = 2 * 3600
 """Certificates begin so long before the time at which they are issued."""

@@ -7,23 +7,23 @@ import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from shared.convert.clients import heartbeat_to_proto
-from shared.convert.evaluations import evaluation_to_report
-from shared.convert.membership import client_to_join
-from shared.convert.steering import steering_to_proto
-from shared.convert.tasks import task_from_proto
-from shared.convert.updates import update_to_commit
-from shared.convert.uploads import UploadHeader, upload_header_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.steering import Verb
-from shared.types import MODEL, BlobRef, ClientActivity, Heartbeat, Task, TaskKind
-from shared.wire.channels import open_channel
-from shared.wire.statuses import translated
-from shared.wire.tls import ClientTls
+from fedplcc.shared.convert.clients import heartbeat_to_proto
+from fedplcc.shared.convert.evaluations import evaluation_to_report
+from fedplcc.shared.convert.membership import client_to_join
+from fedplcc.shared.convert.steering import steering_to_proto
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.convert.updates import update_to_commit
+from fedplcc.shared.convert.uploads import UploadHeader, upload_header_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.steering import Verb
+from fedplcc.shared.types import MODEL, BlobRef, ClientActivity, Heartbeat, Task, TaskKind
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.identity.issued import channel_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shared.types import Evaluation, EvaluationCounts, Task
+from fedplcc.shared.types import Evaluation, EvaluationCounts, Task
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 
 

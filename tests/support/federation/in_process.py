@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.service import Coordinator, Limits
-from aggregator.metrics import AggregatorMetrics
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.database.sql_store import SqlStore
-from shared.process.metrics import new_registry
-from shared.types import (
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
     BlobRef,

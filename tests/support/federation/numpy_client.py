@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from shared.config.declared_arrays import declared_uploads
-from shared.config.run import RunConfig, parse_run_config
-from shared.config.stream import PASS, STAGE
-from shared.methods.arrays import ArrayGroup, GroupSchema
-from shared.methods.parts.arrays import ServerArrays
-from shared.methods.parts.part import BeforeTraining
-from shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
-from shared.types import (
+from fedplcc.shared.config.declared_arrays import declared_uploads
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.stream import PASS, STAGE
+from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
+from fedplcc.shared.methods.parts.arrays import ServerArrays
+from fedplcc.shared.methods.parts.part import BeforeTraining
+from fedplcc.shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
+from fedplcc.shared.types import (
     BATCH_NORM,
     CLASS_MEAN,
     GLOBAL_MODEL,

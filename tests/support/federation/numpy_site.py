@@ -11,9 +11,9 @@ import argparse
 import threading
 from pathlib import Path
 
-from shared.convert.tasks import task_from_proto
-from shared.errors import FedplccError
-from shared.types import ClientActivity, Task, TaskKind
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.types import ClientActivity, Task, TaskKind
 from tests.support.federation.grpc_client import GrpcClient
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.identity.issued import identity_tls

@@ -13,23 +13,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from shared.process.metrics import new_registry
-from shared.types import Client, ClientActivity, ForgottenRun, Task, TaskKind
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.types import Client, ClientActivity, ForgottenRun, Task, TaskKind
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.aggregator.port import AggregatorPort
+from fedplcc.trainer.cancellation import ShouldStop, never
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.task.job import OnActivity, OnProblem
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.worker import Worker
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.identity.issued import identity_tls
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.aggregator.port import AggregatorPort
-from trainer.cancellation import ShouldStop, never
-from trainer.readings.metrics import TrainerMetrics
-from trainer.task.job import OnActivity, OnProblem
-from trainer.task.runner import TaskRunner
-from trainer.worker import Worker
 
 END_S = 20.0
 
 
 class NumpyRunner:
-    """Does a client's tasks as trainer.task.runner.TaskRunner does, in numpy."""
+    """Does a client's tasks as fedplcc.trainer.task.runner.TaskRunner does, in numpy."""
 
     def __init__(self, client: NumpyClient) -> None:
         self.client = client

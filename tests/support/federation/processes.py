@@ -25,12 +25,12 @@ from typing import Any, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aggregator.identity.authority import Authority
+from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.remote.admin_calls import admin_calls
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
-from shared.wire.channels import open_channel
-from shared.wire.tls import ClientTls
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.tls import ClientTls
 from tests.support import ROOT
 from tests.support.identity.issued import OperatorTls, issued
 

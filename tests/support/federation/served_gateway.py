@@ -16,17 +16,22 @@ from typing import Any, Self, TypeVar
 import httpx
 from fastapi import FastAPI
 
-from aggregator.coordinator.service import Limits
-from aggregator.identity.audit import Audit
-from aggregator.servicer.audit_calls import AuditServicer
-from aggregator.servicer.run_service import RunServicer
-from aggregator.servicer.wakeups import Wakeups
-from gateway.app import serve
-from gateway.http.server import Server
-from gateway.routes.dependencies import Services
-from shared.config.settings import GatewaySettings
-from shared.gen.fedplcc.v1 import admin_service_pb2, admin_service_pb2_grpc, run_service_pb2, run_service_pb2_grpc
-from shared.wire.server import RpcServer
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.servicer.audit_calls import AuditServicer
+from fedplcc.aggregator.servicer.run_service import RunServicer
+from fedplcc.aggregator.servicer.wakeups import Wakeups
+from fedplcc.gateway.app import serve
+from fedplcc.gateway.http.server import Server
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.gen.fedplcc.v1 import (
+    admin_service_pb2,
+    admin_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
+)
+from fedplcc.shared.wire.server import RpcServer
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.runs.run_folder import claimed_folder
+from fedplcc.shared.documents import Event
 from fedplcc.simulation import simulate_in_folder
 from fedplcc.terminal.progress import RunProgress, console_for
-from shared.documents import Event
+from fedplcc.trainer.cancellation import never
 from tests.support.federation import tiny_federation
-from trainer.cancellation import never
 
 
 class _Watched(RunProgress):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedplcc.runs.initial_model import with_model_file
+from fedplcc.shared.config.run import FederationFile, parse_federation
+from fedplcc.shared.tensors import sha256_hex
 from fedplcc.simulation import Simulation
-from shared.config.run import FederationFile, parse_federation
-from shared.tensors import sha256_hex
 
 CLIENTS = ("left", "right")
 CLASSES = ("thin", "wide", "plain")

@@ -27,19 +27,19 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from aggregator.identity.admissions import CERTIFICATE_S
-from aggregator.store.base import Certificate
-from aggregator.store.blobs.files import BlobFiles
-from aggregator.store.blobs.garbage_lock import no_collection
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.identity.admissions import CERTIFICATE_S
+from fedplcc.aggregator.store.base import Certificate
+from fedplcc.aggregator.store.blobs.files import BlobFiles
+from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.remote.admin_calls import admin_calls
-from shared.config.stream import STAGE
-from shared.errors import InvitationUsed
-from shared.identity.certificates import new_key, public_key_sha256
-from shared.identity.names import Role
-from shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
-from shared.steering import AdvanceStage, QuarantineClient, ReleaseClient, ResumeRun, StopRun
-from shared.types import (
+from fedplcc.shared.config.stream import STAGE
+from fedplcc.shared.errors import InvitationUsed
+from fedplcc.shared.identity.certificates import new_key, public_key_sha256
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.readings import DEVICE_MEMORY_BYTES, DEVICE_UTILISATION_RATIO
+from fedplcc.shared.steering import AdvanceStage, QuarantineClient, ReleaseClient, ResumeRun, StopRun
+from fedplcc.shared.types import (
     GLOBAL_MODEL,
     TEST_SET,
     BlobRef,
@@ -50,7 +50,7 @@ from shared.types import (
     Update,
     stage_set,
 )
-from shared.wire.enrolment import join
+from fedplcc.shared.wire.enrolment import join
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document

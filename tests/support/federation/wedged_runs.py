@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from aggregator.store.database.sql_store import SqlStore
-from shared.types import RoundPhase, Run
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.types import RoundPhase, Run
 from tests.support.federation.in_process import LocalFederation
 
 OVERFLOWS = 1.7e308

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.store.base import Transaction
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import StoreUnavailable
+from fedplcc.aggregator.store.base import Transaction
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import StoreUnavailable
 
 
 class Killed(BaseException):

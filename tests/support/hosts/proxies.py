@@ -13,7 +13,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from shared.wire.channels import CHANNEL_OPTIONS, SERVER_OPTIONS
+from fedplcc.shared.wire.channels import CHANNEL_OPTIONS, SERVER_OPTIONS
 
 START_S = 20.0
 

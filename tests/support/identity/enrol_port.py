@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.identity.admissions import Admissions
-from aggregator.servicer.enrol_service import MAX_MESSAGE_BYTES, EnrolServicer
-from shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key
-from shared.identity.invitation_codes import InvitationCode
-from shared.identity.names import Identity, Role
-from shared.wire.channels import SERVER_OPTIONS
-from shared.wire.interceptor import ErrorInterceptor
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.servicer.enrol_service import MAX_MESSAGE_BYTES, EnrolServicer
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.wire.channels import SERVER_OPTIONS
+from fedplcc.shared.wire.interceptor import ErrorInterceptor
 from tests.support.hosts.proxies import Proxy
 from tests.support.identity.memory_authority import MemoryAuthority
 

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-import shared.gen.fedplcc.v1 as generated
+import fedplcc.shared.gen.fedplcc.v1 as generated
 
 SERVICES: list[Any] = [
     service

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from aggregator.identity.authority import Authority
-from shared.identity.certificates import key_to_pem, new_key
-from shared.identity.credentials import Credentials
-from shared.identity.names import Identity, Role
-from shared.wire.caller import KEY_METADATA
-from shared.wire.channels import open_channel
-from shared.wire.tls import ClientTls, HeldCertificate
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.shared.identity.certificates import key_to_pem, new_key
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.wire.caller import KEY_METADATA
+from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.tls import ClientTls, HeldCertificate
 
 VALID_S = 86_400.0
 

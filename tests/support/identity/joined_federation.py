@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fedplcc.remote.admin_calls import admin_calls
 from fedplcc.remote.joining import join_federation
-from shared.identity.api_keys import Scope
-from shared.identity.credentials import Credentials
-from shared.identity.names import Role
-from shared.wire.addresses import join_address
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.addresses import join_address
 
 HOUR_S = 3600.0
 

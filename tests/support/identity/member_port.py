@@ -11,15 +11,15 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from aggregator.identity.admissions import Admissions
-from aggregator.servicer.calls import Context
-from aggregator.servicer.certificate_calls import CertificateCalls
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.certificates import identity_of, load_certificate, serial_of
-from shared.identity.principals import OWNER, Principal, current_principal
-from shared.wire.channels import SERVER_OPTIONS
-from shared.wire.interceptor import ErrorInterceptor
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.servicer.calls import Context
+from fedplcc.aggregator.servicer.certificate_calls import CertificateCalls
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.identity.certificates import identity_of, load_certificate, serial_of
+from fedplcc.shared.identity.principals import OWNER, Principal, current_principal
+from fedplcc.shared.wire.channels import SERVER_OPTIONS
+from fedplcc.shared.wire.interceptor import ErrorInterceptor
 from tests.support.hosts.proxies import Proxy
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.memory_authority import MemoryAuthority

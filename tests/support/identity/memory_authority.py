@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shared.identity.certificates import (
+from fedplcc.shared.identity.certificates import (
     AGGREGATOR_DNS,
     DNS_NAMES,
     issue,
@@ -21,7 +21,7 @@ from shared.identity.certificates import (
     new_key,
     serial_of,
 )
-from shared.identity.names import Identity, Role
+from fedplcc.shared.identity.names import Identity, Role
 
 FEDERATION = "f0123456789abcde"
 

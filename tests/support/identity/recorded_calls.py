@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from shared.wire.statuses import translated
+from fedplcc.shared.wire.statuses import translated
 
 DEADLINE_S = 600.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from shared.identity.certificates import key_from_pem
+from fedplcc.shared.identity.certificates import key_from_pem
 
 Forms = Mapping[str, frozenset[bytes]]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shared.config.run import RunConfig
-from shared.methods import METHODS
-from shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
-from shared.types import PrototypeSet, Task, TaskKind
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
+from fedplcc.shared.types import PrototypeSet, Task, TaskKind
 from tests.support.federation.numpy_client import NumpyClient
 
 Model = dict[str, npt.NDArray[Any]]

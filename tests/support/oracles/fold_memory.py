@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.computation.aggregation import aggregate
-from aggregator.computation.fold import BLOCK_ELEMENTS
-from aggregator.computation.round_inputs import RoundInputs
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.process.allocator import keep_freed_memory
-from shared.tensors import prototypes_to_bytes, read_header, to_bytes
-from shared.types import (
+from fedplcc.aggregator.computation.aggregation import aggregate
+from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS
+from fedplcc.aggregator.computation.round_inputs import RoundInputs
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.process.allocator import keep_freed_memory
+from fedplcc.shared.tensors import prototypes_to_bytes, read_header, to_bytes
+from fedplcc.shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     BlobRef,

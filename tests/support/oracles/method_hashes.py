@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.tensors import sha256_hex
+from fedplcc.shared.types import BATCH_NORM
 from fedplcc.simulation import Simulation
-from shared.methods import METHODS
-from shared.tensors import sha256_hex
-from shared.types import BATCH_NORM
 from tests.support.federation import tiny_federation
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.method_settings import SETTINGS, public_of

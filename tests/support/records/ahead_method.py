@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from shared.methods import fedavg
-from shared.methods.arrays import Block
-from shared.methods.config import MethodConfig
-from shared.methods.maths import to_float32, unrounded_mean
-from shared.methods.method import Method
-from shared.methods.parts.part import always
-from shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
-from shared.methods.step import ClientStep, LossTerms
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.maths import to_float32, unrounded_mean
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.part import always
+from fedplcc.shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerView
+from fedplcc.shared.methods.step import ClientStep, LossTerms
 
 
 class Config(MethodConfig):

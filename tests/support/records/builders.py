@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.tensors import blob_ref
-from shared.types import (
+from fedplcc.shared.tensors import blob_ref
+from fedplcc.shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     BlobRef,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shared.process import log
-from shared.process.log import Level
+from fedplcc.shared.process import log
+from fedplcc.shared.process.log import Level
 
 
 class Lines:

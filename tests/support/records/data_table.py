@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 import fedplcc
-from shared.errors import InvalidData
-from trainer.data.pixels import Unreadable, Window, read_pixels
-from trainer.data.specs import open_source
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.pixels import Unreadable, Window, read_pixels
+from fedplcc.trainer.data.specs import open_source
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "data.md"
 BEGIN, END = "<!-- what happens -->", "<!-- /what happens -->"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.database import revisions, schema
+from fedplcc.aggregator.store.database import revisions, schema
 
 
 def copy_migrations(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from aggregator.rounds import machine, results
-from aggregator.rounds.events import events_between
-from shared.config.run import canonical_json
-from shared.types import Evaluation, PrototypeCounts, Round, Run, RunStatus, Update
+from fedplcc.aggregator.rounds import machine, results
+from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.types import Evaluation, PrototypeCounts, Round, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from fedplcc.method_contract.settings import OF_THE_ROUND, Setting
-from shared.methods import METHODS
-from shared.methods.method import Method
-from shared.methods.parts.part import Part
-from shared.methods.parts.public import PublicLearning
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.part import Part
+from fedplcc.shared.methods.parts.public import PublicLearning
 
 OTHER_SETTINGS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("fedavg", {"averaging": "equal"}),

@@ -21,9 +21,9 @@ from contextlib import chdir, closing
 from pathlib import Path
 from typing import Any
 
-from shared.run_lists import LabelChange
-from shared.types import TaskKind
-from shared.version import VERSION
+from fedplcc.shared.run_lists import LabelChange
+from fedplcc.shared.types import TaskKind
+from fedplcc.shared.version import VERSION
 from tests.contract.test_audit_store import RECORD
 from tests.contract.test_identity_store import a_certificate, an_invitation
 from tests.contract.test_key_store import a_key

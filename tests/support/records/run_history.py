@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fedplcc.shared.documents import Client, ClientEnvironment, ClientProblem, Event
+from fedplcc.shared.types import ClientActivity, RunStatus
 from fedplcc.terminal.run_history import RunHistory
-from shared.documents import Client, ClientEnvironment, ClientProblem, Event
-from shared.types import ClientActivity, RunStatus
 
 BEGIN = datetime(2026, 11, 21, 22, 0, tzinfo=UTC)
 ROUND_S = 21

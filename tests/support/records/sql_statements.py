@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import event
 
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 
 
 @contextmanager

@@ -19,10 +19,10 @@ import typer.main
 from docs.site.metrics import families, registries
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
-from gateway.app import create_app
-from shared.config.run import RunConfig
-from shared.config.settings import GatewaySettings
-from shared.errors import FedplccError
+from fedplcc.gateway.app import create_app
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.errors import FedplccError
 from tests.chaos.durable_steps import steps
 from tests.support import ROOT
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.admin_socket import MAX_PATH_BYTES, AdminSocket
-from shared.wire.call_observer import CallObserver
-from shared.wire.caller import Callers
+from fedplcc.aggregator.admin_socket import MAX_PATH_BYTES, AdminSocket
+from fedplcc.shared.wire.call_observer import CallObserver
+from fedplcc.shared.wire.caller import Callers
 
 
 def nothing(_servicer: Any, _server: Any) -> None:

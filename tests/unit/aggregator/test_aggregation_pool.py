@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.aggregation_pool import THREADS, AggregationPool
-from aggregator.computation.aggregation import Aggregated, aggregate
-from aggregator.computation.round_inputs import RoundInputs
-from shared.types import RoundPhase, Run, RunStatus
+from fedplcc.aggregator.aggregation_pool import THREADS, AggregationPool
+from fedplcc.aggregator.computation.aggregation import Aggregated, aggregate
+from fedplcc.aggregator.computation.round_inputs import RoundInputs
+from fedplcc.shared.types import RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.federation.processes import eventually
@@ -57,7 +57,7 @@ def aggregates_with(monkeypatch: pytest.MonkeyPatch, before: Callable[[Run], Non
         before(of.run)
         return aggregate(of)
 
-    monkeypatch.setattr("aggregator.coordinator.round_work.aggregate", watched)
+    monkeypatch.setattr("fedplcc.aggregator.coordinator.round_work.aggregate", watched)
 
 
 @pytest.mark.parametrize("num_endless", [1, THREADS - 1])
@@ -98,7 +98,7 @@ def test_as_many_long_aggregations_as_there_are_threads_leave_one_for_short_ones
             may_end.wait()
 
     aggregates_with(monkeypatch, wait)
-    monkeypatch.setattr("aggregator.coordinator.aggregation_turns.SHORT_PROTOTYPES", 5)
+    monkeypatch.setattr("fedplcc.aggregator.coordinator.aggregation_turns.SHORT_PROTOTYPES", 5)
     try:
         honest = federation.create("fedavg", run={"rounds": 3})
         assert ends(federation, honest).status is RunStatus.COMPLETED

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
+from fedplcc.aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.steering import ExtendRun, PauseRun, ResumeRun
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.shared.types import BlobRef, Round, Run, RunStatus
 from fedplcc.state.replay import replay
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
-from shared.steering import ExtendRun, PauseRun, ResumeRun
-from shared.tensors import from_bytes
-from shared.types import BlobRef, Round, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 from tests.support.hosts.failing_disk import Disk, Killed
@@ -141,7 +141,9 @@ def test_a_round_that_does_not_come_to_its_models_again_is_told_so(
 ) -> None:
     with Kept.small(tmp_path) as federation:
         run = federation.run_to_end(begun(federation, "fedavg", AVERAGE).run_id)
-    monkeypatch.setattr("aggregator.computation.parts.model.fold_weights", lambda counts, *_: [1.0] * len(counts))
+    monkeypatch.setattr(
+        "fedplcc.aggregator.computation.parts.model.fold_weights", lambda counts, *_: [1.0] * len(counts)
+    )
     found = replay(tmp_path, run.run_id, 3)
     assert not found.is_equal
     assert found.computed.keys() == found.recorded.keys()

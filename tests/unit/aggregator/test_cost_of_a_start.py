@@ -6,10 +6,10 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.metrics import AggregatorMetrics
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.process.metrics import new_registry
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.process.metrics import new_registry
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.records.long_history import clients, with_long_history
 from tests.support.records.sql_statements import statements

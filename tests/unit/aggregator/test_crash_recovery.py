@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.transfers import Receiver, Transfers
-from shared.errors import StoreUnavailable
-from shared.types import RoundPhase, RunStatus
+from fedplcc.aggregator.coordinator.transfers import Receiver, Transfers
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.types import RoundPhase, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.hosts.failing_disk import Disk, Killed
 

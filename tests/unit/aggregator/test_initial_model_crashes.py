@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import StoreUnavailable
-from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, Run, RunStatus
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import MODEL, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.failing_disk import Disk, Killed

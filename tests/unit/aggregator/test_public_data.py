@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.coordinator.garbage import Keep
-from shared.errors import MalformedUpdate, PublicDataDiffers
-from shared.methods.parts.public import PUBLIC
-from shared.tensors import blob_ref, from_bytes, to_bytes
-from shared.types import MODEL, PUBLIC_DATA, BlobRef, Payload, RunStatus, Task, TaskKind, Update
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.shared.errors import MalformedUpdate, PublicDataDiffers
+from fedplcc.shared.methods.parts.public import PUBLIC
+from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
+from fedplcc.shared.types import MODEL, PUBLIC_DATA, BlobRef, Payload, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from aggregator.store.database.sql_store import SqlStore
-from aggregator.store.opening import open_store
-from shared.errors import MalformedRequest, StoreUnavailable
-from shared.steering import StopRun
-from shared.types import Run, RunStatus
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.opening import open_store
+from fedplcc.shared.errors import MalformedRequest, StoreUnavailable
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 from tests.support.hosts.failing_disk import Disk, Killed

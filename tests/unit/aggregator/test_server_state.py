@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import BlobNotFound
+from fedplcc.shared.methods import add_methods, remove_method
+from fedplcc.shared.methods.parts.slots import ServerSlots, ServerView
+from fedplcc.shared.reasons import BlobDamaged
+from fedplcc.shared.steering import ExtendRun, QuarantineClient, ResumeRun
+from fedplcc.shared.tensors import from_bytes, sha256_hex, to_bytes
+from fedplcc.shared.types import MODEL, BlobRef, Round, Run, RunStatus, Task, TaskKind, state_blobs
 from fedplcc.state.backup import make_backup, restore
 from fedplcc.state.replay import Collected, replay
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import BlobNotFound
-from shared.methods import add_methods, remove_method
-from shared.methods.parts.slots import ServerSlots, ServerView
-from shared.reasons import BlobDamaged
-from shared.steering import ExtendRun, QuarantineClient, ResumeRun
-from shared.tensors import from_bytes, sha256_hex, to_bytes
-from shared.types import MODEL, BlobRef, Round, Run, RunStatus, Task, TaskKind, state_blobs
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.failing_disk import Disk, Killed

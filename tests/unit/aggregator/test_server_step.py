@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.shared.errors import BlobNotFound, MalformedUpdate
+from fedplcc.shared.methods.arrays import MAX_ARRAY_BYTES
+from fedplcc.shared.methods.creff import FEATURES, GRADIENTS, HEAD
+from fedplcc.shared.reasons import BlobDamaged
+from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
+from fedplcc.shared.types import FEATURE_DIM as FEATURE_DIM_LIST
+from fedplcc.shared.types import MODEL, BlobRef, Payload, Round, Run, RunStatus, Task, TaskKind, Update, state_blobs
 from fedplcc.state.backup import make_backup, restore
 from fedplcc.state.replay import Collected, replay
-from shared.errors import BlobNotFound, MalformedUpdate
-from shared.methods.arrays import MAX_ARRAY_BYTES
-from shared.methods.creff import FEATURES, GRADIENTS, HEAD
-from shared.reasons import BlobDamaged
-from shared.tensors import blob_ref, from_bytes, to_bytes
-from shared.types import FEATURE_DIM as FEATURE_DIM_LIST
-from shared.types import MODEL, BlobRef, Payload, Round, Run, RunStatus, Task, TaskKind, Update, state_blobs
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document
 from tests.support.hosts.failing_disk import Disk, Killed

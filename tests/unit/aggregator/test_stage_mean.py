@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
+from fedplcc.aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
+from fedplcc.shared.config.stream import StreamSection
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.shared.types import Round, Run, RunStatus
 from fedplcc.state.replay import replay
-from shared.config.stream import StreamSection
-from shared.tensors import from_bytes
-from shared.types import Round, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 

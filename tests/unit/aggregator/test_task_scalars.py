@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.steering import QuarantineClient
-from shared.types import TaskKind
+from fedplcc.shared.steering import QuarantineClient
+from fedplcc.shared.types import TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

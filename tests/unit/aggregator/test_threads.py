@@ -10,9 +10,9 @@ from threading import Barrier
 
 import pytest
 
-from shared.config.run import parse_run_config
-from shared.errors import ClientIdTaken, UpdateConflict
-from shared.types import RunStatus, TaskKind
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import ClientIdTaken, UpdateConflict
+from fedplcc.shared.types import RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.oracles.federation_result import expected

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.garbage import Keep
 from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Status, Subject
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.steering import PauseRun, ResumeRun
+from fedplcc.shared.types import Run, RunStatus, TaskKind
 from fedplcc.state.replay import replay
-from shared.errors import FedplccError
-from shared.steering import PauseRun, ResumeRun
-from shared.types import Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 from tests.support.records.builders import an_evaluation

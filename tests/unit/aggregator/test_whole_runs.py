@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.service import Limits
-from aggregator.rounds.selection import select_cohort
-from shared.config.run import parse_run_config
-from shared.reasons import sentence_of
-from shared.types import RoundPhase, RunStatus, Task, TaskKind
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.types import RoundPhase, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.oracles.federation_result import expected

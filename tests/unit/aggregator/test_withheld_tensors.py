@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.shared.errors import MalformedUpdate, UpdateNormExceeded
+from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
+from fedplcc.shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind
 from fedplcc.state.replay import replay
-from shared.errors import MalformedUpdate, UpdateNormExceeded
-from shared.tensors import blob_ref, from_bytes, to_bytes
-from shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document, tensor_lists
 

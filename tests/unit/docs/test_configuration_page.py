@@ -10,9 +10,9 @@ import pytest
 from pydantic import Field, SecretStr
 
 from docs.site.configuration import SERVICES, kind_of, page
-from shared.config.run import RunConfig
-from shared.config.settings import is_hidden
-from shared.methods import METHODS
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.settings import is_hidden
+from fedplcc.shared.methods import METHODS
 
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")] for line in page().splitlines() if line.startswith("| ")

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.published.names import check
 from fedplcc.comparison.file import read_comparison
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
 from tests.support.records.comparisons import COMPARISON, fill, write_comparison
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from fedplcc.runs.artifacts import RunRecord
-from shared import run_lists
-from shared.config.run import canonical_json
-from shared.convert.runs import RunView
-from shared.documents import Run, RunSummary
-from shared.tensors import blob_ref
-from shared.types import RunStatus
+from fedplcc.shared import run_lists
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.convert.runs import RunView
+from fedplcc.shared.documents import Run, RunSummary
+from fedplcc.shared.tensors import blob_ref
+from fedplcc.shared.types import RunStatus
 from tests.support.records.builders import a_run
 
 MODEL = b"the model"

@@ -9,16 +9,16 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from gateway.aggregator_link import AggregatorLink
-from gateway.http.metrics import GatewayMetrics
-from gateway.routes.dependencies import Services
-from shared.config.settings import GatewaySettings
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
-from shared.identity.certificates import load_certificate, serial_of
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
-from shared.wire.channels import SERVER_OPTIONS
+from fedplcc.gateway.aggregator_link import AggregatorLink
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
+from fedplcc.shared.identity.certificates import load_certificate, serial_of
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.channels import SERVER_OPTIONS
 from tests.support.federation.certificates import TestAuthority
 
 WAIT_S = 10.0

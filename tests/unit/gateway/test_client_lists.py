@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fedplcc.command.files.config_init import _of_joined
-from gateway.routes.clients import list_clients
-from shared import documents
-from shared.documents.clients import MAX_CLASS_CHARACTERS, MAX_CLASSES
-from shared.errors import InvalidConfig
-from shared.types import Client
+from fedplcc.gateway.routes.clients import list_clients
+from fedplcc.shared import documents
+from fedplcc.shared.documents.clients import MAX_CLASS_CHARACTERS, MAX_CLASSES
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.types import Client
 
 
 class Clients:

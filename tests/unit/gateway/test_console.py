@@ -9,10 +9,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from gateway.app import create_app
-from gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files, imported_by, version_of
-from gateway.console.routes import FIRST_VIEW, HEADERS, POLICY
-from shared.config.settings import GatewaySettings
+from fedplcc.gateway.app import create_app
+from fedplcc.gateway.console.files import INDEX, MEDIA_TYPES, ConsoleFile, console_files, imported_by, version_of
+from fedplcc.gateway.console.routes import FIRST_VIEW, HEADERS, POLICY
+from fedplcc.shared.config.settings import GatewaySettings
 
 FILES = console_files()
 VERSION = version_of(FILES)

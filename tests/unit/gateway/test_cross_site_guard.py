@@ -7,13 +7,13 @@ from fastapi import FastAPI
 from httpx import Response
 from starlette.middleware import Middleware
 
-from gateway.app import create_app
-from gateway.http import problem
-from gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers, is_named
-from gateway.http.metrics import GatewayMetrics
-from gateway.http.middleware import RequestContext
-from gateway.routes.dependencies import Services
-from shared.config.settings import GatewaySettings
+from fedplcc.gateway.app import create_app
+from fedplcc.gateway.http import problem
+from fedplcc.gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers, is_named
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.http.middleware import RequestContext
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.shared.config.settings import GatewaySettings
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
-from gateway.http.middleware import MAX_LARGE_BODIES
-from gateway.routes.dependencies import MAX_DOWNLOADS, MAX_EVENT_STREAMS, MAX_TURNS
-from gateway.run_service import RunServiceClient
-from gateway.spread_channel import CALLS_OF_ONE, CONNECTIONS, SpreadChannel
-from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
-from shared.wire.channels import open_aio_channel
-from shared.wire.connections import MOST_OF_A_GATEWAY
-from shared.wire.server import MAX_STREAMS, RpcServer
+from fedplcc.gateway.http.middleware import MAX_LARGE_BODIES
+from fedplcc.gateway.routes.dependencies import MAX_DOWNLOADS, MAX_EVENT_STREAMS, MAX_TURNS
+from fedplcc.gateway.run_service import RunServiceClient
+from fedplcc.gateway.spread_channel import CALLS_OF_ONE, CONNECTIONS, SpreadChannel
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.shared.wire.connections import MOST_OF_A_GATEWAY
+from fedplcc.shared.wire.server import MAX_STREAMS, RpcServer
 
 WAIT_S = 60.0
 

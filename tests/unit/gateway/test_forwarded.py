@@ -4,9 +4,9 @@ import ipaddress
 
 import pytest
 
-from gateway.http.forwarded import MAX_PROXIES, caller_address, client_of, is_listed
-from shared.config.settings import GatewaySettings
-from shared.errors import InvalidConfig
+from fedplcc.gateway.http.forwarded import MAX_PROXIES, caller_address, client_of, is_listed
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.errors import InvalidConfig
 
 LISTED = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("127.0.0.1"), ipaddress.ip_network("fd00::/8"))
 

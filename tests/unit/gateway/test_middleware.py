@@ -16,16 +16,16 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Message
 from structlog.testing import capture_logs
 
-from gateway.app import ROUTES, create_app
-from gateway.http import problem
-from gateway.http.metrics import GatewayMetrics
-from gateway.http.middleware import BodyLimit, RequestContext
-from gateway.http.operations import documented_answers
-from gateway.routes.dependencies import Services
-from shared.config.settings import GatewaySettings
-from shared.errors import InvalidTransition
-from shared.process import log
-from shared.process.log import get_logger
+from fedplcc.gateway.app import ROUTES, create_app
+from fedplcc.gateway.http import problem
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.http.middleware import BodyLimit, RequestContext
+from fedplcc.gateway.http.operations import documented_answers
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.errors import InvalidTransition
+from fedplcc.shared.process import log
+from fedplcc.shared.process.log import get_logger
 from tests.support.records.captured_logs import logged
 
 LIMIT = 100
@@ -119,7 +119,7 @@ def test_each_request_writes_one_line(app: FastAPI) -> None:
 
 def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app: FastAPI) -> None:
     async def refuse(request: Request) -> Never:
-        get_logger("gateway.http.sse").warning("on_the_way")
+        get_logger("fedplcc.gateway.http.sse").warning("on_the_way")
         raise InvalidTransition("the run has ended", run_id="r-1")
 
     app.add_api_route("/v1/runs/{run_id}/clients/{client_id}/release", refuse, methods=["POST"], response_model=None)

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from gateway.http import problem
-from shared.errors import (
+from fedplcc.gateway.http import problem
+from fedplcc.shared.errors import (
     BY_REASON,
     BlobTooLarge,
     ClientInOpenRun,

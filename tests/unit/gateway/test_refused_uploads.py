@@ -10,13 +10,13 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from gateway.run_service import RunServiceClient
-from shared.errors import ScopeMissing
-from shared.gen.fedplcc.v1 import run_service_pb2 as pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
-from shared.types import BlobRef
-from shared.wire.channels import open_aio_channel
-from shared.wire.server import RpcServer
+from fedplcc.gateway.run_service import RunServiceClient
+from fedplcc.shared.errors import ScopeMissing
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
+from fedplcc.shared.types import BlobRef
+from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.shared.wire.server import RpcServer
 
 PIECE = b"x" * 1000
 BLOB = BlobRef("model", hashlib.sha256(PIECE).hexdigest(), len(PIECE))

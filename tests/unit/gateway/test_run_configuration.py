@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway import run_configuration
-from gateway.routes import runs
-from gateway.routes.runs import EXAMPLE
-from shared.config.model import STEMS
-from shared.config.run import RunConfig, parse_run_config
-from shared.documents.configurations import MethodChoice
-from shared.methods import METHODS
+from fedplcc.gateway import run_configuration
+from fedplcc.gateway.routes import runs
+from fedplcc.gateway.routes.runs import EXAMPLE
+from fedplcc.shared.config.model import STEMS
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.documents.configurations import MethodChoice
+from fedplcc.shared.methods import METHODS
 from tests.support.records.method_settings import public_of
 
 FORM = run_configuration.form()

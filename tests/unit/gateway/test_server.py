@@ -12,11 +12,11 @@ import httpx
 import pytest
 import structlog
 
-from gateway import app
-from gateway.__main__ import main
-from gateway.http.server import listen
-from shared.config.settings import GatewaySettings, load
-from shared.errors import InvalidConfig
+from fedplcc.gateway import app
+from fedplcc.gateway.__main__ import main
+from fedplcc.gateway.http.server import listen
+from fedplcc.shared.config.settings import GatewaySettings, load
+from fedplcc.shared.errors import InvalidConfig
 
 
 @pytest.fixture
@@ -112,7 +112,16 @@ def test_plain_text_off_this_machine_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(number: int, taken_port: int) -> None:
-    command = [sys.executable, "-m", "gateway", "--insecure", "--port", "0", "--aggregator", f"127.0.0.1:{taken_port}"]
+    command = [
+        sys.executable,
+        "-m",
+        "fedplcc.gateway",
+        "--insecure",
+        "--port",
+        "0",
+        "--aggregator",
+        f"127.0.0.1:{taken_port}",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -127,5 +136,5 @@ def test_the_process_answers_without_an_aggregator_and_ends_with_0_on_a_signal(n
 
 
 def test_the_gateway_never_loads_torch() -> None:
-    code = "import sys, gateway.app, gateway.__main__; sys.exit('torch' in sys.modules)"
+    code = "import sys, fedplcc.gateway.app, fedplcc.gateway.__main__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

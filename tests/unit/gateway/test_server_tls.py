@@ -14,14 +14,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from aggregator.identity.authority import Authority
-from gateway.http import server_tls
-from gateway.http.server_tls import ServerTls
-from shared.config.settings import GatewaySettings
-from shared.errors import InvalidConfig
-from shared.identity.certificates import GATEWAY_DNS, key_from_pem, serial_of, serves_as
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.gateway.http import server_tls
+from fedplcc.gateway.http.server_tls import ServerTls
+from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.identity.certificates import GATEWAY_DNS, key_from_pem, serial_of, serves_as
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
 

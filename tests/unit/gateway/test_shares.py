@@ -12,15 +12,15 @@ import pytest
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from gateway.caller_key import caller_key
-from gateway.http import problem
-from gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers
-from gateway.http.metrics import GatewayMetrics
-from gateway.http.middleware import RequestContext
-from gateway.http.rate_limits import AddressLimit, RateLimits
-from gateway.http.slots import Slots
-from gateway.routes.dependencies import Services
-from shared.errors import Overloaded
+from fedplcc.gateway.caller_key import caller_key
+from fedplcc.gateway.http import problem
+from fedplcc.gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.http.middleware import RequestContext
+from fedplcc.gateway.http.rate_limits import AddressLimit, RateLimits
+from fedplcc.gateway.http.slots import Slots
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.shared.errors import Overloaded
 
 REFUSED: list[tuple[str, dict[str, str]]] = [
     ("POST", {"Origin": "https://evil.example"}),

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http import sse
-from shared.convert.runs import RunView
-from shared.errors import AggregatorUnavailable, RunNotFound, StoreUnavailable
-from shared.types import Event, EventQuery, Run, RunStatus
+from fedplcc.gateway.http import sse
+from fedplcc.shared.convert.runs import RunView
+from fedplcc.shared.errors import AggregatorUnavailable, RunNotFound, StoreUnavailable
+from fedplcc.shared.types import Event, EventQuery, Run, RunStatus
 
 HASH = "0" * 64
 

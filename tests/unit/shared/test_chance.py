@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.chance import ROUNDS, RunWarningKind, is_at_chance, warnings_of
+from fedplcc.shared.chance import ROUNDS, RunWarningKind, is_at_chance, warnings_of
 
 
 def a_config(num_classes: int = 10, **training: Any) -> dict[str, Any]:

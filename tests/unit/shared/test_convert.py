@@ -9,26 +9,31 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from shared.convert.clients import (
+from fedplcc.shared.convert.clients import (
     client_from_proto,
     client_to_proto,
     heartbeat_from_proto,
     problem_from_proto,
     problem_to_proto,
 )
-from shared.convert.events import event_from_proto
-from shared.convert.fields import MAX_CLASSES, MAX_TEXT
-from shared.convert.membership import client_from_join, client_to_join, membership_from_proto, membership_to_proto
-from shared.convert.payloads import blob_from_proto, payload_from_proto
-from shared.convert.rounds import round_from_proto
-from shared.convert.runs import run_from_proto, run_to_proto
-from shared.convert.tasks import task_from_proto, task_to_proto
-from shared.convert.updates import update_from_commit
-from shared.convert.uploads import upload_header_from_proto
-from shared.errors import MalformedRequest
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.types import (
+from fedplcc.shared.convert.events import event_from_proto
+from fedplcc.shared.convert.fields import MAX_CLASSES, MAX_TEXT
+from fedplcc.shared.convert.membership import (
+    client_from_join,
+    client_to_join,
+    membership_from_proto,
+    membership_to_proto,
+)
+from fedplcc.shared.convert.payloads import blob_from_proto, payload_from_proto
+from fedplcc.shared.convert.rounds import round_from_proto
+from fedplcc.shared.convert.runs import run_from_proto, run_to_proto
+from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
+from fedplcc.shared.convert.updates import update_from_commit
+from fedplcc.shared.convert.uploads import upload_header_from_proto
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.types import (
     BlobRef,
     Client,
     ClientProblem,

@@ -8,8 +8,8 @@ from http import HTTPStatus
 import pytest
 from google.rpc import code_pb2
 
-from shared import errors
-from shared.errors import BY_REASON, Code, FedplccError, Internal, from_reason
+from fedplcc.shared import errors
+from fedplcc.shared.errors import BY_REASON, Code, FedplccError, Internal, from_reason
 
 
 def descendants(root: type[FedplccError]) -> list[type[FedplccError]]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.convert.json_text import MAX_DEPTH, parse_json_object
-from shared.errors import MalformedRequest
+from fedplcc.shared.convert.json_text import MAX_DEPTH, parse_json_object
+from fedplcc.shared.errors import MalformedRequest
 from tests.support.growth import require_linear
 
 JSON = st.recursive(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared import prototype_map as maps
-from shared.prototype_map import (
+from fedplcc.shared import prototype_map as maps
+from fedplcc.shared.prototype_map import (
     NO_OWNER,
     PrototypeMap,
     key_rounds,
@@ -18,7 +18,7 @@ from shared.prototype_map import (
     procrustes,
     reference_round,
 )
-from shared.types import Comparison, PrototypeSet
+from fedplcc.shared.types import Comparison, PrototypeSet
 
 EMPTY = PrototypeSet.empty()
 

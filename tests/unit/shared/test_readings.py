@@ -7,7 +7,7 @@ import math
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.readings import READINGS, why_impossible
+from fedplcc.shared.readings import READINGS, why_impossible
 
 UNITS = ("_per_second", "_seconds", "_bytes", "_ratio", "_files")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.stage_measures import average_accuracy, backward_transfer, forgetting, rarest_classes
+from fedplcc.shared.stage_measures import average_accuracy, backward_transfer, forgetting, rarest_classes
 
 KNOWN: list[list[float]] = [[0.9], [0.7, 0.8], [0.6, 0.75, 0.85]]
 

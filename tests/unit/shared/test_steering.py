@@ -6,12 +6,12 @@ from dataclasses import fields
 
 import pytest
 
-from aggregator.servicer.audit_calls import into_audit
-from shared.convert.steering import steering_to_proto, verb_from_proto
-from shared.errors import InvalidTransition, MalformedRequest
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.identity.principals import current_principal
-from shared.steering import (
+from fedplcc.aggregator.servicer.audit_calls import into_audit
+from fedplcc.shared.convert.steering import steering_to_proto, verb_from_proto
+from fedplcc.shared.errors import InvalidTransition, MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.identity.principals import current_principal
+from fedplcc.shared.steering import (
     VERBS,
     AdmitClient,
     AdvanceStage,
@@ -24,7 +24,7 @@ from shared.steering import (
     StopRun,
     Verb,
 )
-from shared.wire.call_logs import Call
+from fedplcc.shared.wire.call_logs import Call
 
 EXAMPLES: tuple[Verb, ...] = (
     PauseRun(now=True),

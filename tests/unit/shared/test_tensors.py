@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from shared import tensors
-from shared.errors import MalformedUpdate
-from shared.types import PrototypeSet
+from fedplcc.shared import tensors
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.types import PrototypeSet
 
 MODEL: dict[str, Any] = {
     "layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3),

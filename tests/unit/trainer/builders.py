@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from shared.config.model import ModelSection
-from shared.config.run import DataSection, RunConfig, parse_run_config
-from shared.types import PrototypeSet
-from trainer.data import ImageSet
-from trainer.learning.device_images import DeviceImages
-from trainer.models import build_model, state_arrays
-from trainer.models.cnn import CNN
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.run import DataSection, RunConfig, parse_run_config
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.models import build_model, state_arrays
+from fedplcc.trainer.models.cnn import CNN
 
 CPU = torch.device("cpu")
 CLASSES = ("cat", "dog", "owl")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.tensors import blob_ref
-from shared.types import BlobRef, Client, CommittedUpdate, Evaluation, ForgottenRun, Membership, Update
+from fedplcc.shared.tensors import blob_ref
+from fedplcc.shared.types import BlobRef, Client, CommittedUpdate, Evaluation, ForgottenRun, Membership, Update
 
 
 @dataclass

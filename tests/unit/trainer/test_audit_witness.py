@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text
-from trainer.audit_witness import HEADS_FILE, AuditWitness
+from fedplcc.shared.identity.audit_chain import MOST_HEADS, AuditHead, heads_from_text
+from fedplcc.trainer.audit_witness import HEADS_FILE, AuditWitness
 
 
 def head(number: int) -> AuditHead:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import timm
 
-from shared.config.model import ModelSection
-from shared.config.run import parse_run_config
-from shared.config.settings import TrainerSettings, from_command_line, load
-from shared.errors import (
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.config.settings import TrainerSettings, from_command_line, load
+from fedplcc.shared.errors import (
     CodeNotAllowed,
     DataNotAllowed,
     DownloadNotAllowed,
@@ -24,15 +24,15 @@ from shared.errors import (
     InvalidConfig,
     InvalidModel,
 )
-from shared.types import RunSpec, Task, TaskKind
+from fedplcc.shared.types import RunSpec, Task, TaskKind
+from fedplcc.trainer.consent import NO_CONSENT, Consent
+from fedplcc.trainer.models import build_model
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.hints import HINTS
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.support import ROOT
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.consent import NO_CONSENT, Consent
-from trainer.models import build_model
-from trainer.task.client_state import ClientStates
-from trainer.task.hints import HINTS
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 KNOWN = (
     "torch.hub:load",
@@ -60,8 +60,8 @@ KNOWN = (
     "shutil:rmtree",
     "ctypes:CDLL",
     "__main__:main",
-    "trainer.models:build_model",
-    "trainer.factories:import_factory",
+    "fedplcc.trainer.models:build_model",
+    "fedplcc.trainer.factories:import_factory",
     "sitecustomize:main",
     "folder:images",
     "torch..hub:load",
@@ -87,13 +87,13 @@ MALFORMED = (
 
 PROGRAM = """
 import json, sys
-from shared.errors import FedplccError
-from shared.config.run import parse_run_config
-from shared.types import RunSpec, Task, TaskKind
+from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.types import RunSpec, Task, TaskKind
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.task.client_state import ClientStates
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from pathlib import Path
 
 data, states, names = json.load(sys.stdin)
@@ -329,7 +329,9 @@ def test_a_run_with_public_images_at_a_site_that_named_none_opens_nothing(
     )
     run = RunSpec(run_id="run-1", config_json=config.canonical_json, config_hash=config.hash)
     runner = TaskRunner(ClientSite.at("ann", "hospital", data, device="cpu"), ClientStates(tmp_path / "states"))
-    monkeypatch.setattr("trainer.learning.public_images.load_public", lambda *_, **__: pytest.fail("it was opened"))
+    monkeypatch.setattr(
+        "fedplcc.trainer.learning.public_images.load_public", lambda *_, **__: pytest.fail("it was opened")
+    )
     with pytest.raises(DataNotAllowed):
         runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=1), MemoryAggregator())
 

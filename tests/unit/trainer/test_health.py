@@ -9,8 +9,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from shared.errors import InvalidConfig
-from trainer.health import HealthServer, serve_health
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.trainer.health import HealthServer, serve_health
 
 
 class Trainer:

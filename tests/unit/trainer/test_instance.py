@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import InvalidConfig, StoreUnavailable
-from trainer.instance import held_state_dir
+from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
+from fedplcc.trainer.instance import held_state_dir
 
 
 def test_the_token_is_the_same_over_restarts_and_another_for_another_directory(tmp_path: Path) -> None:

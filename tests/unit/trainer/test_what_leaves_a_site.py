@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.config.run import parse_run_config
-from shared.process.metrics import new_registry
-from shared.types import Heartbeat, RunSpec, Task, TaskKind
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.types import Heartbeat, RunSpec, Task, TaskKind
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.worker import Worker
 from tests.support.federation.processes import eventually
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 from tests.unit.trainer.test_worker import WAIT_S, ScriptedClient
-from trainer.consent import Consent
-from trainer.readings.metrics import TrainerMetrics
-from trainer.task.client_state import ClientStates
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
-from trainer.worker import Worker
 
 SECRET = "jane-doe-1961"
 """Part of the name of a file, or of a text that names one."""

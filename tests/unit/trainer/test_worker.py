@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.rounds.tasks import next_task
-from shared.errors import (
+from fedplcc.aggregator.rounds.tasks import next_task
+from fedplcc.shared.errors import (
     CertificateExpired,
     CertificateRevoked,
     FedplccError,
@@ -27,8 +27,8 @@ from shared.errors import (
     Unauthenticated,
     Unavailable,
 )
-from shared.process.metrics import new_registry
-from shared.types import (
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.types import (
     Client,
     ClientActivity,
     ClientProblem,
@@ -40,12 +40,12 @@ from shared.types import (
     Task,
     TaskKind,
 )
+from fedplcc.trainer.aggregator.task_stream import StreamEnd
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.worker import LEAST_GAP_S, Worker
 from tests.support.federation.processes import eventually
 from tests.support.records.builders import a_round, a_run, an_update
-from trainer.aggregator.task_stream import StreamEnd
-from trainer.cancellation import Cancelled
-from trainer.readings.metrics import TrainerMetrics
-from trainer.worker import LEAST_GAP_S, Worker
 
 WAIT_S = 20.0
 RUN = RunSpec(run_id="run-1", config_json="{}", config_hash="")
@@ -394,8 +394,8 @@ def test_the_wait_between_the_tasks_of_a_run_is_told_quietly(shell: Shell, caplo
 def test_what_cuts_idle_calls_again_and_again_is_named_once_with_what_helps(
     shell: Shell, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, poll_hold_s: float, hint: str
 ) -> None:
-    monkeypatch.setattr("trainer.aggregator.proxy_detection.LEAST_AGE_S", 0.0)
-    monkeypatch.setattr("trainer.aggregator.proxy_detection.SPREAD", 1.0)
+    monkeypatch.setattr("fedplcc.trainer.aggregator.proxy_detection.LEAST_AGE_S", 0.0)
+    monkeypatch.setattr("fedplcc.trainer.aggregator.proxy_detection.SPREAD", 1.0)
     shell.client.poll_hold_s = poll_hold_s
     for number in range(5):
         shell.push(IDLE)
@@ -420,7 +420,7 @@ def test_a_heartbeat_of_one_who_has_not_joined_has_the_stream_opened_anew(shell:
 def test_it_joins_again_as_soon_as_a_heartbeat_is_answered(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: Exception | None
 ) -> None:
-    monkeypatch.setattr("trainer.worker.backoff", lambda rng: itertools.repeat(1000.0))
+    monkeypatch.setattr("fedplcc.trainer.worker.backoff", lambda rng: itertools.repeat(1000.0))
     shell.push(IDLE)
     shell.await_idle()
     shell.client.failing_heartbeats = [Unavailable("away") for _ in range(5)] + ([answer] if answer else [])

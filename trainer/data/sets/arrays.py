@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from shared.errors import InvalidData
-from shared.process.parser_lock import PARSER_LOCK
-from shared.types import IntArray
-from trainer.data.names import composed, listed
-from trainer.data.source import Pixels, Samples, Source
-from trainer.factories import import_factory
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.process.parser_lock import PARSER_LOCK
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.names import composed, listed
+from fedplcc.trainer.data.source import Pixels, Samples, Source
+from fedplcc.trainer.factories import import_factory
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 
@@ -97,7 +97,7 @@ def open_factory(spec: str) -> Source:
         raise InvalidData(f"data {spec!r} cannot be made: {type(cause).__name__}: {cause}") from cause
     if missing:
         raise InvalidData(
-            f"data {spec!r}: the factory must return a trainer.data.DatasetArrays or a record with its attributes; "
+            f"data {spec!r}: the factory must return a fedplcc.trainer.data.DatasetArrays or a record with its attributes; "
             f"{type(record).__name__} has no {', '.join(missing)}"
         )
     return source_of(DatasetArrays(**arrays, classes=classes), spec)

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from shared.errors import InvalidData
-from shared.types import IntArray
-from trainer.data.sets.arrays import open_npz
-from trainer.data.sets.digits import CLASS_NAMES
-from trainer.data.sets.folder import SPLITS, file_samples, open_folder, reading
-from trainer.data.source import Pixels, Samples, Source
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.sets.arrays import open_npz
+from fedplcc.trainer.data.sets.digits import CLASS_NAMES
+from fedplcc.trainer.data.sets.folder import SPLITS, file_samples, open_folder, reading
+from fedplcc.trainer.data.source import Pixels, Samples, Source
 
 Keys = tuple[str, ...]
 

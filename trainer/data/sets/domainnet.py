@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from shared.errors import InvalidData
-from trainer.data.sets.folder import SPLITS, class_files, divided, file_samples, folder_source, reading
-from trainer.data.source import Samples, Source
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.sets.folder import SPLITS, class_files, divided, file_samples, folder_source, reading
+from fedplcc.trainer.data.source import Samples, Source
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
 

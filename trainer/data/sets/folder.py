@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.errors import InvalidData
-from shared.types import IntArray
-from trainer.data.endings import DICOM_ENDINGS
-from trainer.data.names import code_points, composed, listed
-from trainer.data.pixels import (
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.endings import DICOM_ENDINGS
+from fedplcc.trainer.data.names import code_points, composed, listed
+from fedplcc.trainer.data.pixels import (
     Pixels,
     Unreadable,
     Unstated,
@@ -27,11 +27,11 @@ from trainer.data.pixels import (
     read_pixels,
     why_unreadable,
 )
-from trainer.data.roles import TEST, has_role, key_of
-from trainer.data.sets.labels_file import Entry, read_labels
-from trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
-from trainer.data.sets.walking import Walk, is_system
-from trainer.data.source import AutoWindow, Reader, Samples, Source
+from fedplcc.trainer.data.roles import TEST, has_role, key_of
+from fedplcc.trainer.data.sets.labels_file import Entry, read_labels
+from fedplcc.trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
+from fedplcc.trainer.data.sets.walking import Walk, is_system
+from fedplcc.trainer.data.source import AutoWindow, Reader, Samples, Source
 
 SPLITS = ("train", "test")
 

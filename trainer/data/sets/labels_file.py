@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shared.errors import InvalidData
-from trainer.data.names import composed, listed
-from trainer.data.sets.layout import TEST, TRAIN, VALIDATION, side_of
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.names import composed, listed
+from fedplcc.trainer.data.sets.layout import TEST, TRAIN, VALIDATION, side_of
 
 COLUMNS = ("path", "label", "split", "group")
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.errors import InvalidData
-from trainer.data.names import listed
-from trainer.data.sets.walking import folders_in, holds_images
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.names import listed
+from fedplcc.trainer.data.sets.walking import folders_in, holds_images
 
 TRAIN, TEST, VALIDATION = "train", "test", "validation"
 SIDES: Mapping[str, str] = {

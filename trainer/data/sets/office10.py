@@ -18,9 +18,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared.errors import InvalidData
-from trainer.data.sets.folder import class_files, file_samples, reading
-from trainer.data.source import Source
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.sets.folder import class_files, file_samples, reading
+from fedplcc.trainer.data.source import Source
 
 CLASSES: Mapping[str, frozenset[str]] = MappingProxyType(
     {

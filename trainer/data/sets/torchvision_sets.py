@@ -20,9 +20,9 @@ from urllib.error import URLError
 
 import numpy as np
 
-from shared.errors import InvalidData, StoreUnavailable, Unavailable
-from trainer.data.sets.digits import CLASS_NAMES
-from trainer.data.source import Pixels, Samples, Source
+from fedplcc.shared.errors import InvalidData, StoreUnavailable, Unavailable
+from fedplcc.trainer.data.sets.digits import CLASS_NAMES
+from fedplcc.trainer.data.source import Pixels, Samples, Source
 
 SILENCE_SECONDS = 60.0
 """Time without a byte after which a server is given up."""

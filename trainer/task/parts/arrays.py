@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shared.methods.parts.part import BeforeTraining
-from shared.types import ClientActivity
-from trainer.models import head_names, state_arrays
-from trainer.task.work import Work
+from fedplcc.shared.methods.parts.part import BeforeTraining
+from fedplcc.shared.types import ClientActivity
+from fedplcc.trainer.models import head_names, state_arrays
+from fedplcc.trainer.task.work import Work
 
 
 def make_groups(work: Work) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
-from shared.types import ClientActivity
-from trainer.task.work import Work
+from fedplcc.shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
+from fedplcc.shared.types import ClientActivity
+from fedplcc.trainer.task.work import Work
 
 
 def begin_stage(work: Work) -> None:

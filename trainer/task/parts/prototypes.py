@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from torch import nn
 
-from shared.config.run import RunConfig
-from shared.errors import Code, FedplccError
-from shared.methods.parts.prototypes import PrototypeExchange, excess_rows
-from shared.methods.prototypes import PrototypeConfig
-from shared.tensors import blob_ref, prototypes_to_bytes
-from shared.types import ClientActivity, FloatArray, IntArray
-from trainer.learning.divergence import check_features
-from trainer.learning.site_statistics import with_site_statistics
-from trainer.task.work import Work
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import Code, FedplccError
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, excess_rows
+from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes
+from fedplcc.shared.types import ClientActivity, FloatArray, IntArray
+from fedplcc.trainer.learning.divergence import check_features
+from fedplcc.trainer.learning.site_statistics import with_site_statistics
+from fedplcc.trainer.task.work import Work
 
 
 class TooManyPrototypes(FedplccError):

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared.methods.parts.public import PUBLIC
-from shared.types import PUBLIC_DATA, ClientActivity
-from trainer.learning.divergence import diverged
-from trainer.learning.public_images import learn_from_public, public_outputs
-from trainer.models import state_arrays
-from trainer.task.work import Work
+from fedplcc.shared.methods.parts.public import PUBLIC
+from fedplcc.shared.types import PUBLIC_DATA, ClientActivity
+from fedplcc.trainer.learning.divergence import diverged
+from fedplcc.trainer.learning.public_images import learn_from_public, public_outputs
+from fedplcc.trainer.models import state_arrays
+from fedplcc.trainer.task.work import Work
 
 
 def learn(work: Work) -> None:

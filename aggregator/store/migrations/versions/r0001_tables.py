@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from aggregator.store.database.columns import Number, Text
+from fedplcc.aggregator.store.database.columns import Number, Text
 
 revision = "0001"
 down_revision = None

@@ -1,4 +1,4 @@
-from shared.gen.fedplcc.v1 import enrol_service_pb2 as _enrol_service_pb2
+from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as _enrol_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from shared.gen.fedplcc.v1 import admin_service_pb2 as fedplcc_dot_v1_dot_admin__service__pb2
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as fedplcc_dot_v1_dot_admin__service__pb2
 
 GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__

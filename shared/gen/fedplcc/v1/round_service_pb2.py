@@ -22,7 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from shared.gen.fedplcc.v1 import types_pb2 as fedplcc_dot_v1_dot_types__pb2
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2 as fedplcc_dot_v1_dot_types__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 

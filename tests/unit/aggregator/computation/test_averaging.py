@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.config import fold_weights
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.shared.types import MODEL, RoundPhase
 from fedplcc.state.replay import replay
-from shared.methods import METHODS
-from shared.methods.config import fold_weights
-from shared.tensors import from_bytes
-from shared.types import MODEL, RoundPhase
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

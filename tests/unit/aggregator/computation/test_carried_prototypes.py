@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.computation.carried_prototypes import carried_prototypes
-from shared.types import PrototypeSet
+from fedplcc.aggregator.computation.carried_prototypes import carried_prototypes
+from fedplcc.shared.types import PrototypeSet
 
 NAMES = [f"class {number}" for number in range(8)]
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from aggregator.computation import update_checks
-from shared.bounds import MAX_EXAMPLES
-from shared.config.run import parse_run_config
-from shared.errors import MalformedUpdate, NotInCohort
-from shared.methods import fedplcc
-from shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
-from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
-from shared.types import (
+from fedplcc.aggregator.computation import update_checks
+from fedplcc.shared.bounds import MAX_EXAMPLES
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import MalformedUpdate, NotInCohort
+from fedplcc.shared.methods import fedplcc
+from fedplcc.shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
+from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
+from fedplcc.shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     BlobRef,

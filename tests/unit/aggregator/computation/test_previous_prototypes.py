@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import pytest
 
-from aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.shared.steering import ExtendRun
+from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.shared.types import Run, RunStatus
 from fedplcc.state.replay import Collected, replay
-from shared.steering import ExtendRun
-from shared.tensors import prototypes_from_bytes
-from shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.failing_disk import Disk, Killed

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.computation.parts.prototypes import earlier_updates
-from aggregator.coordinator.garbage import Keep, kept_rounds, needed_blobs, rounds_of
-from aggregator.rounds.selection import select_cohort
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
-from shared.methods import METHODS
-from shared.methods.method import Method
-from shared.methods.prototypes import PrototypeConfig
-from shared.tensors import prototypes_from_bytes
-from shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task
+from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
+from fedplcc.aggregator.coordinator.garbage import Keep, kept_rounds, needed_blobs, rounds_of
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.shared.types import LOCAL_CLUSTER, PrototypeSet, Run, RunStatus, Task
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.computation.parts.prototypes import earlier_updates, pooled_updates
-from aggregator.coordinator.garbage import Keep, kept_rounds
-from aggregator.rounds.selection import select_cohort
-from aggregator.store.base import Store
+from fedplcc.aggregator.computation.parts.prototypes import earlier_updates, pooled_updates
+from fedplcc.aggregator.coordinator.garbage import Keep, kept_rounds
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods.prototypes import global_clusters
+from fedplcc.shared.reasons import BlobDamaged
+from fedplcc.shared.steering import RetireClient
+from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
+from fedplcc.shared.types import LOCAL_CLUSTER, Payload, PrototypeSet, Retired, Run, RunStatus, Task, Update
 from fedplcc.state.replay import replay
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
-from shared.methods.prototypes import global_clusters
-from shared.reasons import BlobDamaged
-from shared.steering import RetireClient
-from shared.tensors import prototypes_from_bytes, prototypes_to_bytes
-from shared.types import LOCAL_CLUSTER, Payload, PrototypeSet, Retired, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 

@@ -12,12 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.computation import update_checks
-from aggregator.computation.update_checks import check_norm, check_prototype_norms, max_prototype_bytes, update_norm
-from aggregator.rounds import machine
-from aggregator.rounds import refusals as admission
-from shared.config.run import parse_run_config
-from shared.errors import (
+from fedplcc.aggregator.computation import update_checks
+from fedplcc.aggregator.computation.update_checks import (
+    check_norm,
+    check_prototype_norms,
+    max_prototype_bytes,
+    update_norm,
+)
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds import refusals as admission
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import (
     ClientQuarantined,
     FedplccError,
     LateUpdate,
@@ -25,8 +30,8 @@ from shared.errors import (
     UpdateConflict,
     UpdateNormExceeded,
 )
-from shared.tensors import from_bytes, prototypes_to_bytes, read_header, to_bytes
-from shared.types import LOCAL_CLUSTER, PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
+from fedplcc.shared.tensors import from_bytes, prototypes_to_bytes, read_header, to_bytes
+from fedplcc.shared.types import LOCAL_CLUSTER, PrototypeSet, Rejections, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 from tests.support.oracles.federation_result import expected

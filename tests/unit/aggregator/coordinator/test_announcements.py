@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.announcements import SLACK_BYTES
-from aggregator.coordinator.service import Limits
-from aggregator.coordinator.transfers import Receiver
-from shared.errors import BlobTooLarge, MalformedUpdate, UploadSuperseded
-from shared.methods import METHODS
-from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Run, RunStatus
+from fedplcc.aggregator.coordinator.announcements import SLACK_BYTES
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.shared.errors import BlobTooLarge, MalformedUpdate, UploadSuperseded
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import a_blob

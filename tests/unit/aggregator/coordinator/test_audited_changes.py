@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.identity.audit import Audit
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import FedplccError, NotFound, RunNotFound, StoreUnavailable
-from shared.identity.audit_chain import EMPTY, head_of, verify
-from shared.identity.principals import OWNER, current_principal
-from shared.process.failpoints import install
-from shared.run_lists import LabelChange
-from shared.steering import PauseRun, QuarantineClient, ReleaseClient, ResumeRun, StopRun
-from shared.types import ClientProblem, Heartbeat
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.errors import FedplccError, NotFound, RunNotFound, StoreUnavailable
+from fedplcc.shared.identity.audit_chain import EMPTY, head_of, verify
+from fedplcc.shared.identity.principals import OWNER, current_principal
+from fedplcc.shared.process.failpoints import install
+from fedplcc.shared.run_lists import LabelChange
+from fedplcc.shared.steering import PauseRun, QuarantineClient, ReleaseClient, ResumeRun, StopRun
+from fedplcc.shared.types import ClientProblem, Heartbeat
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.rounds.validation import Best, best_of_lines
-from shared.chance import RunWarningKind
-from shared.errors import BlobNotFound, RoundNotFound
-from shared.reasons import StoppedEarly, sentence_of
-from shared.types import BEST, Evaluation, EvaluationCounts, Run, RunStatus, Task
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.rounds.validation import Best, best_of_lines
+from fedplcc.shared.chance import RunWarningKind
+from fedplcc.shared.errors import BlobNotFound, RoundNotFound
+from fedplcc.shared.reasons import StoppedEarly, sentence_of
+from fedplcc.shared.types import BEST, Evaluation, EvaluationCounts, Run, RunStatus, Task
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

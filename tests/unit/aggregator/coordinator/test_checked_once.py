@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.inline_blobs import SmallBlobs
-from aggregator.servicer.blob_pieces import whole_pieces_of
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.errors import BlobNotFound, PayloadCorrupt
-from shared.reasons import BlobDamaged
-from shared.steering import ResumeRun
-from shared.types import BlobRef, RunStatus, TaskKind
+from fedplcc.aggregator.coordinator.inline_blobs import SmallBlobs
+from fedplcc.aggregator.servicer.blob_pieces import whole_pieces_of
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.errors import BlobNotFound, PayloadCorrupt
+from fedplcc.shared.reasons import BlobDamaged
+from fedplcc.shared.steering import ResumeRun
+from fedplcc.shared.types import BlobRef, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 

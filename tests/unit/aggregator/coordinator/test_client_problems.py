@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.attendance import MAX_LEFT_OUT
-from shared.types import ClientProblem, Heartbeat
+from fedplcc.aggregator.coordinator.attendance import MAX_LEFT_OUT
+from fedplcc.shared.types import ClientProblem, Heartbeat
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.service import Limits
-from aggregator.coordinator.transfers import Receiver
-from aggregator.store.database import rows
-from shared.config.run import parse_run_config
-from shared.errors import (
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.store.database import rows
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import (
     BlobCorrupt,
     BlobIncomplete,
     BlobNotFound,
@@ -34,8 +34,18 @@ from shared.errors import (
     UpdateConflict,
     UploadSuperseded,
 )
-from shared.tensors import blob_ref, to_bytes
-from shared.types import BlobRef, CommittedUpdate, EvaluationCounts, Payload, Run, RunStatus, Task, TaskKind, Update
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import (
+    BlobRef,
+    CommittedUpdate,
+    EvaluationCounts,
+    Payload,
+    Run,
+    RunStatus,
+    Task,
+    TaskKind,
+    Update,
+)
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.oracles.federation_result import expected

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import InvalidTransition
-from shared.reasons import BlobDamaged, UpdateDamaged, sentence_of
-from shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
-from shared.types import BlobRef, RoundPhase, Run, RunStatus, TaskKind
+from fedplcc.shared.errors import InvalidTransition
+from fedplcc.shared.reasons import BlobDamaged, UpdateDamaged, sentence_of
+from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun, StopRun
+from fedplcc.shared.types import BlobRef, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from shared.errors import InvalidTransition, RowCorrupt
-from shared.reasons import RowDamaged, sentence_of
-from shared.steering import ResumeRun, StopRun
-from shared.types import RunStatus
+from fedplcc.shared.errors import InvalidTransition, RowCorrupt
+from fedplcc.shared.reasons import RowDamaged, sentence_of
+from fedplcc.shared.steering import ResumeRun, StopRun
+from fedplcc.shared.types import RunStatus
 from tests.support.federation.in_process import LocalFederation
 
 ROWS = {

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator import collection
-from aggregator.coordinator.garbage import Keep
-from aggregator.store.blobs.files import BlobFiles
-from aggregator.store.blobs.garbage_lock import no_collection
-from shared.errors import ClientInOpenRun, ClientNotFound, RequestIdReused, RunDeleted, RunIsOpen, RunNotFound
-from shared.run_lists import LabelChange, RunQuery, RunShow
-from shared.steering import ExtendRun, PauseRun, StopRun
-from shared.types import Run
+from fedplcc.aggregator.coordinator import collection
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.store.blobs.files import BlobFiles
+from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.shared.errors import ClientInOpenRun, ClientNotFound, RequestIdReused, RunDeleted, RunIsOpen, RunNotFound
+from fedplcc.shared.run_lists import LabelChange, RunQuery, RunShow
+from fedplcc.shared.steering import ExtendRun, PauseRun, StopRun
+from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import an_update

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.chance import RunWarning, RunWarningKind
-from shared.errors import FirstModelDiffers, RunEnded
-from shared.reasons import sentence_of
-from shared.types import HEAD, PARAMETERS, ClientActivity, ClientProblem, RunStatus
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.errors import FirstModelDiffers, RunEnded
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.types import HEAD, PARAMETERS, ClientActivity, ClientProblem, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.extensions import MOST_STATES, longer, stateful
-from aggregator.coordinator.service import Limits
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig, InvalidTransition, RequestIdReused, TooManyOpenRuns
-from shared.methods import METHODS
-from shared.steering import ExtendRun, StopRun
-from shared.types import Run, RunStatus
+from fedplcc.aggregator.coordinator.extensions import MOST_STATES, longer, stateful
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig, InvalidTransition, RequestIdReused, TooManyOpenRuns
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.steering import ExtendRun, StopRun
+from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.method_settings import with_a_length

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, warning_of
-from shared.chance import RunWarning, RunWarningKind
-from shared.errors import UpdateNormExceeded
-from shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
+from fedplcc.aggregator.rounds.far_updates import FAR, MAX_NAMED, far_among, far_in, far_updates, warning_of
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.errors import UpdateNormExceeded
+from fedplcc.shared.types import ClientProblem, Event, RoundPhase, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import a_round, an_update

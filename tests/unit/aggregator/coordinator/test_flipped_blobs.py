@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.shared.errors import PayloadCorrupt
+from fedplcc.shared.reasons import BlobDamaged
+from fedplcc.shared.steering import ResumeRun
+from fedplcc.shared.tensors import blob_ref, sha256_hex, to_bytes
+from fedplcc.shared.types import MODEL, Run, RunStatus
 from fedplcc.state.backup import make_backup
 from fedplcc.state.replay import replay
-from shared.errors import PayloadCorrupt
-from shared.reasons import BlobDamaged
-from shared.steering import ResumeRun
-from shared.tensors import blob_ref, sha256_hex, to_bytes
-from shared.types import MODEL, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.changes import Changes
-from aggregator.coordinator.groups import Groups, Waiting
-from aggregator.store.database.sql_store import SqlTransaction
-from shared.errors import LateUpdate, MalformedRequest, RunEnded, StoreUnavailable
-from shared.types import Client, ClientActivity, ClientProblem, Event, Heartbeat, Run, RunStatus, TaskKind
+from fedplcc.aggregator.coordinator.changes import Changes
+from fedplcc.aggregator.coordinator.groups import Groups, Waiting
+from fedplcc.aggregator.store.database.sql_store import SqlTransaction
+from fedplcc.shared.errors import LateUpdate, MalformedRequest, RunEnded, StoreUnavailable
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Event, Heartbeat, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 
@@ -155,7 +155,7 @@ def test_a_refused_change_of_a_group_fails_alone(federation: LocalFederation, ru
 
 def quarantined(changes: Changes, run_id: str, name: str) -> tuple[Run, Run]:
     """Return a run, and the run with a client quarantined."""
-    from aggregator.rounds import machine
+    from fedplcc.aggregator.rounds import machine
 
     run = changes.find_open(run_id)
     assert run is not None
@@ -195,8 +195,8 @@ def test_a_change_that_the_database_refuses_fails_alone(federation: LocalFederat
 def test_a_run_that_ends_within_a_group_takes_nothing_more(
     federation: LocalFederation, run: Run, writes: Writes
 ) -> None:
-    from aggregator.rounds import machine
-    from aggregator.rounds.machine import RunEvent
+    from fedplcc.aggregator.rounds import machine
+    from fedplcc.aggregator.rounds.machine import RunEvent
 
     def end(changes: Changes) -> None:
         open_run = changes.find_open(run.run_id)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.taken_in import FREE, GROWTH
-from shared.errors import MalformedUpdate
-from shared.steering import AdmitClient, RetireClient
-from shared.types import RunStatus, TaskKind
+from fedplcc.aggregator.coordinator.taken_in import FREE, GROWTH
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.steering import AdmitClient, RetireClient
+from fedplcc.shared.types import RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

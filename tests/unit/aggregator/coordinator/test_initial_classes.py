@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import errors
-from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
-from shared.types import HEAD, MODEL, Client, Payload, PrototypeSet, Run, RunStatus, Task, Update
+from fedplcc.shared import errors
+from fedplcc.shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
+from fedplcc.shared.types import HEAD, MODEL, Client, Payload, PrototypeSet, Run, RunStatus, Task, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document, tensor_lists
 

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.coordinator.initial_models import InitialModelReceiver
-from aggregator.coordinator.service import Limits
-from aggregator.servicer.run_service import MAX_MODEL_UPLOADS, RunServicer
-from aggregator.store.blobs.reserve import MOST_BYTES
-from shared import errors
-from shared.config.run import parse_run_config
-from shared.convert.uploads import initial_model_to_proto
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.steering import StopRun
-from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
-from shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
+from fedplcc.aggregator.coordinator.initial_models import InitialModelReceiver
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.servicer.run_service import MAX_MODEL_UPLOADS, RunServicer
+from fedplcc.aggregator.store.blobs.reserve import MOST_BYTES
+from fedplcc.shared import errors
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.convert.uploads import initial_model_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, to_bytes
+from fedplcc.shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document
 

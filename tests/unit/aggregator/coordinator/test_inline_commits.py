@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.coordinator.service import Limits
-from shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, MalformedUpdate, StaleRound, UpdateConflict
-from shared.process.failpoints import install
-from shared.tensors import blob_ref, from_bytes, to_bytes
-from shared.types import BlobRef, CommittedUpdate, Run, RunStatus, Task, TaskKind, Update
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, MalformedUpdate, StaleRound, UpdateConflict
+from fedplcc.shared.process.failpoints import install
+from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
+from fedplcc.shared.types import BlobRef, CommittedUpdate, Run, RunStatus, Task, TaskKind, Update
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

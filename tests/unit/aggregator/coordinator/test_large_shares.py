@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.computation.update_checks import FREE_TOTAL, MAX_TOTAL_RATIO, check_first_totals
-from aggregator.rounds.large_shares import large_share
-from shared.chance import RunWarning, RunWarningKind
-from shared.errors import MalformedUpdate
-from shared.types import Evaluation, RunStatus, Task, TaskKind
+from fedplcc.aggregator.computation.update_checks import FREE_TOTAL, MAX_TOTAL_RATIO, check_first_totals
+from fedplcc.aggregator.rounds.large_shares import large_share
+from fedplcc.shared.chance import RunWarning, RunWarningKind
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.types import Evaluation, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import an_evaluation

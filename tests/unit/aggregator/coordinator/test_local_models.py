@@ -12,11 +12,10 @@ import pytest
 
 from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Status, Subject
-from fedplcc.state.replay import replay
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig, MalformedUpdate
-from shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
-from shared.types import (
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
+from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
+from fedplcc.shared.types import (
     MODEL,
     BlobRef,
     EvaluationCounts,
@@ -28,6 +27,7 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from fedplcc.state.replay import replay
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.oracles.federation_result import expected

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
-from aggregator.coordinator.service import Limits
-from aggregator.store.base import Invitation
-from shared.errors import (
+from fedplcc.aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.store.base import Invitation
+from fedplcc.shared.errors import (
     ClientIdTaken,
     FedplccError,
     IdentityMismatch,
@@ -21,8 +21,8 @@ from shared.errors import (
     NotAMember,
     Unauthenticated,
 )
-from shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
-from shared.version import VERSION
+from fedplcc.shared.types import ClientActivity, ClientProblem, Environment, Event, Heartbeat, RunStatus, Task, TaskKind
+from fedplcc.shared.version import VERSION
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_blob, an_evaluation, an_update

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator import memberships
-from aggregator.coordinator.extensions import stateful
-from shared.steering import AdmitClient, ExtendRun, RetireClient
-from shared.types import Run
+from fedplcc.aggregator.coordinator import memberships
+from fedplcc.aggregator.coordinator.extensions import stateful
+from fedplcc.shared.steering import AdmitClient, ExtendRun, RetireClient
+from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

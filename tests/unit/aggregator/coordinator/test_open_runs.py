@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator.service import Coordinator, Limits
-from aggregator.identity.audit import Audit
-from aggregator.metrics import AggregatorMetrics
-from aggregator.rounds import configuration
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.database.sql_store import SqlStore
-from shared.config.run import parse_run_config
-from shared.errors import TooManyOpenRuns
-from shared.identity.principals import Principal, current_principal
-from shared.process.metrics import new_registry
-from shared.reasons import NobodyJoined
-from shared.steering import StopRun
-from shared.types import Run, RunStatus
+from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.rounds import configuration
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import TooManyOpenRuns
+from fedplcc.shared.identity.principals import Principal, current_principal
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.reasons import NobodyJoined
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.rounds import results
-from aggregator.store.database.sql_store import SqlStore
-from shared.config.run import parse_run_config
-from shared.errors import MalformedUpdate
-from shared.reasons import Parked
-from shared.steering import QuarantineClient, ResumeRun, StopRun
-from shared.types import RoundPhase, Run, RunStatus, TaskKind
+from fedplcc.aggregator.rounds import results
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.reasons import Parked
+from fedplcc.shared.steering import QuarantineClient, ResumeRun, StopRun
+from fedplcc.shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.wedged_runs import OVERFLOWS, store_a_number_of_an_earlier_version, until
@@ -210,9 +210,9 @@ class TestABug:
     @pytest.mark.parametrize(
         ("module", "function"),
         [
-            ("aggregator.coordinator.ledger", "is_looked_at"),
-            ("aggregator.coordinator.ledger", "settled"),
-            ("aggregator.rounds.tasks", "_start"),
+            ("fedplcc.aggregator.coordinator.ledger", "is_looked_at"),
+            ("fedplcc.aggregator.coordinator.ledger", "settled"),
+            ("fedplcc.aggregator.rounds.tasks", "_start"),
         ],
     )
     def test_an_error_in_one_run_parks_it_and_the_other_ends_in_its_bytes(
@@ -237,7 +237,7 @@ class TestABug:
 
         federation.coordinator.subscribe(broken)
         monkeypatch.setattr(federation.metrics.rounds, "stepped", broken)
-        monkeypatch.setattr("aggregator.coordinator.ledger.log_event", broken)
+        monkeypatch.setattr("fedplcc.aggregator.coordinator.ledger.log_event", broken)
         goes_on(federation, named(federation, "run"))
 
     def test_metrics_that_fail_stop_no_tick(self, federation: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> None:

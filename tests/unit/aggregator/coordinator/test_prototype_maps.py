@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.coordinator import prototype_maps
-from aggregator.coordinator.garbage import Keep
-from aggregator.coordinator.prototype_maps import PrototypeMaps
-from aggregator.servicer.run_service import RunServicer
-from shared.convert.prototype_maps import prototype_map_from_proto, prototype_map_to_proto
-from shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.prototype_map import NO_OWNER, RoundMap, map_prototypes
-from shared.tensors import prototypes_from_bytes
-from shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Run, Task, Update
+from fedplcc.aggregator.coordinator import prototype_maps
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
+from fedplcc.aggregator.servicer.run_service import RunServicer
+from fedplcc.shared.convert.prototype_maps import prototype_map_from_proto, prototype_map_to_proto
+from fedplcc.shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.prototype_map import NO_OWNER, RoundMap, map_prototypes
+from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.shared.types import LOCAL_CLUSTER, BlobRef, PrototypeSet, Run, Task, Update
 from tests.support.federation.grpc_client import DEADLINE_S
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import FEATURE_DIM, NumpyClient, a_document

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from shared.errors import MalformedRequest, RequestIdReused, RunIsOpen, RunNotFound
-from shared.run_lists import LabelChange, RunQuery, RunShow
-from shared.steering import PauseRun
-from shared.types import RunStatus
+from fedplcc.shared.errors import MalformedRequest, RequestIdReused, RunIsOpen, RunNotFound
+from fedplcc.shared.run_lists import LabelChange, RunQuery, RunShow
+from fedplcc.shared.steering import PauseRun
+from fedplcc.shared.types import RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.coordinator import inline_blobs
-from aggregator.coordinator.inline_blobs import SmallBlobs
-from aggregator.store.blobs.blob_store import BlobStore
-from shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload
+from fedplcc.aggregator.coordinator import inline_blobs
+from fedplcc.aggregator.coordinator.inline_blobs import SmallBlobs
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload
 
 WAIT_S = 20.0
 

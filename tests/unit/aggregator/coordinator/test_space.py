@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aggregator.coordinator.space import in_order
-from aggregator.coordinator.transfers import Receiver
-from aggregator.store.blobs.garbage_lock import no_collection
-from aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
-from aggregator.store.blobs.uploads import Upload
-from shared.errors import BlobNotFound, ClientQuarantined, StoreUnavailable, UploadSuperseded
-from shared.reasons import sentence_of
-from shared.steering import PauseRun, QuarantineClient, ResumeRun
-from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.coordinator.space import in_order
+from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
+from fedplcc.aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
+from fedplcc.aggregator.store.blobs.uploads import Upload
+from fedplcc.shared.errors import BlobNotFound, ClientQuarantined, StoreUnavailable, UploadSuperseded
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.steering import PauseRun, QuarantineClient, ResumeRun
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import MODEL, BlobRef, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.records.builders import a_blob, a_round, a_run, an_update

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.chance import ROUNDS
+from fedplcc.shared.chance import ROUNDS
 from tests.support.federation.guessing_client import GuessingClient
 from tests.support.federation.in_process import LocalFederation
 

@@ -7,11 +7,11 @@ from typing import NoReturn
 
 import pytest
 
-from aggregator.coordinator.attendance import MAX_ANNOUNCED
-from aggregator.coordinator.write_trouble import FORGET_AFTER_S, WriteTrouble
-from aggregator.store.blobs.uploads import Upload
-from shared.errors import BlobCorrupt, StoreUnavailable
-from shared.reasons import sentence_of
+from fedplcc.aggregator.coordinator.attendance import MAX_ANNOUNCED
+from fedplcc.aggregator.coordinator.write_trouble import FORGET_AFTER_S, WriteTrouble
+from fedplcc.aggregator.store.blobs.uploads import Upload
+from fedplcc.shared.errors import BlobCorrupt, StoreUnavailable
+from fedplcc.shared.reasons import sentence_of
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.hosts.failing_disk import Disk

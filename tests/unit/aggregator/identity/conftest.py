@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import pytest
 
-from aggregator.identity.admissions import Admissions
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from tests.support.identity.memory_authority import MemoryAuthority
 
 Restart: TypeAlias = Callable[[], Admissions]

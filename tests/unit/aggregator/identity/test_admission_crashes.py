@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.identity.admissions import Admissions, Admitted
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import StoreUnavailable
-from shared.identity.certificates import load_certificate, new_key, request_for, serial_of
-from shared.identity.names import Role
+from fedplcc.aggregator.identity.admissions import Admissions, Admitted
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.identity.certificates import load_certificate, new_key, request_for, serial_of
+from fedplcc.shared.identity.names import Role
 from tests.support.hosts.failing_disk import Disk, Killed
 from tests.support.identity.memory_authority import MemoryAuthority
 from tests.unit.aggregator.identity.conftest import Clock

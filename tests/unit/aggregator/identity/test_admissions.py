@@ -7,11 +7,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.identity.admissions import CERTIFICATE_S, DAY_S, MOST_HELD, RECOVERY_S, Admissions, Admitted
-from aggregator.identity.challenges import CHALLENGE_BYTES, CHALLENGE_S
-from aggregator.store.base import Transaction
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import (
+from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, DAY_S, MOST_HELD, RECOVERY_S, Admissions, Admitted
+from fedplcc.aggregator.identity.challenges import CHALLENGE_BYTES, CHALLENGE_S
+from fedplcc.aggregator.store.base import Transaction
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import (
     AlreadyExists,
     CertificateExpired,
     CertificateRevoked,
@@ -23,9 +23,9 @@ from shared.errors import (
     ResourceExhausted,
     Unauthenticated,
 )
-from shared.identity.certificates import identity_of, new_key, request_for, serial_of
-from shared.identity.names import Identity, Role
-from shared.identity.recovery import sign_recovery
+from fedplcc.shared.identity.certificates import identity_of, new_key, request_for, serial_of
+from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.identity.recovery import sign_recovery
 from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
 from tests.unit.aggregator.identity.conftest import Clock, Restart
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.identity.authority import AUTHORITY_FILE, FOLDER, Authority
-from shared.errors import FailedPrecondition, StoreUnavailable
-from shared.identity.certificates import (
+from fedplcc.aggregator.identity.authority import AUTHORITY_FILE, FOLDER, Authority
+from fedplcc.shared.errors import FailedPrecondition, StoreUnavailable
+from fedplcc.shared.identity.certificates import (
     check_chain,
     federation_of,
     identity_of,
@@ -16,9 +16,9 @@ from shared.identity.certificates import (
     load_certificate,
     new_key,
 )
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Identity, Role
-from shared.process import failpoints
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.process import failpoints
 
 DAY = 86400.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator.identity.admissions import DAY_S, RECOVERY_S
-from aggregator.identity.certificate_ends import CertificateEnds
-from aggregator.store.base import Certificate
-from shared.process.certificate_metrics import CertificateSpan
-from shared.process.metrics import OTHER
+from fedplcc.aggregator.identity.admissions import DAY_S, RECOVERY_S
+from fedplcc.aggregator.identity.certificate_ends import CertificateEnds
+from fedplcc.aggregator.store.base import Certificate
+from fedplcc.shared.process.certificate_metrics import CertificateSpan
+from fedplcc.shared.process.metrics import OTHER
 
 NOW = 1_800_000_000.0
 LIFE_S = 30 * DAY_S
@@ -75,7 +75,8 @@ def test_the_log_says_once_that_a_certificate_ends_soon_and_once_that_it_has_end
 ) -> None:
     said: list[tuple[str, str]] = []
     monkeypatch.setattr(
-        "aggregator.identity.certificate_ends.log.warning", lambda event, **facts: said.append((event, facts["name"]))
+        "fedplcc.aggregator.identity.certificate_ends.log.warning",
+        lambda event, **facts: said.append((event, facts["name"])),
     )
     now = [NOW]
     ends = CertificateEnds([issued("north", left_days=11), issued("south", left_days=29)], lambda: now[0])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.identity.admissions import DAY_S, Admissions
-from aggregator.identity.gateway_invitation import GATEWAY_FILE, VALID_S, GatewayInvitation
-from shared.errors import InvitationInvalid, StoreUnavailable
-from shared.identity.certificates import new_key, request_for
-from shared.identity.invitation_codes import InvitationCode
-from shared.identity.names import Role
+from fedplcc.aggregator.identity.admissions import DAY_S, Admissions
+from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE, VALID_S, GatewayInvitation
+from fedplcc.shared.errors import InvitationInvalid, StoreUnavailable
+from fedplcc.shared.identity.certificates import new_key, request_for
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.identity.names import Role
 from tests.support.hosts.failing_disk import Disk
 from tests.unit.aggregator.identity.conftest import Clock
 

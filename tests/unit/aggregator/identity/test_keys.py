@@ -8,15 +8,15 @@ from itertools import pairwise
 
 import pytest
 
-from aggregator.identity import keys as keys_module
-from aggregator.identity.audit import Audit
-from aggregator.identity.console_codes import CODE_S, MOST_CODES
-from aggregator.identity.keys import DAY_S, SESSION_S, Keys
-from aggregator.store.base import Transaction
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import KeyInvalid, MalformedRequest, NotFound, ResourceExhausted
-from shared.identity.api_keys import EVERY_SCOPE, Scope, api_key_text, new_api_key
-from shared.identity.principals import OWNER, Principal, current_principal
+from fedplcc.aggregator.identity import keys as keys_module
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.identity.console_codes import CODE_S, MOST_CODES
+from fedplcc.aggregator.identity.keys import DAY_S, SESSION_S, Keys
+from fedplcc.aggregator.store.base import Transaction
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import KeyInvalid, MalformedRequest, NotFound, ResourceExhausted
+from fedplcc.shared.identity.api_keys import EVERY_SCOPE, Scope, api_key_text, new_api_key
+from fedplcc.shared.identity.principals import OWNER, Principal, current_principal
 from tests.unit.aggregator.identity.conftest import Clock
 
 

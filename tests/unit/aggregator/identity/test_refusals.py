@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aggregator.identity.refusals import BETWEEN_S, MOST_CALLERS, OTHERS, Refusals
-from shared.identity.audit_chain import REFUSED, AuditRecord
+from fedplcc.aggregator.identity.refusals import BETWEEN_S, MOST_CALLERS, OTHERS, Refusals
+from fedplcc.shared.identity.audit_chain import REFUSED, AuditRecord
 
 
 class Clock:

@@ -7,10 +7,10 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.calls import CallMetrics, codes_of
-from shared import errors
-from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.metrics.calls import CallMetrics, codes_of
+from fedplcc.shared import errors
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
 from tests.support import ROOT
 
 SERVICES = {

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.clients import KEEP_LOST_S, KEEP_PROBLEM_S
-from aggregator.presence.sessions import Session, Sessions
-from shared.process.metrics import new_registry
-from shared.readings import READINGS
-from shared.steering import QuarantineClient
-from shared.types import Client, ClientActivity, ClientProblem, Heartbeat
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.metrics.clients import KEEP_LOST_S, KEEP_PROBLEM_S
+from fedplcc.aggregator.presence.sessions import Session, Sessions
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.readings import READINGS
+from fedplcc.shared.steering import QuarantineClient
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Heartbeat
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.records.builders import a_run
 

@@ -13,14 +13,14 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.outcomes import REFUSALS, REPORT_REFUSALS, What
-from aggregator.metrics.round_times import Phase
-from aggregator.metrics.rounds import RESULTS
-from aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
-from shared import errors
-from shared.process.metrics import new_registry
-from shared.types import ClientActivity, PrototypeCounts, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.metrics.outcomes import REFUSALS, REPORT_REFUSALS, What
+from fedplcc.aggregator.metrics.round_times import Phase
+from fedplcc.aggregator.metrics.rounds import RESULTS
+from fedplcc.aggregator.metrics.runs import CLASSES, DOMAINS, KEEP_ENDED_S, LOSS_TERMS, MAX_NAME, MAX_RUNS
+from fedplcc.shared import errors
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.types import ClientActivity, PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.records.builders import a_round, a_run
 

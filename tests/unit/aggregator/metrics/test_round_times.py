@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.metrics.round_times import Phase, RoundTimes
-from shared.types import ClientActivity, Round, RoundPhase
+from fedplcc.aggregator.metrics.round_times import Phase, RoundTimes
+from fedplcc.shared.types import ClientActivity, Round, RoundPhase
 from tests.support.records.builders import a_round, an_update
 
 RECORD = {"collecting": 100.0, "aggregating": 130.0, "evaluating": 140.0, "committed": 150.0}

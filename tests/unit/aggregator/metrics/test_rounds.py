@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from aggregator.metrics.round_times import Phase
-from aggregator.metrics.rounds import RESULTS
-from aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
-from shared.errors import PayloadCorrupt
-from shared.steering import PauseRun, ResumeRun, StopRun
-from shared.types import ClientActivity, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.metrics.round_times import Phase
+from fedplcc.aggregator.metrics.rounds import RESULTS
+from fedplcc.aggregator.metrics.runs import KEEP_ENDED_S, MAX_RUNS
+from fedplcc.shared.errors import PayloadCorrupt
+from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
+from fedplcc.shared.types import ClientActivity, RoundPhase, Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 
 ROUNDS = {"rounds": 3}
@@ -375,7 +375,7 @@ def test_a_round_that_damage_parks_is_interrupted(federation: LocalFederation, m
         raise PayloadCorrupt("the disk has changed a model")
 
     with monkeypatch.context() as patched:
-        patched.setattr("aggregator.coordinator.round_work.aggregate", corrupt)
+        patched.setattr("fedplcc.aggregator.coordinator.round_work.aggregate", corrupt)
         federation.step()
     assert federation.metric("runs_parked") == 1
     assert results(federation) == {"interrupted": 1}

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS, NAMED_FORGOTTEN, STAGES
-from aggregator.presence.sessions import Sessions
-from shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
-from shared.identity.names import Role
-from shared.process.certificate_metrics import CertificateSpan
-from shared.process.metrics import OTHER, new_registry
-from shared.readings import READINGS
-from shared.types import Client, Heartbeat, PrototypeCounts, RoundPhase, Run
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.metrics.runs import CLASSES, DOMAINS, LOSS_TERMS, MAX_RUNS, NAMED_FORGOTTEN, STAGES
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.process.certificate_metrics import CertificateSpan
+from fedplcc.shared.process.metrics import OTHER, new_registry
+from fedplcc.shared.readings import READINGS
+from fedplcc.shared.types import Client, Heartbeat, PrototypeCounts, RoundPhase, Run
 from tests.support.federation.in_process import Clock
 from tests.support.records.builders import a_round, a_run
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aggregator.metrics import AggregatorMetrics
-from aggregator.metrics.transfers import REMEMBERED, Direction, Furthest, Transfer
-from shared.types import TaskKey, TaskKind
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.metrics.transfers import REMEMBERED, Direction, Furthest, Transfer
+from fedplcc.shared.types import TaskKey, TaskKind
 
 Move = Callable[..., None]
 TRAIN: TaskKey = ("run", 2, TaskKind.TRAIN, 0)

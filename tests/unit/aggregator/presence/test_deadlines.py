@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator.service import Limits
-from aggregator.presence.deadlines import Deadlines
-from aggregator.presence.sessions import Sessions
-from aggregator.rounds import machine
-from shared.errors import InvalidArgument, InvalidConfig, LateUpdate, StaleRound
-from shared.reasons import Dropped, DropReason, sentence_of
-from shared.steering import PauseRun, ResumeRun, StopRun
-from shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
+from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.presence.deadlines import Deadlines
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.aggregator.rounds import machine
+from fedplcc.shared.errors import InvalidArgument, InvalidConfig, LateUpdate, StaleRound
+from fedplcc.shared.reasons import Dropped, DropReason, sentence_of
+from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
+from fedplcc.shared.types import ClientActivity, ClientProblem, Round, RoundPhase, Run, RunStatus, Task, TaskKind
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import a_client, a_round, a_run

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from aggregator.presence.progress import MAX_SETBACKS, Progress
-from shared.types import ClientActivity, TaskKind
+from fedplcc.aggregator.presence.progress import MAX_SETBACKS, Progress
+from fedplcc.shared.types import ClientActivity, TaskKind
 
 TRAIN, EVALUATE = ("run", 1, TaskKind.TRAIN, 0), ("run", 1, TaskKind.EVALUATE, 0)
 IDLE, DOWNLOADING = ClientActivity.IDLE, ClientActivity.DOWNLOADING

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator.presence.sessions import Sessions
-from shared.errors import ClientIdTaken, NotAMember, Unauthenticated
-from shared.types import ClientActivity, ClientProblem, Heartbeat, RunSpec, Task, TaskKind
+from fedplcc.aggregator.presence.sessions import Sessions
+from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
+from fedplcc.shared.types import ClientActivity, ClientProblem, Heartbeat, RunSpec, Task, TaskKind
 from tests.support.records.builders import a_client
 
 LEASE_S = 10.0

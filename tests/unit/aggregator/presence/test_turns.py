@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aggregator.presence.turns import MAX_KEPT, Turns
-from shared.identity.principals import Principal, current_principal
-from shared.types import ClientActivity, ClientProblem
+from fedplcc.aggregator.presence.turns import MAX_KEPT, Turns
+from fedplcc.shared.identity.principals import Principal, current_principal
+from fedplcc.shared.types import ClientActivity, ClientProblem
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import a_document
 

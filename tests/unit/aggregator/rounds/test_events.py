@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.rounds import machine
-from aggregator.rounds.events import FINAL_EVENTS, events_between
-from aggregator.rounds.machine import RunEvent
-from shared.reasons import Parked, Stated
-from shared.types import RoundPhase, Run, RunStatus
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.events import FINAL_EVENTS, events_between
+from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.shared.reasons import Parked, Stated
+from fedplcc.shared.types import RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 

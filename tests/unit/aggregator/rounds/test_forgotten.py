@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.rounds.forgotten import StageMemory
+from fedplcc.aggregator.rounds.forgotten import StageMemory
 
 Evaluated = tuple[int, Sequence[float | None]]
 """Stage of an evaluated round, and the accuracy on each stage."""

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.rounds import machine
-from aggregator.rounds.machine import RoundEvent, RunEvent
-from shared.errors import (
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import RoundEvent, RunEvent
+from fedplcc.shared.errors import (
     EarlyReport,
     FedplccError,
     FutureRound,
@@ -27,8 +27,8 @@ from shared.errors import (
     StaleRound,
     UpdateConflict,
 )
-from shared.reasons import Parked, Stated, sentence_of
-from shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
+from fedplcc.shared.reasons import Parked, Stated, sentence_of
+from fedplcc.shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 P, E = RunStatus, RunEvent

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.rounds import machine, tasks
-from aggregator.rounds.events import events_between
-from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.selection import select_cohort
-from shared.errors import InvalidTransition, NotInCohort
-from shared.reasons import DropReason
-from shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
+from fedplcc.aggregator.rounds import machine, tasks
+from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.errors import InvalidTransition, NotInCohort
+from fedplcc.shared.reasons import DropReason
+from fedplcc.shared.types import PrototypeCounts, RoundPhase, Run, RunStatus
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 NAMES = ("ann", "bob", "eve", "zoe")

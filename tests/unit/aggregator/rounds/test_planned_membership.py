@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedplcc.shared.steering import AdmitClient, RetireClient
+from fedplcc.shared.types import Retired, RunStatus
 from fedplcc.state.replay import replay
-from shared.steering import AdmitClient, RetireClient
-from shared.types import Retired, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

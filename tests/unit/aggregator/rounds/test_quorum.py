@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from aggregator.rounds import machine
-from aggregator.rounds.events import events_between
-from aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from aggregator.rounds.tasks import next_task, task_in
-from shared.errors import NotInCohort
-from shared.reasons import Dropped, DropReason, Lack, Parked, TooFewClients, sentence_of
-from shared.types import Round, RoundPhase, Run, RunStatus, TaskKind
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
+from fedplcc.aggregator.rounds.tasks import next_task, task_in
+from fedplcc.shared.errors import NotInCohort
+from fedplcc.shared.reasons import Dropped, DropReason, Lack, Parked, TooFewClients, sentence_of
+from fedplcc.shared.types import Round, RoundPhase, Run, RunStatus, TaskKind
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 COHORT = ("ann", "bob", "cat", "zoe")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from aggregator.rounds import results
-from shared.config.run import canonical_json
-from shared.errors import MalformedRequest
-from shared.reasons import Reason, Stated, StoppedEarly, sentence_of
-from shared.types import EvaluationCounts, Event, Round, RoundPhase, RunStatus
-from shared.version import VERSION
+from fedplcc.aggregator.rounds import results
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.reasons import Reason, Stated, StoppedEarly, sentence_of
+from fedplcc.shared.types import EvaluationCounts, Event, Round, RoundPhase, RunStatus
+from fedplcc.shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.records.builders import a_blob, a_client, a_round, a_run, an_evaluation, an_update

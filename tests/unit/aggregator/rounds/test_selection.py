@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aggregator.rounds.selection import select_cohort
+from fedplcc.aggregator.rounds.selection import select_cohort
 
 ROSTER = tuple(f"client-{index:02}" for index in range(20))
 
@@ -27,7 +27,7 @@ def test_the_cohort_does_not_depend_on_the_order_of_the_roster() -> None:
 
 def test_another_interpreter_draws_the_same_cohort() -> None:
     call = f"select_cohort({ROSTER!r}, seed=3, round_number=1, cohort_size=5)"
-    program = f"from aggregator.rounds.selection import select_cohort; print({call})"
+    program = f"from fedplcc.aggregator.rounds.selection import select_cohort; print({call})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == repr(cohort())
 

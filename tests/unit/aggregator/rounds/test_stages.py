@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.rounds import machine
-from aggregator.rounds.events import events_between
-from aggregator.rounds.selection import select_cohort
-from shared.config.stream import StreamSection
-from shared.errors import InvalidTransition, NotInCohort, UpdateConflict
-from shared.reasons import sentence_of
-from shared.types import BlobRef, Payload, Round, RoundPhase, Run, RunStatus, Update
+from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.aggregator.rounds.selection import select_cohort
+from fedplcc.shared.config.stream import StreamSection
+from fedplcc.shared.errors import InvalidTransition, NotInCohort, UpdateConflict
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.types import BlobRef, Payload, Round, RoundPhase, Run, RunStatus, Update
 
 NAMES = tuple(f"c{number}" for number in range(8))
 STREAM = StreamSection(stages=3, rounds_per_stage=2, passes=2)

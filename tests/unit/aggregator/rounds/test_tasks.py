@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.rounds.tasks import MAX_IDLE_REASONS, next_task, spec_of, task_in
-from shared.convert.tasks import task_from_proto, task_to_proto
-from shared.reasons import IdleReason
-from shared.types import RoundPhase, Run, RunStatus, TaskKind
+from fedplcc.aggregator.rounds.tasks import MAX_IDLE_REASONS, next_task, spec_of, task_in
+from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
+from fedplcc.shared.reasons import IdleReason
+from fedplcc.shared.types import RoundPhase, Run, RunStatus, TaskKind
 from tests.support.records.builders import a_blob, a_round, a_run, an_evaluation, an_update
 
 IN_PHASE = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.servicer import call_rate
-from aggregator.servicer.call_rate import CallRate, address_of
-from shared.errors import TooManyCalls
+from fedplcc.aggregator.servicer import call_rate
+from fedplcc.aggregator.servicer.call_rate import CallRate, address_of
+from fedplcc.shared.errors import TooManyCalls
 
 
 class Clock:

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 
-from shared.gen.fedplcc.v1 import round_service_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2
 
 ROOT = Path(__file__).parents[4]
 UNIT = "tests/unit/aggregator"

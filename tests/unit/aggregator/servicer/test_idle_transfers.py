@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.servicer.round_service import RoundServicer
-from aggregator.servicer.run_service import RunServicer
-from aggregator.servicer.wakeups import Wakeups
-from shared.errors import Code, TransferIdle
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
-from shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
-from shared.types import Task, TaskKind
-from shared.wire import statuses
-from shared.wire.call_observer import CallObserver
-from shared.wire.server import RpcServer
-from shared.wire.statuses import translated
+from fedplcc.aggregator.servicer.round_service import RoundServicer
+from fedplcc.aggregator.servicer.run_service import RunServicer
+from fedplcc.aggregator.servicer.wakeups import Wakeups
+from fedplcc.shared.errors import Code, TransferIdle
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
+from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
+from fedplcc.shared.types import Task, TaskKind
+from fedplcc.shared.wire import statuses
+from fedplcc.shared.wire.call_observer import CallObserver
+from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient

@@ -21,21 +21,21 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from aggregator.rounds import far_updates, large_shares, machine
-from aggregator.servicer.round_service import RoundServicer
-from aggregator.servicer.wakeups import Wakeups
-from shared.convert.clients import heartbeat_to_proto
-from shared.convert.evaluations import evaluation_to_report
-from shared.convert.membership import client_to_join
-from shared.convert.updates import update_to_commit
-from shared.convert.uploads import UploadHeader, upload_header_to_proto
-from shared.errors import FedplccError, FirstModelDiffers
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
-from shared.gen.fedplcc.v1 import types_pb2
-from shared.reasons import sentence_of
-from shared.steering import StopRun
-from shared.tensors import from_bytes, prototypes_from_bytes, to_bytes
-from shared.types import (
+from fedplcc.aggregator.rounds import far_updates, large_shares, machine
+from fedplcc.aggregator.servicer.round_service import RoundServicer
+from fedplcc.aggregator.servicer.wakeups import Wakeups
+from fedplcc.shared.convert.clients import heartbeat_to_proto
+from fedplcc.shared.convert.evaluations import evaluation_to_report
+from fedplcc.shared.convert.membership import client_to_join
+from fedplcc.shared.convert.updates import update_to_commit
+from fedplcc.shared.convert.uploads import UploadHeader, upload_header_to_proto
+from fedplcc.shared.errors import FedplccError, FirstModelDiffers
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
+from fedplcc.shared.reasons import sentence_of
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, to_bytes
+from fedplcc.shared.types import (
     LOCAL_CLUSTER,
     BlobRef,
     ClientActivity,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
 
-from aggregator.servicer.pages import MAX_PAGE, MAX_PAGE_BYTES, cut_page, listing
-from shared.types import EventQuery, RunStatus
+from fedplcc.aggregator.servicer.pages import MAX_PAGE, MAX_PAGE_BYTES, cut_page, listing
+from fedplcc.shared.types import EventQuery, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.records.builders import a_round, a_run, an_evaluation
 from tests.support.records.sql_statements import statements

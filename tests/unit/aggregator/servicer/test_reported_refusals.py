@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from aggregator.identity.audit import Audit
-from aggregator.servicer.audit_calls import AuditServicer
-from aggregator.store.database.sql_store import SqlStore
-from gateway.refused_requests import RefusedRequests
-from shared.bounds import MAX_REFUSALS
-from shared.errors import MalformedRequest
-from shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
-from shared.identity.names import Role
-from shared.identity.principals import Principal, current_principal
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.servicer.audit_calls import AuditServicer
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.gateway.refused_requests import RefusedRequests
+from fedplcc.shared.bounds import MAX_REFUSALS
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import Principal, current_principal
 
 REASON = "TOO_MANY_REQUESTS"
 

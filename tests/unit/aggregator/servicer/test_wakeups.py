@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aggregator.servicer.wakeups import Wakeups
+from fedplcc.aggregator.servicer.wakeups import Wakeups
 
 
 def test_a_change_wakes_those_who_read_its_run_and_those_who_read_all() -> None:

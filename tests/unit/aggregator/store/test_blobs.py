@@ -11,11 +11,18 @@ from typing import Any
 
 import pytest
 
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.blobs.uploads import MAX_UPLOADS
-from shared.errors import BlobCorrupt, BlobNotFound, ChunkOutOfOrder, PayloadCorrupt, StoreUnavailable, UploadSuperseded
-from shared.tensors import blob_ref
-from shared.types import BlobRef
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.uploads import MAX_UPLOADS
+from fedplcc.shared.errors import (
+    BlobCorrupt,
+    BlobNotFound,
+    ChunkOutOfOrder,
+    PayloadCorrupt,
+    StoreUnavailable,
+    UploadSuperseded,
+)
+from fedplcc.shared.tensors import blob_ref
+from fedplcc.shared.types import BlobRef
 from tests.support.hosts.failing_disk import Disk, Killed
 
 DATA = bytes(range(256)) * 4

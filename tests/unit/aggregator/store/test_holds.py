@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from aggregator.store.blobs.holds import Holds
+from fedplcc.aggregator.store.blobs.holds import Holds
 
 
 def test_what_is_held_is_not_claimed() -> None:

@@ -15,13 +15,13 @@ import pytest
 from sqlalchemy import Engine, event
 from structlog.testing import capture_logs
 
-from aggregator.store.database import postgres as postgres_database
-from aggregator.store.database import revisions, schema
-from aggregator.store.database.postgres import parse_url
-from aggregator.store.database.sql_store import SqlStore
-from aggregator.store.opening import BELONGING, open_store
-from shared.errors import FedplccError, InvalidConfig, StoreUnavailable
-from shared.types import Event, EventQuery
+from fedplcc.aggregator.store.database import postgres as postgres_database
+from fedplcc.aggregator.store.database import revisions, schema
+from fedplcc.aggregator.store.database.postgres import parse_url
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.opening import BELONGING, open_store
+from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable
+from fedplcc.shared.types import Event, EventQuery
 from tests.support.federation.processes import eventually
 from tests.support.hosts.postgres import PASSWORD, USER, Server
 from tests.support.records.builders import a_blob
@@ -519,8 +519,8 @@ def test_a_process_that_is_killed_in_a_migration_leaves_the_old_database(
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import Engine, event
-from aggregator.store.database import revisions
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database import revisions
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 
 revisions.MIGRATIONS, revisions.REVISION = Path(sys.argv[1]), "9000"
 

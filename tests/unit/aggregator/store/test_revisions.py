@@ -22,10 +22,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, event
 from structlog.testing import capture_logs
 
-from aggregator.store import generate
-from aggregator.store.database import new_revision, revisions, schema
-from aggregator.store.database.sql_store import SqlStore
-from shared.errors import StoreUnavailable
+from fedplcc.aggregator.store import generate
+from fedplcc.aggregator.store.database import new_revision, revisions, schema
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import StoreUnavailable
 from tests.support import ROOT
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.records.later_revision import copy_migrations, write_revision
@@ -117,9 +117,10 @@ def test_a_difference_would_be_found(folder: Path) -> None:
 
 def test_a_current_database_is_opened_without_alembic(folder: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from aggregator.store.database.sql_store import SqlStore\n"
+        "import sys; from pathlib import Path; from fedplcc.aggregator.store.database.sql_store import SqlStore\n"
         "for _ in range(2): SqlStore.in_folder(Path(sys.argv[1])).close()\n"
-        "print([name for name in ('alembic', 'psycopg', 'aggregator.store.database.postgres') if name in sys.modules])"
+        "names = ('alembic', 'psycopg', 'fedplcc.aggregator.store.database.postgres')\n"
+        "print([name for name in names if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]", "a start waits for none of them"
@@ -236,8 +237,8 @@ def test_a_process_that_is_killed_in_a_migration_leaves_the_old_database(old: Pa
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import Engine, event
-from aggregator.store.database import revisions
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database import revisions
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 
 revisions.MIGRATIONS, revisions.REVISION = Path(sys.argv[2]), "9000"
 
@@ -361,7 +362,7 @@ def test_a_new_revision_is_written_from_the_difference(migrations: Path, tmp_pat
 
 def test_the_readme_shows_the_tables_as_they_are() -> None:
     text = generate.README.read_text(encoding="utf-8")
-    assert text == generate.with_generated(text), "run: python -m aggregator.store.generate"
+    assert text == generate.with_generated(text), "run: python -m fedplcc.aggregator.store.generate"
     assert generate.with_generated(text.replace("integer seed", "float seed")) == text
     for table in schema.metadata.sorted_tables:
         assert f"### `{table.name}`" in text

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.store.blobs import seals
-from aggregator.store.blobs.files import sha256_of
-from aggregator.store.blobs.hashed_reading import HashedBlob
-from aggregator.store.blobs.seals import Recognising, Sealing, expecting
-from shared.errors import PayloadCorrupt
-from shared.tensors import TensorEntry, sha256_hex
+from fedplcc.aggregator.store.blobs import seals
+from fedplcc.aggregator.store.blobs.files import sha256_of
+from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob
+from fedplcc.aggregator.store.blobs.seals import Recognising, Sealing, expecting
+from fedplcc.shared.errors import PayloadCorrupt
+from fedplcc.shared.tensors import TensorEntry, sha256_hex
 
 DATA = np.random.default_rng(0).bytes(4096)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store.database.sql_store import SqlStore
-from aggregator.store.database.sqlite import COMMITTED, committed_count
-from shared.errors import StoreUnavailable
-from shared.types import Event, EventQuery
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database.sqlite import COMMITTED, committed_count
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.types import Event, EventQuery
 
 DATABASE = "aggregator.sqlite"
 

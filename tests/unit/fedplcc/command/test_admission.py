@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from aggregator.identity.admissions import Admissions
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.members.durations import seconds_of
 from fedplcc.remote.own_address import invitation_address, own_address
-from shared.errors import InvalidConfig
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.invitation_codes import InvitationCode
-from shared.wire.renewal import NEXT_KEY_FILE
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.wire.renewal import NEXT_KEY_FILE
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.member_port import MemberPort
 from tests.support.identity.memory_authority import MemoryAuthority

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.run.lists import Order, Show
-from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
-from shared.run_lists import RunOrder, RunShow
-from shared.version import VERSION
+from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
+from fedplcc.shared.run_lists import RunOrder, RunShow
+from fedplcc.shared.version import VERSION
 
 runner = CliRunner()
 NOBODY = "http://127.0.0.1:1"

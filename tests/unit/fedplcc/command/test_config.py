@@ -18,10 +18,17 @@ from fedplcc.command.all_commands import app
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.configuration_text import range_of, run_text, template
-from shared.config.key_descriptions import key_descriptions
-from shared.config.model import ModelSection, TimmOptions
-from shared.config.run import ClientSection, DataSection, RunSection, TrainingSection, load_federation, parse_federation
-from shared.methods import METHODS
+from fedplcc.shared.config.key_descriptions import key_descriptions
+from fedplcc.shared.config.model import ModelSection, TimmOptions
+from fedplcc.shared.config.run import (
+    ClientSection,
+    DataSection,
+    RunSection,
+    TrainingSection,
+    load_federation,
+    parse_federation,
+)
+from fedplcc.shared.methods import METHODS
 
 runner = CliRunner()
 

@@ -37,8 +37,8 @@ def interrupted_at(module: str, *arguments: str, cwd: Path) -> subprocess.Comple
     [
         ("fedplcc.interruption", ("--help",)),
         ("typer", ("--help",)),
-        ("shared.errors", ("--help",)),
-        ("shared.config.run", ("simulate",)),
+        ("fedplcc.shared.errors", ("--help",)),
+        ("fedplcc.shared.config.run", ("simulate",)),
         ("numpy", ("simulate",)),
         ("asyncio", ("run", "list")),
         ("pydantic_settings", ("aggregator",)),
@@ -82,7 +82,7 @@ def test_ctrl_c_that_a_library_swallows_while_loading_still_ends_the_command(
         "\n            try: os.kill(os.getpid(), signal.SIGINT)\n            except KeyboardInterrupt: pass",
     )
     assert swallowing != PROGRAM
-    command = [sys.executable, "-c", swallowing, "shared.types", *arguments]
+    command = [sys.executable, "-c", swallowing, "fedplcc.shared.types", *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (130, "fedplcc: interrupted\n")
     assert list(tmp_path.iterdir()) == []

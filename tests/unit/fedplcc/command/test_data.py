@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.files.data import Fetchable
+from fedplcc.trainer.data.sets.torchvision_sets import SETS
 from tests.support.records import public_sets
-from trainer.data.sets.torchvision_sets import SETS
 
 runner = CliRunner()
 

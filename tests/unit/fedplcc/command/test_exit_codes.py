@@ -15,7 +15,7 @@ from fedplcc.command.examples import LINE_END
 from fedplcc.command.exit_codes import HELP, ExitCode, exit_code_of, explains_errors
 from fedplcc.extras import EXTRAS
 from fedplcc.interruption import Interrupted, interruptible, run_interruptibly
-from shared.errors import (
+from fedplcc.shared.errors import (
     AggregatorUnavailable,
     FedplccError,
     InvalidConfig,

@@ -22,8 +22,8 @@ from fedplcc.command.examples import examples, examples_of
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.command.services import BUILDERS
 from fedplcc.command.shared_options import split
-from shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, load
-from shared.methods import METHODS
+from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, load
+from fedplcc.shared.methods import METHODS
 
 ROOT: Any = get_command(app)
 HEAVY = ("torch", "numpy", "grpc", "fastapi", "httpx", "matplotlib", "sqlalchemy", "scipy", "PIL")

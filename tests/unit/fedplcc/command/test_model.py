@@ -24,10 +24,10 @@ from fedplcc.models.evaluation import evaluation_folder
 from fedplcc.models.onnx_export import Comparison
 from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTable
 from fedplcc.models.trained_model import read_trained_model
-from shared.tensors import prototypes_from_bytes
+from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.trainer.data.roles import TEST, has_role
 from tests.support.federation import tiny_federation
 from tests.unit.fedplcc.command.model_calls import called, refused
-from trainer.data.roles import TEST, has_role
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from PIL import Image
 
 import fedplcc
 from fedplcc.models.trained_model import read_trained_model
-from shared.tensors import from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
-from shared.types import PrototypeSet
+from fedplcc.shared.tensors import from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
 from tests.unit.fedplcc.command.model_calls import called, refused
-from trainer.models import build_model, state_arrays
 
 DIM = 512
 

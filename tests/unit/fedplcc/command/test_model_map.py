@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.pictures.image_sample import read_sample
 from fedplcc.pictures.models import first_model, local_reports, points_of

@@ -11,7 +11,7 @@ from fedplcc.comparison.file import assignments, read_comparison
 from fedplcc.comparison.plan import command_of, plan
 from fedplcc.comparison.sweep.section import flat
 from fedplcc.runs.configuration import Overrides, federation_json, read_federation
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
 from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_comparison
 

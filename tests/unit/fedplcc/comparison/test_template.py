@@ -20,10 +20,10 @@ from fedplcc.comparison.file import (
 )
 from fedplcc.comparison.groups import GroupSection
 from fedplcc.runs.configuration import demo_file
-from shared.config.key_descriptions import key_descriptions
-from shared.config.run import load_federation
-from shared.config.sections import Section
-from shared.methods import METHODS
+from fedplcc.shared.config.key_descriptions import key_descriptions
+from fedplcc.shared.config.run import load_federation
+from fedplcc.shared.config.sections import Section
+from fedplcc.shared.methods import METHODS
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import write_config
 from tests.support.records.comparisons import cells_of

@@ -18,9 +18,9 @@ from rich.console import Console
 from fedplcc.comparison import training
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.training import CellProgress, CellsShown, data_problems, data_sentences, train
+from fedplcc.shared.documents import Event
 from fedplcc.simulation.messages import CommittedRound, LinkLost
 from fedplcc.simulation.worker_process import PipeLink, WorkerProcess
-from shared.documents import Event
 from tests.support.records.comparisons import COMPARISON, RUN, cells_of, write_comparison
 
 OWN_WORKER = """

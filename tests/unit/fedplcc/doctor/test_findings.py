@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from aggregator.store.database import schema
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.doctor import CHECKS, examine, machine, network, python, state_folder
 from fedplcc.doctor.findings import Check, Finding, Probes, Status, Subject, in_bytes
 from fedplcc.extras import EXTRAS
-from shared.version import VERSION
+from fedplcc.shared.version import VERSION
 from tests.support.hosts.memory_folder import memory_folder
 
 runner = CliRunner()

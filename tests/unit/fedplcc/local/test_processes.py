@@ -14,7 +14,7 @@ import pytest
 
 from fedplcc.local import die_with_parent
 from fedplcc.local.federation import LocalProcess, ProcessEnded, unless
-from shared.errors import FedplccError, InvalidConfig, RunNotFound, StoreUnavailable, Unavailable
+from fedplcc.shared.errors import FedplccError, InvalidConfig, RunNotFound, StoreUnavailable, Unavailable
 from tests.support.federation.processes import eventually
 
 

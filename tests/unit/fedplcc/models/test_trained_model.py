@@ -17,13 +17,13 @@ import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.models.trained_model import read_trained_model
-from shared.errors import FedplccError, InvalidConfig, InvalidModel, StoreUnavailable
-from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
-from shared.types import PrototypeSet
+from fedplcc.shared.errors import FedplccError, InvalidConfig, InvalidModel, StoreUnavailable
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.models import state_arrays
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import write_config
-from trainer.models import state_arrays
 
 
 def problem(path: Path, kind: type[FedplccError] = InvalidModel, **options: Path | str) -> str:
@@ -204,7 +204,7 @@ def test_a_configuration_file_that_is_not_the_runs_is_refused(ended_run: Path, t
 
 OWN_MODEL = """
 from pathlib import Path
-from trainer.models.cnn import CNN
+from fedplcc.trainer.models.cnn import CNN
 
 Path("imported").touch()
 

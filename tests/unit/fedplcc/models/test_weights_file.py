@@ -14,12 +14,12 @@ import torchvision
 from safetensors.torch import save_file
 
 from fedplcc.models.weights_file import import_weights
-from shared.config.run import RunConfig, load_federation
-from shared.errors import InvalidModel
-from shared.tensors import from_bytes, sha256_hex
+from fedplcc.shared.config.run import RunConfig, load_federation
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.tensors import from_bytes, sha256_hex
+from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 from tests.unit.fedplcc.command.model_calls import called, refused
 from tests.unit.trainer.builders import a_config
-from trainer.models import build_model, load_arrays, state_arrays
 
 
 def a_run(model: str, **options: Any) -> RunConfig:

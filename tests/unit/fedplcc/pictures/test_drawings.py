@@ -22,9 +22,9 @@ from fedplcc.pictures.points import NO_DOMAIN, Kind, Points, points, shares_of_c
 from fedplcc.pictures.projection import Silhouettes, project, silhouettes, usable_perplexity
 from fedplcc.pictures.shown_clients import ShownClient, shown_clients
 from fedplcc.pictures.style import CLASS_COLOURS, MARKERS
-from shared.config.run import RunConfig, parse_federation
-from shared.errors import InvalidConfig, InvalidData, InvalidModel
-from shared.types import PrototypeSet
+from fedplcc.shared.config.run import RunConfig, parse_federation
+from fedplcc.shared.errors import InvalidConfig, InvalidData, InvalidModel
+from fedplcc.shared.types import PrototypeSet
 from tests.support.federation import tiny_federation
 
 

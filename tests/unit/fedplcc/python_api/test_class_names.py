@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 
 import fedplcc
-from shared.errors import InvalidData
+from fedplcc.shared.errors import InvalidData
 
 NAMES = ["cat", "dog", "owl"]
 

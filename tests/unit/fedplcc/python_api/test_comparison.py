@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import fedplcc
 from fedplcc.command.all_commands import app
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, write_config
 

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.python_api.federation import federation_of
-from shared.config.run import load_federation
-from shared.errors import InvalidConfig, InvalidData
+from fedplcc.shared.config.run import load_federation
+from fedplcc.shared.errors import InvalidConfig, InvalidData
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, write_config

@@ -17,8 +17,8 @@ import pytest
 
 from fedplcc.remote import rest_client
 from fedplcc.remote.rest_client import ATTEMPTS, Gateway, GatewayAbsent
-from shared.documents import Event, InitialModel, RoundPage, Run
-from shared.errors import (
+from fedplcc.shared.documents import Event, InitialModel, RoundPage, Run
+from fedplcc.shared.errors import (
     BlobTooLarge,
     Code,
     FedplccError,
@@ -29,8 +29,8 @@ from shared.errors import (
     RunNotFound,
     Unavailable,
 )
-from shared.tensors import blob_ref, to_bytes
-from shared.types import RoundPhase
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import RoundPhase
 from tests.support.federation.certificates import TestAuthority
 from tests.support.records.builders import a_round
 from tests.unit.fedplcc.records import a_run_document, a_run_summary

@@ -24,8 +24,8 @@ from fedplcc.runs.artifacts import (
     write_record,
 )
 from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
-from shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
-from shared.tensors import blob_ref
+from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt, StoreUnavailable
+from fedplcc.shared.tensors import blob_ref
 from tests.unit.fedplcc.records import MODEL, PROTOTYPES, a_line, a_local_line, a_record, an_unevaluated_line
 
 

@@ -21,8 +21,8 @@ from fedplcc.runs.configuration import (
     require_validation,
 )
 from fedplcc.runs.configuration_check import judge
-from shared.config.run import parse_federation
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import parse_federation
+from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation import tiny_federation
 
 

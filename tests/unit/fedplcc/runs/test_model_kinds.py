@@ -8,9 +8,9 @@ import pytest
 
 from fedplcc.runs.configuration import federation_json
 from fedplcc.runs.configuration_check import judge
-from shared.config.run import FederationFile, parse_federation
-from shared.errors import InvalidConfig
-from shared.methods import METHODS
+from fedplcc.shared.config.run import FederationFile, parse_federation
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS
 
 CLIENTS = {"north": {"data": "digits:mnist"}, "south": {"data": "digits:synth"}}
 NOT_SHARED = {"share_model": False}

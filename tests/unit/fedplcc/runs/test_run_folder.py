@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedplcc.runs.run_folder import RunFolder, claimed_folder, foreseen_folder
-from shared.config.run import FederationFile
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import FederationFile
+from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation import tiny_federation
 
 

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
+from fedplcc.shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
+from fedplcc.shared.types import RunSpec
 from fedplcc.simulation.client_worker import BY_FILES, Worker
 from fedplcc.simulation.engine import Observers, Site
 from fedplcc.simulation.engines import make_engine
@@ -26,12 +28,10 @@ from fedplcc.simulation.parallel_clients import ParallelClients
 from fedplcc.simulation.parallelism import num_workers, parse_engine, parse_jobs
 from fedplcc.simulation.worker_pool import PoolWorker
 from fedplcc.simulation.worker_process import PipeLink
-from shared.errors import FedplccError, InvalidConfig, InvalidData, Unavailable
-from shared.types import RunSpec
+from fedplcc.trainer.cancellation import Cancelled, never
+from fedplcc.trainer.consent import NO_CONSENT
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
-from trainer.cancellation import Cancelled, never
-from trainer.consent import NO_CONSENT
 
 WAIT_S = 30.0
 

@@ -19,23 +19,23 @@ import pytest
 from sqlalchemy import create_engine
 from typer.testing import CliRunner, Result
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.identity.authority import Authority
-from aggregator.store.blobs.garbage_lock import collecting
-from aggregator.store.database.connections import database_errors
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.aggregator.store.blobs.garbage_lock import collecting
+from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
-from shared.errors import StoreUnavailable
-from shared.identity.audit_chain import AuditRecord
-from shared.run_lists import RunLabels
-from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, Payload, Run, RunStatus, Update
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.identity.audit_chain import AuditRecord
+from fedplcc.shared.run_lists import RunLabels
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import MODEL, Payload, Run, RunStatus, Update
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.manifest import Staged
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.hosts.memory_folder import memory_folder
-from trainer.task.client_state import ClientStates
-from trainer.task.manifest import Staged
 
 runner = CliRunner()
 
@@ -582,7 +582,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(state: Path) -> None:
 
 
 def test_nothing_is_collected_between_the_copies(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aggregator.store.blobs.garbage_lock import BackupIsRunning
+    from fedplcc.aggregator.store.blobs.garbage_lock import BackupIsRunning
     from fedplcc.state import backup, snapshot
 
     def copy(source: Path, target: Path, url: str | None) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from aggregator.store.blobs.files import BlobFiles
+from fedplcc.aggregator.store.blobs.files import BlobFiles
 from fedplcc.command.all_commands import app
-from shared.run_lists import LabelChange, RunQuery, RunShow
+from fedplcc.shared.run_lists import LabelChange, RunQuery, RunShow
 from tests.support.federation.in_process import LocalFederation
 
 

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from aggregator.coordinator.service import Coordinator
-from aggregator.identity.admissions import Admissions
-from aggregator.identity.audit import Audit
-from aggregator.identity.authority import Authority
-from aggregator.identity.keys import Keys
-from aggregator.metrics import AggregatorMetrics
-from aggregator.store.base import Transaction
-from aggregator.store.blobs.blob_store import BlobStore
-from aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.metrics import AggregatorMetrics
+from fedplcc.aggregator.store.base import Transaction
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
-from shared.identity.api_keys import Scope
-from shared.identity.certificates import new_key, request_for
-from shared.identity.names import Role
-from shared.identity.principals import OWNER, current_principal
-from shared.process.metrics import new_registry
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.identity.certificates import new_key, request_for
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import OWNER, current_principal
+from fedplcc.shared.process.metrics import new_registry
 from tests.support.federation.numpy_client import a_document
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from aggregator.coordinator.garbage import Keep
-from aggregator.store.database import schema
-from aggregator.store.database.postgres import parse_url
-from aggregator.store.database.sql_store import SqlStore
-from aggregator.store.opening import open_store
+from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.store.database import schema
+from fedplcc.aggregator.store.database.postgres import parse_url
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.aggregator.store.opening import open_store
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.doctor.database import server
 from fedplcc.doctor.findings import Probes, Subject
-from shared.types import Run
+from fedplcc.shared.types import Run
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.hosts.postgres import PASSWORD, Server

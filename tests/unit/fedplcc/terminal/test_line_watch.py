@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedplcc.shared.documents import Client, Event, Round, Run
+from fedplcc.shared.errors import Unavailable
+from fedplcc.shared.types import RoundPhase, RunStatus
 from fedplcc.terminal.line_watch import MAX_MINUTES, MINUTE_S, LineWatch
 from fedplcc.terminal.progress import RunProgress
-from shared.documents import Client, Event, Round, Run
-from shared.errors import Unavailable
-from shared.types import RoundPhase, RunStatus
 from tests.support.records.run_history import CLIENTS, an_event, metrics_of, the_clients
 from tests.unit.fedplcc.records import a_run_document
 

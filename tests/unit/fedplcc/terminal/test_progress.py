@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedplcc.shared.documents import Event, QuarantinedClient, Round, RunTotals
+from fedplcc.shared.reasons import Dropped, DropReason
+from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus
 from fedplcc.terminal.progress import RunProgress, shown_transfers
 from fedplcc.terminal.round_table import RoundTable
 from fedplcc.terminal.run_lines import MAX_AWAITED_LINES, awaited_lines, run_lines, status_line, totals_line
-from shared.documents import Event, QuarantinedClient, Round, RunTotals
-from shared.reasons import Dropped, DropReason
-from shared.types import ClientActivity, RoundPhase, RunStatus
 from tests.support.records import builders
 from tests.support.records.run_history import CLIENTS, UNREADABLE, a_client, the_clients
 from tests.unit.fedplcc.records import a_line, a_local_line, a_run_document, a_run_summary, an_unevaluated_line

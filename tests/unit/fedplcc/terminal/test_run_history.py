@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fedplcc.shared.types import RunStatus
 from fedplcc.terminal.run_history import RunHistory
-from shared.types import RunStatus
 from tests.support.records.run_history import (
     CLIENTS,
     a_client,

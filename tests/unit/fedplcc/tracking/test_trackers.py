@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from fedplcc.shared.errors import InvalidConfig, Unavailable
 from fedplcc.tracking.callbacks import RunEnd
 from fedplcc.tracking.destinations import KINDS, make_trackers
 from fedplcc.tracking.measurements import flat_configuration, measurements
 from fedplcc.tracking.observation import Observation
 from fedplcc.tracking.tracker import Tracker
-from shared.errors import InvalidConfig, Unavailable
 from tests.support.federation.processes import eventually
 from tests.support.records import kept_curves
 from tests.support.records.kept_curves import Curves

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.config.class_map import ClassMap, class_fault, class_map, is_linear_head
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.class_map import ClassMap, class_fault, class_map, is_linear_head
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation.numpy_client import a_document
 
 MODEL = f"sha256:{'ab' * 32}"

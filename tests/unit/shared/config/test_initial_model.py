@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shared.config.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation.numpy_client import a_document
 
 SHA256 = "ab" * 32

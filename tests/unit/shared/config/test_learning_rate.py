@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, StepLR
 
-from shared.config.learning_rate import learning_rate
-from shared.config.training import TrainingSection
+from fedplcc.shared.config.learning_rate import learning_rate
+from fedplcc.shared.config.training import TrainingSection
 
 ROUNDS = 20
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.membership import NO_PLAN, MembershipSection, Span
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.membership import NO_PLAN, MembershipSection, Span
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation.numpy_client import a_document
 
 PLAN = MembershipSection.model_validate({"ann": "2-", "bob": "-3", "cat": "2-3"})

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.config.partition import RULES, Dirichlet, Domain, parse_rule
-from shared.config.run import parse_federation
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.partition import RULES, Dirichlet, Domain, parse_rule
+from fedplcc.shared.config.run import parse_federation
+from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
 
 BASE: dict[str, Any] = {"run": {"method": "fedavg", "seed": 7}, "data": {"classes": ["a", "b"]}}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shared.config.problems import MAX_PROBLEMS, run_problems
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.problems import MAX_PROBLEMS, run_problems
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
 from tests.support.growth import require_linear
 
 RIGHT: dict[str, Any] = {

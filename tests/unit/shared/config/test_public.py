@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.config.declared_arrays import declared_arrays, declared_uploads, sent_groups
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
-from shared.methods.parts.public import PUBLIC
+from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uploads, sent_groups
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods.parts.public import PUBLIC
 
 
 def document(method: str = "fcclplus", public: dict[str, Any] | None = None, **hyper: Any) -> dict[str, Any]:

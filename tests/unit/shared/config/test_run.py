@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared import version as package
-from shared.config.run import (
+from fedplcc.shared import version as package
+from fedplcc.shared.config.run import (
     VERSION,
     FederationFile,
     canonical_json,
@@ -21,9 +21,9 @@ from shared.config.run import (
     parse_federation,
     parse_run_config,
 )
-from shared.errors import InvalidConfig
-from shared.methods import METHODS
-from shared.methods.parts.prototypes import MAX_PAIRS
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.parts.prototypes import MAX_PAIRS
 from tests.support.records.method_settings import public_of
 
 ISSUE = """

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.config import settings as config
-from shared.config.settings import (
+from fedplcc.shared.config import settings as config
+from fedplcc.shared.config.settings import (
     AggregatorSettings,
     GatewaySettings,
     TrainerSettings,
@@ -13,7 +13,7 @@ from shared.config.settings import (
     load,
     visible_cuda_devices,
 )
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 
 TRAINER = {"client": "mnist", "data": "digits:mnist"}
 
@@ -148,10 +148,10 @@ def test_libraries_are_told_their_threads_before_they_load(monkeypatch: pytest.M
 
 def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--client", "mnist", "--data", "digits:mnist", "--metrics-port", "off", "--threads", "2"]
-    settings = config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", arguments)
+    settings = config.from_command_line(TrainerSettings, "python -m fedplcc.trainer", "Trains.", arguments)
     assert (settings.client, settings.metrics_port, settings.threads) == ("mnist", None, 2)
     with pytest.raises(SystemExit) as ended:
-        config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--help"])
+        config.from_command_line(TrainerSettings, "python -m fedplcc.trainer", "Trains.", ["--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
     for name in TrainerSettings.model_fields:
@@ -163,7 +163,7 @@ def test_every_field_has_a_flag_and_its_docstring_is_the_help(capsys: pytest.Cap
 
 def test_a_flag_that_does_not_exist_ends_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        config.from_command_line(TrainerSettings, "python -m trainer", "Trains.", ["--colour", "red"])
+        config.from_command_line(TrainerSettings, "python -m fedplcc.trainer", "Trains.", ["--colour", "red"])
     assert ended.value.code == 2
     assert "--colour" in capsys.readouterr().err
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.settings import TrainerSettings, load
-from shared.errors import InvalidConfig
-from shared.identity.certificates import key_to_pem, new_key
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Identity, Role
+from fedplcc.shared.config.settings import TrainerSettings, load
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.identity.certificates import key_to_pem, new_key
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Identity, Role
 from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import InvalidConfig
 
 
 def a_config(method: str = "fedplcc", hyper: dict[str, Any] | None = None, /, **sections: Any) -> RunConfig:

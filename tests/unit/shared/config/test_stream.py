@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.run import parse_federation, parse_run_config
-from shared.config.stream import Place, StreamSection, split_stages_spec, stages_spec
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import parse_federation, parse_run_config
+from fedplcc.shared.config.stream import Place, StreamSection, split_stages_spec, stages_spec
+from fedplcc.shared.errors import InvalidConfig
 
 CLASSES = ["cat", "dog", "owl", "yak"]
 

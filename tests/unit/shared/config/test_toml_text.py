@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.config.toml_text import toml_tables, toml_value
+from fedplcc.shared.config.toml_text import toml_tables, toml_value
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
 from tests.unit.trainer.builders import a_config
 
 

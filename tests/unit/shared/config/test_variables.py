@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.settings import AggregatorSettings, GatewaySettings, TrainerSettings, load
-from shared.config.variables import unknown_variables
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, TrainerSettings, load
+from fedplcc.shared.config.variables import unknown_variables
+from fedplcc.shared.errors import InvalidConfig
 
 
 def test_a_misspelt_variable_is_said_with_the_nearest() -> None:

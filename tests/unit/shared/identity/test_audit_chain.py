@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared.errors import MalformedRequest
-from shared.identity.audit_chain import (
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.identity.audit_chain import (
     EMPTY,
     MOST_DAMAGES,
     AuditEntry,

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from shared.errors import CertificateExpired, InvalidConfig, MalformedRequest, Unauthenticated
-from shared.identity.certificates import (
+from fedplcc.shared.errors import CertificateExpired, InvalidConfig, MalformedRequest, Unauthenticated
+from fedplcc.shared.identity.certificates import (
     AGGREGATOR_DNS,
     MAX_REQUEST_BYTES,
     certificate_to_pem,
@@ -37,8 +37,8 @@ from shared.identity.certificates import (
     request_for,
     serial_of,
 )
-from shared.identity.credentials import Credentials
-from shared.identity.names import Identity, Role
+from fedplcc.shared.identity.credentials import Credentials
+from fedplcc.shared.identity.names import Identity, Role
 
 NOW = 1_795_000_000.0
 FEDERATION = "f0123456789abcde"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.errors import InvalidConfig, KeyInvalid
-from shared.identity.api_keys import Scope, api_key_text, includes, new_api_key, parse_api_key, roles_of
-from shared.identity.invitation_codes import InvitationCode
-from shared.identity.names import Role
-from shared.identity.principals import ANYONE, NOBODY, OWNER, Principal
+from fedplcc.shared.errors import InvalidConfig, KeyInvalid
+from fedplcc.shared.identity.api_keys import Scope, api_key_text, includes, new_api_key, parse_api_key, roles_of
+from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import ANYONE, NOBODY, OWNER, Principal
 
 codes = st.builds(
     InvitationCode,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.bounds import NAME_PATTERN
-from shared.errors import MalformedRequest
-from shared.identity.names import FEDERATION_PATTERN, Identity, Role
+from fedplcc.shared.bounds import NAME_PATTERN
+from fedplcc.shared.errors import MalformedRequest
+from fedplcc.shared.identity.names import FEDERATION_PATTERN, Identity, Role
 
 identities = st.builds(
     Identity,

@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.methods.arrays import ArrayGroup
-from shared.methods.creff import FEATURES, GRADIENTS, HEAD, METHOD, Config, before_training, server_step, upload_fault
-from shared.methods.creff_matching import Head, head_gradient, matching
-from shared.methods.parts.arrays import ServerArrays
-from shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
+from fedplcc.shared.methods.arrays import ArrayGroup
+from fedplcc.shared.methods.creff import (
+    FEATURES,
+    GRADIENTS,
+    HEAD,
+    METHOD,
+    Config,
+    before_training,
+    server_step,
+    upload_fault,
+)
+from fedplcc.shared.methods.creff_matching import Head, head_gradient, matching
+from fedplcc.shared.methods.parts.arrays import ServerArrays
+from fedplcc.shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
 
 NUM_CLASSES, DIM = 3, 5
 SMALL = Config(num_features=6, match_steps=20, retrain_epochs=30)

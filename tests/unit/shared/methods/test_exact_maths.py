@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.methods.exact_maths import EXACT_SUMS, exp, near_normal, on_grid, product, shuffled, softmax, uniform
+from fedplcc.shared.methods.exact_maths import (
+    EXACT_SUMS,
+    exp,
+    near_normal,
+    on_grid,
+    product,
+    shuffled,
+    softmax,
+    uniform,
+)
 
 
 @given(seed=st.integers(0, 2**32 - 1), num_terms=st.integers(1, 3 * EXACT_SUMS), scale=st.integers(-300, 300))

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from fedplcc.method_contract.client_losses import FEATURES, LOGITS, Situation, a_point, gradients, on_numpy, values
 from fedplcc.method_contract.public_checks import as_loss, on_public
-from shared.methods import fcclplus
-from shared.methods.fcclplus import SIMILARITIES, TEACHER, Config
-from shared.methods.parts.part import ClientEnd, ServerRound
-from shared.methods.parts.public import PUBLIC
+from fedplcc.shared.methods import fcclplus
+from fedplcc.shared.methods.fcclplus import SIMILARITIES, TEACHER, Config
+from fedplcc.shared.methods.parts.part import ClientEnd, ServerRound
+from fedplcc.shared.methods.parts.public import PUBLIC
 
 RNG = np.random.default_rng(0)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedplcc.method_contract.numpy_ops import a_step
-from shared.methods.arrays import Block
-from shared.methods.config import fold_weights
-from shared.methods.fedavg import METHOD, Config, client_loss, fold
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.config import fold_weights
+from fedplcc.shared.methods.fedavg import METHOD, Config, client_loss, fold
+from fedplcc.shared.types import PrototypeSet
 
 
 def test_the_loss_is_the_cross_entropy_alone() -> None:

@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from shared.methods import fpl
-from shared.methods.fedccl import (
+from fedplcc.shared.methods import fpl
+from fedplcc.shared.methods.fedccl import (
     METHOD,
     Config,
     client_loss,
@@ -22,8 +22,8 @@ from shared.methods.fedccl import (
     next_client_state,
     server_prototypes,
 )
-from shared.methods.parts.part import ClientEnd
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.types import PrototypeSet
 
 
 def a_set(vectors: npt.ArrayLike, class_ids: Sequence[int] | np.ndarray, groups: npt.ArrayLike) -> PrototypeSet:

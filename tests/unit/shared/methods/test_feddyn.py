@@ -12,10 +12,10 @@ from fedplcc.method_contract.client_losses import (
     gradients,
     on_numpy,
 )
-from shared.methods.feddyn import METHOD, Config, client_loss, next_client_state, scalars, slot_fold
-from shared.methods.parts.part import ClientEnd, TaskView
-from shared.methods.parts.slots import ServerView
-from shared.methods.step import ClientStep
+from fedplcc.shared.methods.feddyn import METHOD, Config, client_loss, next_client_state, scalars, slot_fold
+from fedplcc.shared.methods.parts.part import ClientEnd, TaskView
+from fedplcc.shared.methods.parts.slots import ServerView
+from fedplcc.shared.methods.step import ClientStep
 
 POINT = a_point([(1, 0)], 2, w=np.array([1.2]))
 

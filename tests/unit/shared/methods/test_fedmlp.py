@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from torch.nn.functional import kl_div, smooth_l1_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, on_numpy, values
-from shared.methods.arrays import ClientState
-from shared.methods.fedmlp import (
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.methods.fedmlp import (
     ANCHOR_CLASSES,
     ANCHORS,
     FIRST_SEEN,
@@ -32,9 +32,9 @@ from shared.methods.fedmlp import (
     stage_state,
     state_with_report,
 )
-from shared.methods.finch import finch
-from shared.methods.parts.kept_state import StageBegin
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.finch import finch
+from fedplcc.shared.methods.parts.kept_state import StageBegin
+from fedplcc.shared.types import PrototypeSet
 
 ROWS = PrototypeSet(
     np.array([(0, 0, 0.5), (2, 0, 0), (0, 1, 0), (1, 1, 1)], np.float32),

@@ -18,9 +18,9 @@ from fedplcc.method_contract.client_losses import (
     gradients,
     values,
 )
-from shared.methods.fedntd import TEACHER, Config, client_loss
+from fedplcc.shared.methods.fedntd import TEACHER, Config, client_loss
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.learning.training import LocalTraining, RoundInputs, local_train
 
 STUDENT, OWN = (1.0, 2.0, 0.0, -1.0), (0.5, 3.0, 1.0, 0.0)
 """Logits of one image of class 1, by the model in training and by its teacher."""

@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from fedplcc.method_contract.numpy_ops import a_step
-from shared.methods import fedavg
-from shared.methods.arrays import Block
-from shared.methods.fedopt import METHOD, Config, client_loss, server_slots, slot_fold, stepped
-from shared.methods.parts.slots import ServerView
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import Block
+from fedplcc.shared.methods.fedopt import METHOD, Config, client_loss, server_slots, slot_fold, stepped
+from fedplcc.shared.methods.parts.slots import ServerView
 
 VIEW = ServerView(round=1, num_eligible=2)
 VECTORS = {

@@ -10,9 +10,9 @@ import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from shared.methods.fedpcl import Config, client_loss, server_prototypes
-from shared.tensors import prototypes_to_bytes
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.fedpcl import Config, client_loss, server_prototypes
+from fedplcc.shared.tensors import prototypes_to_bytes
+from fedplcc.shared.types import PrototypeSet
 
 CLIENTS = (
     PrototypeSet.of([(1, 0), (0.6, 0.8)], [0, 1], [5, 1]),

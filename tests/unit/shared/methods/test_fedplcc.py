@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients
 from fedplcc.method_contract.numpy_ops import a_step
-from shared.methods import fpl
-from shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
-from shared.methods.finch import MergeMean
-from shared.methods.parts.prototypes import PrototypeExchange
-from shared.methods.step import ClientStep
-from shared.types import PrototypeSet
-from trainer.learning.ops import TorchOps, to_device
+from fedplcc.shared.methods import fpl
+from fedplcc.shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
+from fedplcc.shared.methods.finch import MergeMean
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.methods.step import ClientStep
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.learning.ops import TorchOps, to_device
 
 PUBLISHED = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])
 

@@ -19,9 +19,9 @@ from fedplcc.method_contract.client_losses import (
     on_numpy,
     values,
 )
-from shared.methods.fedproc import METHOD, Config, carry_prototypes, client_loss, server_prototypes, task_share
-from shared.tensors import prototypes_to_bytes
-from shared.types import PrototypeSet
+from fedplcc.shared.methods.fedproc import METHOD, Config, carry_prototypes, client_loss, server_prototypes, task_share
+from fedplcc.shared.tensors import prototypes_to_bytes
+from fedplcc.shared.types import PrototypeSet
 
 CENTRES = PrototypeSet.of([(2, 0), (0, 5), (1, 1)], [0, 1, 2], [1, 1, 1])
 

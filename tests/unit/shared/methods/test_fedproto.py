@@ -11,7 +11,7 @@ from torch.nn.functional import mse_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from fedplcc.method_contract.numpy_ops import NumpyOps, on_device
-from shared.methods.fedproto import (
+from fedplcc.shared.methods.fedproto import (
     METHOD,
     Config,
     client_loss,
@@ -21,9 +21,9 @@ from shared.methods.fedproto import (
     scores,
     server_prototypes,
 )
-from shared.methods.parts.part import ClientEnd
-from shared.types import PrototypeSet
-from trainer.learning.ops import TorchOps, to_device
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.learning.ops import TorchOps, to_device
 
 TWO = PrototypeSet.of([(1, 0), (0, 2)], [0, 2], [1, 1])
 """Prototypes of classes 0 and 2 of three."""

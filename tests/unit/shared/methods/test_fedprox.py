@@ -11,10 +11,10 @@ import torch
 from pydantic import ValidationError
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from shared.methods.fedprox import Config, client_loss
+from fedplcc.shared.methods.fedprox import Config, client_loss
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
+from fedplcc.trainer.models import state_arrays
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.learning.training import LocalTraining, RoundInputs, local_train
-from trainer.models import state_arrays
 
 RECEIVED = {"weight": np.array([[1.0, 2.0], [3.0, 4.0]]), "bias": np.array([0.5])}
 POINT = a_point([(1, 0), (0, 1)], 2, weight=np.array([[1.0, 4.0], [3.0, 3.0]]), bias=np.array([2.5]))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.config.run import parse_run_config
-from shared.errors import InvalidConfig
-from shared.methods.fedrep import METHOD, Config
-from shared.methods.parts.part import ClientEnd
-from shared.methods.parts.phases import Phase
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods.fedrep import METHOD, Config
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.methods.parts.phases import Phase
 
 
 def a_model(value: float) -> dict[str, np.ndarray]:

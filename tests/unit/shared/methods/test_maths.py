@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shared.methods.maths import weighted_mean
+from fedplcc.shared.methods.maths import weighted_mean
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 counts = st.integers(1, 2**29)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import methods
-from shared.methods import fedavg
-from shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
-from shared.methods.parts.own_model import OwnModel
-from shared.methods.parts.part import BeforeTraining, ClientEnd, Part, ServerResult, ServerRound, TaskView
-from shared.methods.parts.personal import PersonalTensors
-from shared.methods.parts.slots import ServerSlots
-from shared.tensors import from_bytes
+from fedplcc.shared import methods
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
+from fedplcc.shared.methods.parts.own_model import OwnModel
+from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, Part, ServerResult, ServerRound, TaskView
+from fedplcc.shared.methods.parts.personal import PersonalTensors
+from fedplcc.shared.methods.parts.slots import ServerSlots
+from fedplcc.shared.tensors import from_bytes
 from tests.support.federation.in_process import LocalFederation
 
 CONFIG = fedavg.Config()

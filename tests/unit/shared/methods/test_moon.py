@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from fedplcc.method_contract.numpy_ops import a_step
-from shared.methods.moon import METHOD, PREVIOUS, RECEIVED, Config, client_loss
-from shared.methods.step import ClientStep
+from fedplcc.shared.methods.moon import METHOD, PREVIOUS, RECEIVED, Config, client_loss
+from fedplcc.shared.methods.step import ClientStep
+from fedplcc.trainer.learning.ops import TorchOps
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
+from fedplcc.trainer.models import state_arrays
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.learning.ops import TorchOps
-from trainer.learning.training import LocalTraining, RoundInputs, local_train
-from trainer.models import state_arrays
 
 RIGHT, UP, DIAGONAL = (1.0, 0.0), (0.0, 1.0), (0.6, 0.8)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shared.config.run import parse_federation, parse_run_config
-from shared.config.settings import AggregatorSettings
-from shared.errors import InvalidConfig
-from shared.methods import BUILTIN, METHODS, add_methods, refusal, remove_method
-from shared.methods.plugins import installed
+from fedplcc.shared.config.run import parse_federation, parse_run_config
+from fedplcc.shared.config.settings import AggregatorSettings
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods import BUILTIN, METHODS, add_methods, refusal, remove_method
+from fedplcc.shared.methods.plugins import installed
 from tests.support import ROOT
 from tests.support.federation.strangers import METHOD, method_text, write_package
 
@@ -100,7 +100,7 @@ def test_a_misspelt_name_is_answered_as_before(folder: Path) -> None:
 def test_an_aggregator_takes_no_method_that_imports_torch(folder: Path) -> None:
     (folder / "strangers" / "heavy.py").write_text(method_text() + "\nimport torch\n")
     code = (
-        "from shared.errors import InvalidConfig\nfrom shared.methods import add_methods\n"
+        "from fedplcc.shared.errors import InvalidConfig\nfrom fedplcc.shared.methods import add_methods\n"
         "try:\n    add_methods(['strangers.heavy'], needs_no_torch=True)\n"
         "except InvalidConfig as error:\n    print(error.detail)\n"
     )

@@ -10,7 +10,7 @@ import pytest
 
 CODE = """
 import resource, sys
-from shared.process.allocator import keep_freed_memory
+from fedplcc.shared.process.allocator import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

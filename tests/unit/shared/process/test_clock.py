@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shared.process.clock import SteadyClock, not_before, since_boot
+from fedplcc.shared.process.clock import SteadyClock, not_before, since_boot
 
 
 def test_a_jump_of_the_wall_clock_changes_no_duration() -> None:

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from shared.process.disk import why_unusable
+from fedplcc.shared.process.disk import why_unusable
 
 
 def test_a_folder_of_another_user_is_told_with_the_number_that_must_be_let_in() -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
-from shared.process import failpoints
-from shared.process.failpoints import failpoint, passing
-from shared.wire import call_failpoints
-from shared.wire.channels import open_channel
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
+from fedplcc.shared.process import failpoints
+from fedplcc.shared.process.failpoints import failpoint, passing
+from fedplcc.shared.wire import call_failpoints
+from fedplcc.shared.wire.channels import open_channel
 from tests.support import ROOT
 
 
@@ -34,8 +34,8 @@ def passed() -> Iterator[list[str]]:
 def test_nothing_is_armed_by_default() -> None:
     assert failpoints.VARIABLE not in os.environ
     assert not failpoints.is_armed()
-    code = "from aggregator import app; from trainer import app\n"
-    code += "from shared.process import failpoints; print(failpoints.is_armed())"
+    code = "from fedplcc.aggregator import app; from fedplcc.trainer import app\n"
+    code += "from fedplcc.shared.process import failpoints; print(failpoints.is_armed())"
     quiet = {name: value for name, value in os.environ.items() if name != failpoints.VARIABLE}
     answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=quiet, capture_output=True, check=True)
     assert answer.stdout == b"False\n"
@@ -62,7 +62,7 @@ def test_a_block_passes_its_second_failpoint_only_if_it_succeeds(passed: list[st
 
 
 def run(folder: Path, code: str) -> subprocess.CompletedProcess[bytes]:
-    program = "from shared.process.failpoints import *; from shared.process import log\n"
+    program = "from fedplcc.shared.process.failpoints import *; from fedplcc.shared.process import log\n"
     program += f"log.set_up('info'); arm_from_environment()\n{code}"
     environment = {**os.environ, failpoints.VARIABLE: str(folder)}
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, timeout=60)

@@ -10,7 +10,7 @@ from typing import Any, Never
 import numpy as np
 import pytest
 
-from shared.process import log
+from fedplcc.shared.process import log
 from tests.support import ROOT
 
 
@@ -31,12 +31,12 @@ def test_an_event_is_one_line_of_json_with_what_is_bound() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     with log.bind(run_id="r", round=3):
-        log.get_logger("aggregator.coordinator.service").info("round_closed", num_updates=8)
-    log.get_logger("aggregator.coordinator.service").info("idle")
+        log.get_logger("fedplcc.aggregator.coordinator.service").info("round_closed", num_updates=8)
+    log.get_logger("fedplcc.aggregator.coordinator.service").info("idle")
     closed, idle = events(stream)
     assert closed["event"] == "round_closed"
     assert (closed["run_id"], closed["round"], closed["num_updates"]) == ("r", 3, 8)
-    assert (closed["level"], closed["logger"]) == ("info", "aggregator.coordinator.service")
+    assert (closed["level"], closed["logger"]) == ("info", "fedplcc.aggregator.coordinator.service")
     assert "run_id" not in idle
 
 
@@ -44,7 +44,7 @@ def test_the_standard_librarys_loggers_write_the_same_lines() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     with log.bind(run_id="r"):
-        logging.getLogger("aggregator.store").info("recovered", extra={"round": 3})
+        logging.getLogger("fedplcc.aggregator.store").info("recovered", extra={"round": 3})
         logging.getLogger("some.package").warning("careful %s", "now")
     recovered, careful = events(stream)
     assert (recovered["event"], recovered["round"], recovered["run_id"]) == ("recovered", 3, "r")
@@ -54,11 +54,11 @@ def test_the_standard_librarys_loggers_write_the_same_lines() -> None:
 def test_levels_hold_for_ours_and_libraries_write_from_warning_on() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
-    log.get_logger("trainer.worker").debug("unseen")
+    log.get_logger("fedplcc.trainer.worker").debug("unseen")
     logging.getLogger("some.package").info("unseen")
     assert stream.getvalue() == ""
     log.set_up("debug", stream=stream)
-    log.get_logger("trainer.worker").debug("seen")
+    log.get_logger("fedplcc.trainer.worker").debug("seen")
     assert [event["event"] for event in events(stream)] == ["seen"]
 
 
@@ -74,7 +74,7 @@ def test_a_traceback_shows_no_values(as_json: bool) -> None:
     try:
         fail(token)
     except ValueError:
-        log.get_logger("trainer.worker").exception("failed")
+        log.get_logger("fedplcc.trainer.worker").exception("failed")
     assert "ValueError: no" in stream.getvalue()
     assert "a-secret-token" not in stream.getvalue()
 
@@ -82,17 +82,17 @@ def test_a_traceback_shows_no_values(as_json: bool) -> None:
 def test_lines_begin_with_when_how_bad_and_what() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
-    log.get_logger("trainer.worker").info("waiting", run_id="r")
+    log.get_logger("fedplcc.trainer.worker").info("waiting", run_id="r")
     assert list(json.loads(stream.getvalue()))[:3] == ["timestamp", "level", "event"]
 
 
 def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew() -> None:
     stream = io.StringIO()
-    log.set_up("info", stream=stream, silent=["aggregator.coordinator.event_log"])
-    log.get_logger("aggregator.coordinator.event_log").error("run_failed")
-    log.get_logger("aggregator.coordinator.ledger").error("run_unreadable")
+    log.set_up("info", stream=stream, silent=["fedplcc.aggregator.coordinator.event_log"])
+    log.get_logger("fedplcc.aggregator.coordinator.event_log").error("run_failed")
+    log.get_logger("fedplcc.aggregator.coordinator.ledger").error("run_unreadable")
     log.set_up("info", stream=stream)
-    log.get_logger("aggregator.coordinator.event_log").error("run_failed")
+    log.get_logger("fedplcc.aggregator.coordinator.event_log").error("run_failed")
     assert [event["event"] for event in events(stream)] == ["run_unreadable", "run_failed"]
 
 
@@ -103,7 +103,7 @@ def test_a_terminal_gets_text() -> None:
 
     stream = Terminal()
     log.set_up("info", stream=stream)
-    log.get_logger("trainer.worker").info("waiting", run_id="r")
+    log.get_logger("fedplcc.trainer.worker").info("waiting", run_id="r")
     assert "waiting" in stream.getvalue()
     assert not stream.getvalue().startswith("{")
 
@@ -112,7 +112,7 @@ def test_secrets_payloads_and_endless_values_do_not_reach_a_log() -> None:
     stream = io.StringIO()
     log.set_up("info", stream=stream)
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----"
-    log.get_logger("trainer.worker").info(
+    log.get_logger("fedplcc.trainer.worker").info(
         "slipped",
         instance_token="t0ps3cret",
         database="postgresql://ann:pa55word@db:5432/fedplcc",
@@ -148,7 +148,7 @@ def test_secrets_in_the_text_of_an_exception_are_masked_and_an_endless_one_is_cu
     try:
         raise ValueError("postgresql://ann:pa55word@db/x " + "1.234 " * 10_000)
     except ValueError:
-        log.get_logger("aggregator.store").exception("failed")
+        log.get_logger("fedplcc.aggregator.store").exception("failed")
     assert "pa55word" not in stream.getvalue()
     assert "Traceback" in stream.getvalue()
     assert len(stream.getvalue()) < 1.2 * log.MAX_TRACEBACK

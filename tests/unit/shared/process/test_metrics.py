@@ -8,9 +8,9 @@ import urllib.request
 
 import pytest
 
-from shared.errors import InvalidConfig
-from shared.process.metrics import new_registry, serve_metrics
-from shared.version import VERSION
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.metrics import new_registry, serve_metrics
+from fedplcc.shared.version import VERSION
 
 LOOPBACK = "127.0.0.1"
 

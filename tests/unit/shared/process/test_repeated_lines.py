@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from shared.process import repeated_lines
-from shared.process.log import get_logger
-from shared.process.repeated_lines import BETWEEN_S, MOST_KINDS, MOST_OF_A_CALLER, OTHERS, RepeatedLines
+from fedplcc.shared.process import repeated_lines
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.repeated_lines import BETWEEN_S, MOST_KINDS, MOST_OF_A_CALLER, OTHERS, RepeatedLines
 from tests.support.records.captured_logs import logged
 
 

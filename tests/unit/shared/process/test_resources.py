@@ -8,9 +8,17 @@ import resource
 
 import pytest
 
-from aggregator.store.blobs.disk_errors import disk_errors
-from shared.errors import StoreUnavailable
-from shared.process.resources import MEMORY_BYTES, Room, files_lack, is_out_of_files, memory_lack, remedy_for, rooms
+from fedplcc.aggregator.store.blobs.disk_errors import disk_errors
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.process.resources import (
+    MEMORY_BYTES,
+    Room,
+    files_lack,
+    is_out_of_files,
+    memory_lack,
+    remedy_for,
+    rooms,
+)
 
 MACHINE = {"/proc/meminfo": "MemTotal:  4000000 kB\nMemAvailable:  2000000 kB\n"}
 CONTAINER = {

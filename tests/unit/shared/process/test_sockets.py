@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from shared.process import sockets
-from shared.process.address_shares import AddressShares
-from shared.process.barred_addresses import bar
-from shared.process.sockets import Link, OwnSockets
+from fedplcc.shared.process import sockets
+from fedplcc.shared.process.address_shares import AddressShares
+from fedplcc.shared.process.barred_addresses import bar
+from fedplcc.shared.process.sockets import Link, OwnSockets
 
 OTHER = "127.0.0.2"
 WAIT_S = 20.0

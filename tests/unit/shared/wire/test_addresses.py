@@ -1,7 +1,7 @@
 import pytest
 
-from shared.errors import InvalidConfig
-from shared.wire import addresses
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.wire import addresses
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ import pytest
 from cryptography import x509
 from google.protobuf.message_factory import GetMessageClass
 
-from aggregator.identity.keys import Keys as KeptKeys
-from aggregator.servicer.round_service import RoundServicer
-from aggregator.store.database.sql_store import SqlStore
-from shared import errors
-from shared.gen.fedplcc.v1 import (
+from fedplcc.aggregator.identity.keys import Keys as KeptKeys
+from fedplcc.aggregator.servicer.round_service import RoundServicer
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared import errors
+from fedplcc.shared.gen.fedplcc.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
     round_service_pb2,
@@ -28,16 +28,16 @@ from shared.gen.fedplcc.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
-from shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, Scope, includes, roles_of
-from shared.identity.certificates import serial_of
-from shared.identity.names import Role
-from shared.identity.principals import Principal, current_principal
-from shared.wire.caller import BURST_S, KEY_METADATA, MOST_CALLS_PER_S, Callers
-from shared.wire.channels import open_aio_channel
-from shared.wire.interceptor import LARGE_AT_ONCE
-from shared.wire.requests import SLOW_S
-from shared.wire.server import RpcServer
-from shared.wire.statuses import translated
+from fedplcc.shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, Scope, includes, roles_of
+from fedplcc.shared.identity.certificates import serial_of
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import Principal, current_principal
+from fedplcc.shared.wire.caller import BURST_S, KEY_METADATA, MOST_CALLS_PER_S, Callers
+from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.shared.wire.interceptor import LARGE_AT_ONCE
+from fedplcc.shared.wire.requests import SLOW_S
+from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.certificates import Held, TestAuthority
 
 WAIT_S = 20.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.chunk_size import LEAST_BYTES, ChunkSizes
+from fedplcc.shared.wire.chunk_size import LEAST_BYTES, ChunkSizes
 
 MOST = (1 << 20) - 64
 STANDSTILL_S = 60.0

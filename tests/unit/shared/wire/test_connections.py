@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from shared.errors import TooManyCalls
-from shared.identity.api_keys import EVERY_SCOPE
-from shared.identity.names import Role
-from shared.identity.principals import ANYONE, NOBODY, Principal
-from shared.process.address_shares import MOST_OF_AN_ADDRESS
-from shared.process.sockets import Link, Seen
-from shared.wire import connections as module
-from shared.wire.bars import FIRST_S, REMEMBERED_S
-from shared.wire.connections import (
+from fedplcc.shared.errors import TooManyCalls
+from fedplcc.shared.identity.api_keys import EVERY_SCOPE
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import ANYONE, NOBODY, Principal
+from fedplcc.shared.process.address_shares import MOST_OF_AN_ADDRESS
+from fedplcc.shared.process.sockets import Link, Seen
+from fedplcc.shared.wire import connections as module
+from fedplcc.shared.wire.bars import FIRST_S, REMEMBERED_S
+from fedplcc.shared.wire.connections import (
     FIRST_CALL_S,
     IN_VAIN_AT_ONCE,
     LOOK_S,

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
-from shared.identity.certificates import serial_of
-from shared.identity.names import Role
-from shared.wire.channels import open_aio_channel
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from fedplcc.shared.identity.certificates import serial_of
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.wire.channels import open_aio_channel
 from tests.support import ROOT
 from tests.support.federation.certificates import Held, TestAuthority
 from tests.support.federation.processes import TOLD
@@ -33,7 +33,7 @@ DEADLINE_S = 60.0
 REVOKED_MEMBER = """
 import json, sys
 import grpc
-from shared.wire.channels import open_channel
+from fedplcc.shared.wire.channels import open_channel
 from tests.support.federation.certificates import Held
 
 given = json.loads(sys.stdin.readline())
@@ -57,7 +57,7 @@ The commits' raw bytes alone are 4.4 MiB each."""
 MEMBER = """
 import json, sys
 import grpc
-from shared.wire.channels import open_channel
+from fedplcc.shared.wire.channels import open_channel
 from tests.support.federation.certificates import Held
 from tests.support.federation.dearest_requests import dearest_commits
 

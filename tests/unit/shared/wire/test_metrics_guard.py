@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from aggregator.identity.authority import Authority
-from shared.identity.certificates import AGGREGATOR_DNS, CLIENT_DNS
-from shared.identity.credentials import IDENTITY_FILE, Credentials
-from shared.identity.names import Role
-from shared.identity.principals import Principal
-from shared.process.metrics import CONNECTION_S, MAX_CONNECTIONS, MetricsServer, new_registry, serve_metrics
-from shared.wire.metrics_guard import MonitorGuard
+from fedplcc.aggregator.identity.authority import Authority
+from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, CLIENT_DNS
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import Principal
+from fedplcc.shared.process.metrics import CONNECTION_S, MAX_CONNECTIONS, MetricsServer, new_registry, serve_metrics
+from fedplcc.shared.wire.metrics_guard import MonitorGuard
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
 

@@ -22,16 +22,16 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs leave
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from shared import errors
-from shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
-from shared.process import log
-from shared.wire.backoff import backoff
-from shared.wire.call_logs import OutgoingCalls
-from shared.wire.call_observer import CallObserver
-from shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
-from shared.wire.interceptor import INTERNAL_TEXT
-from shared.wire.server import RpcServer
-from shared.wire.statuses import MAX_DETAIL, translated
+from fedplcc.shared import errors
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
+from fedplcc.shared.process import log
+from fedplcc.shared.wire.backoff import backoff
+from fedplcc.shared.wire.call_logs import OutgoingCalls
+from fedplcc.shared.wire.call_observer import CallObserver
+from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
+from fedplcc.shared.wire.interceptor import INTERNAL_TEXT
+from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.statuses import MAX_DETAIL, translated
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 
@@ -311,7 +311,7 @@ def test_the_line_about_a_call_says_who_asked_for_what_and_what_moved(lines: io.
             self, request_iterator: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
         ) -> round_service_pb2.UploadModelResponse:
             answer = await super().UploadModel(request_iterator, context)
-            await asyncio.to_thread(log.get_logger("aggregator.coordinator.service").info, "on_the_way")
+            await asyncio.to_thread(log.get_logger("fedplcc.aggregator.coordinator.service").info, "on_the_way")
             return answer
 
     async def upload() -> None:
@@ -537,10 +537,10 @@ def test_what_a_peer_refuses_is_said_quietly_by_who_only_passes_it_on(lines: io.
 def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log() -> None:
     program = """
 import asyncio, sys
-from shared.process import log
-from shared.wire.channels import open_aio_channel
-from shared.wire.server import RpcServer
-from shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
+from fedplcc.shared.process import log
+from fedplcc.shared.wire.channels import open_aio_channel
+from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
 
 class Servicer(pb2_grpc.RoundServiceServicer):
     async def SyncRound(self, request, context):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shared.errors import FedplccError, KeyInvalid, Overloaded, TooManyCalls
-from shared.identity.api_keys import EVERY_SCOPE
-from shared.identity.names import Role
-from shared.identity.principals import Principal
-from shared.wire.call_logs import Call
-from shared.wire.caller import (
+from fedplcc.shared.errors import FedplccError, KeyInvalid, Overloaded, TooManyCalls
+from fedplcc.shared.identity.api_keys import EVERY_SCOPE
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import Principal
+from fedplcc.shared.wire.call_logs import Call
+from fedplcc.shared.wire.caller import (
     BURST_S,
     KEY_METADATA,
     MOST_OTHER_STREAMS,

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from aggregator.servicer import calls
-from aggregator.servicer.enrol_service import EnrolServicer
-from aggregator.servicer.run_service import RunServicer
-from gateway.caller_key import caller_key
-from gateway.http.metrics import GatewayMetrics
-from gateway.routes.dependencies import Services
-from shared.errors import Overloaded
-from shared.identity.principals import ANYONE, Principal, current_principal
-from shared.wire.threads import Threads
+from fedplcc.aggregator.servicer import calls
+from fedplcc.aggregator.servicer.enrol_service import EnrolServicer
+from fedplcc.aggregator.servicer.run_service import RunServicer
+from fedplcc.gateway.caller_key import caller_key
+from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.routes.dependencies import Services
+from fedplcc.shared.errors import Overloaded
+from fedplcc.shared.identity.principals import ANYONE, Principal, current_principal
+from fedplcc.shared.wire.threads import Threads
 
 DEADLINE_S = 30.0
 GREEDY = 1000

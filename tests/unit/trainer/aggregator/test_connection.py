@@ -14,14 +14,14 @@ from typing import Any
 import grpc
 import pytest
 
-from shared import errors
-from shared.convert.membership import membership_to_proto
-from shared.convert.tasks import poll_from_proto, task_to_proto
-from shared.gen.fedplcc.v1 import round_service_pb2 as pb
-from shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
-from shared.process.metrics import new_registry
-from shared.tensors import blob_ref
-from shared.types import (
+from fedplcc.shared import errors
+from fedplcc.shared.convert.membership import membership_to_proto
+from fedplcc.shared.convert.tasks import poll_from_proto, task_to_proto
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb
+from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as pb_grpc
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.tensors import blob_ref
+from fedplcc.shared.types import (
     LOCAL_CLUSTER,
     MODEL,
     BlobRef,
@@ -34,16 +34,16 @@ from shared.types import (
     TaskKind,
     Update,
 )
-from shared.wire.backoff import backoff
-from shared.wire.channels import SERVER_OPTIONS
-from shared.wire.statuses import to_status
+from fedplcc.shared.wire.backoff import backoff
+from fedplcc.shared.wire.channels import SERVER_OPTIONS
+from fedplcc.shared.wire.statuses import to_status
+from fedplcc.trainer.aggregator import retries, task_stream, transfers
+from fedplcc.trainer.aggregator.connection import AggregatorConnection
+from fedplcc.trainer.aggregator.port import AggregatorPort
+from fedplcc.trainer.aggregator.task_stream import StreamEnd
+from fedplcc.trainer.cancellation import Cancelled, never
+from fedplcc.trainer.readings.metrics import TrainerMetrics
 from tests.support.federation.processes import eventually
-from trainer.aggregator import retries, task_stream, transfers
-from trainer.aggregator.connection import AggregatorConnection
-from trainer.aggregator.port import AggregatorPort
-from trainer.aggregator.task_stream import StreamEnd
-from trainer.cancellation import Cancelled, never
-from trainer.readings.metrics import TrainerMetrics
 
 DATA = bytes(range(256)) * 40
 BLOB = blob_ref(MODEL, DATA)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from trainer.aggregator.proxy_detection import ProxyDetector
+from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
 
 
 def told(ages_s: Iterable[float | None], detector: ProxyDetector | None = None) -> list[float]:

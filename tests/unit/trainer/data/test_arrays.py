@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.errors import InvalidData
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import DatasetArrays, describe, load_dataset
 from tests.unit.trainer.builders import a_contract
-from trainer.data import DatasetArrays, describe, load_dataset
 
 CONTRACT = a_contract()
 RNG = np.random.default_rng(0)
@@ -162,7 +162,7 @@ def test_a_damaged_archive_is_named(save: Callable[..., str], tmp_path: Path) ->
 PLUGIN = """
 import numpy as np
 from types import SimpleNamespace
-from trainer.data import DatasetArrays
+from fedplcc.trainer.data import DatasetArrays
 
 x = np.full((4, 16, 16, 1), 9, np.uint8)
 y = np.array([0, 1, 1, 0])
@@ -207,7 +207,10 @@ def test_a_factory_returns_arrays_under_the_same_names(plugin: str) -> None:
 @pytest.mark.parametrize(
     ("factory", "sentence"),
     [
-        ("lacking", "must return a trainer.data.DatasetArrays .* SimpleNamespace has no y_train, x_test, y_test"),
+        (
+            "lacking",
+            "must return a fedplcc.trainer.data.DatasetArrays .* SimpleNamespace has no y_train, x_test, y_test",
+        ),
         ("wrong", "x_train of my_data:wrong must be uint8"),
         ("broken", "cannot be made: OSError: disk gone"),
         ("leaving", "cannot be made: SystemExit: 0"),

@@ -9,13 +9,13 @@ import pytest
 import scipy.io
 from PIL import Image
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import describe, load_dataset
+from fedplcc.trainer.data.sets.digit5 import DOMAINS
+from fedplcc.trainer.data.specs import open_source
 from tests.support import ROOT
 from tests.support.records.public_sets import labels, shades
-from trainer.data import describe, load_dataset
-from trainer.data.sets.digit5 import DOMAINS
-from trainer.data.specs import open_source
 
 CONTRACT = DataSection(classes=tuple("0123456789"))
 NUM_TRAIN, NUM_TEST = 20, 10

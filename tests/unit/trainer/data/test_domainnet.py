@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
-from trainer.data import describe, load_dataset
-from trainer.data.roles import TEST, has_role, key_of
-from trainer.data.sets.domainnet import DOMAINS, TEN_CLASSES
-from trainer.data.specs import open_source
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import describe, load_dataset
+from fedplcc.trainer.data.roles import TEST, has_role, key_of
+from fedplcc.trainer.data.sets.domainnet import DOMAINS, TEN_CLASSES
+from fedplcc.trainer.data.specs import open_source
 
 NAMES = ("The_Eiffel_Tower", "aircraft_carrier", "tiger", "zebra")
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from _pytest.mark.structures import MarkDecorator
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import describe, load_dataset
 from tests.support import ROOT
-from trainer.data import describe, load_dataset
 
 DATA = ROOT.parent / "shared" / "data"
 OFFICE = ("backpack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor", "mouse", "mug", "projector")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.errors import InvalidData
-from trainer.data.first_look import NUM_LOOKED_AT, first_look
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.first_look import NUM_LOOKED_AT, first_look
 
 
 def a_picture(path: Path) -> None:

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.errors import InvalidData
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import describe, load_dataset
+from fedplcc.trainer.data.loading import ClientData, ImageSet
+from fedplcc.trainer.data.sets.folder import read_image as maybe_image
 from tests.unit.trainer.builders import a_contract
-from trainer.data import describe, load_dataset
-from trainer.data.loading import ClientData, ImageSet
-from trainer.data.sets.folder import read_image as maybe_image
 
 CONTRACT = a_contract(image_size=8)
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
-from trainer.data import load_dataset
-from trainer.data.loading import remarks
-from trainer.data.specs import open_source
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import load_dataset
+from fedplcc.trainer.data.loading import remarks
+from fedplcc.trainer.data.specs import open_source
 
 
 def put(path: Path, shade: int = 0) -> None:

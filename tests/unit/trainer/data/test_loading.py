@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.errors import InvalidData
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import describe, first_look, load_dataset, load_split, loading
 from tests.support import ROOT
 from tests.unit.trainer.builders import a_contract
-from trainer.data import describe, first_look, load_dataset, load_split, loading
 
 CONTRACT = a_contract()
 
@@ -153,7 +153,8 @@ def test_an_unknown_specification_is_answered_with_the_nearest_known(spec: str, 
 
 def test_data_is_read_without_torch() -> None:
     code = (
-        "import sys; from trainer.data import describe, load_dataset; from shared.config.run import DataSection;"
+        "import sys; from fedplcc.trainer.data import describe, load_dataset;"
+        "from fedplcc.shared.config.run import DataSection;"
         "describe('digits:mnistm'); load_dataset('digits:synth', contract=DataSection(classes=list('0123456789')),"
         "samples_per_class=1); print(sorted({'torch', 'sklearn', 'mlxtend', 'matplotlib'} & set(sys.modules)))"
     )

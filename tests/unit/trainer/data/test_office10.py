@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import load_dataset
+from fedplcc.trainer.data.sets.office10 import CLASSES
+from fedplcc.trainer.data.specs import open_source
 from tests.support import ROOT
-from trainer.data import load_dataset
-from trainer.data.sets.office10 import CLASSES
-from trainer.data.specs import open_source
 
 SHARED = ROOT.parent / "shared" / "data" / "office10"
 NAMES = (

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.errors import InvalidData
-from trainer.data import describe, opened_once, specs
-from trainer.data.sets import arrays
-from trainer.data.source import Samples, Source
-from trainer.data.specs import open_source
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import describe, opened_once, specs
+from fedplcc.trainer.data.sets import arrays
+from fedplcc.trainer.data.source import Samples, Source
+from fedplcc.trainer.data.specs import open_source
 
 CLASSES = ("a", "b", "c", "d")
 

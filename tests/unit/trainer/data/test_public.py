@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shared.errors import InvalidData
-from trainer.data.public import load_public
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.public import load_public
 
 NUM = 40
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData
-from trainer.data import load_dataset
-from trainer.data.loading import ClientData
-from trainer.data.record import DataRecord
-from trainer.data.roles import TEST, VALIDATION, has_role, key_of
-from trainer.data.specs import open_source
-from trainer.data.validation import held_out
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data import load_dataset
+from fedplcc.trainer.data.loading import ClientData
+from fedplcc.trainer.data.record import DataRecord
+from fedplcc.trainer.data.roles import TEST, VALIDATION, has_role, key_of
+from fedplcc.trainer.data.specs import open_source
+from fedplcc.trainer.data.validation import held_out
 
 RNG = np.random.default_rng(0)
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.config.run import DataSection
-from shared.config.stream import Place, StreamSection, stages_spec
-from shared.errors import InvalidData
-from trainer.data.specs import by_stage, open_source
-from trainer.data.stages import StreamData, read_stream
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.config.stream import Place, StreamSection, stages_spec
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.specs import by_stage, open_source
+from fedplcc.trainer.data.stages import StreamData, read_stream
 
 CLASSES = ("cat", "dog", "owl", "yak")
 CONTRACT = DataSection(classes=CLASSES, image_size=16)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainer.data.survey import survey
+from fedplcc.trainer.data.survey import survey
 
 RNG = np.random.default_rng(0)
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from torchvision import datasets
 
-from shared.config.run import DataSection
-from shared.errors import InvalidData, StoreUnavailable, Unavailable
+from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.errors import InvalidData, StoreUnavailable, Unavailable
+from fedplcc.trainer.data import describe, load_dataset
+from fedplcc.trainer.data.sets.torchvision_sets import SETS, fetch
 from tests.support.records import public_sets
 from tests.support.records.public_sets import CIFAR10, CIFAR100, DIGITS, FASHION, NUM_TEST, NUM_TRAIN
-from trainer.data import describe, load_dataset
-from trainer.data.sets.torchvision_sets import SETS, fetch
 
 CLASSES = {name: DIGITS for name in ("mnist", "usps", "svhn")} | {
     "fashionmnist": FASHION,

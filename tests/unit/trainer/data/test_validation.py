@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.run import DataSection
+from fedplcc.shared.config.run import DataSection
+from fedplcc.trainer.data import ClientData, load_dataset
+from fedplcc.trainer.data.validation import held_out
 from tests.unit.trainer.builders import a_contract
-from trainer.data import ClientData, load_dataset
-from trainer.data.validation import held_out
 
 NAMES = ("cat", "dog", "owl")
 

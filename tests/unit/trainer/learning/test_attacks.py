@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.adversarial import AdversarialSettings
-from shared.types import PrototypeSet
+from fedplcc.shared.config.adversarial import AdversarialSettings
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.learning.attacks import ImageAttack
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import collect_features, evaluate
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images, some_prototypes
-from trainer.data import ImageSet
-from trainer.learning.attacks import ImageAttack
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import collect_features, evaluate
-from trainer.learning.training import LocalTraining, RoundInputs, local_train
 
 LARGE = AdversarialSettings(epsilon=0.3, step_size=0.075, steps=7)
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from shared.config.training import AUGMENTATIONS
-from shared.errors import InvalidConfig
+from fedplcc.shared.config.training import AUGMENTATIONS
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.trainer.learning import augmentation
+from fedplcc.trainer.learning.augmentation import CHANGES, JITTER, Augmentation, crop_windows
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 from tests.unit.trainer.builders import some_images
-from trainer.learning import augmentation
-from trainer.learning.augmentation import CHANGES, JITTER, Augmentation, crop_windows
-from trainer.reproducibility.randomness import derive_seed
 
 
 def generator(seed: int = 0) -> torch.Generator:

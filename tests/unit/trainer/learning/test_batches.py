@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.run import TrainingSection
-from trainer.learning.batches import batches, batches_per_pass, num_steps
+from fedplcc.shared.config.run import TrainingSection
+from fedplcc.trainer.learning.batches import batches, batches_per_pass, num_steps
 
 WHO = {"seed": 0, "client_id": "a", "round": 1}
 

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedplcc.trainer.learning.augmentation import CHANGES, Augmentation
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.training import RoundInputs, local_train
 from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes
-from trainer.learning.augmentation import CHANGES, Augmentation
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.training import RoundInputs, local_train
 
 CONTRACT = a_contract(mean=(0.1, 0.5, 0.9), std=(0.5, 0.25, 1.0))
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.learning import evaluation
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import collect_features, evaluate, predicted_classes
+from fedplcc.trainer.models import build_model
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images
-from trainer.cancellation import Cancelled
-from trainer.data import ImageSet
-from trainer.learning import evaluation
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import collect_features, evaluate, predicted_classes
-from trainer.models import build_model
 
 
 def test_features_of_all_images_come_in_order_whatever_the_batch() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shared.methods.arrays import ClientState
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
+from fedplcc.trainer.models import state_arrays
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.learning.training import LocalTraining, RoundInputs, local_train
-from trainer.models import state_arrays
 
 
 def trained(

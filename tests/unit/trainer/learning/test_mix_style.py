@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.mix_style import MixStyleSettings
-from shared.config.run import RunConfig
-from shared.errors import InvalidModel
-from shared.methods import METHODS
+from fedplcc.shared.config.mix_style import MixStyleSettings
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods import METHODS
+from fedplcc.trainer.learning.attacks import ImageAttack
+from fedplcc.trainer.learning.evaluation import collect_features
+from fedplcc.trainer.learning.mix_style import EPSILON, MixStyle, channel_statistics, mixed
+from fedplcc.trainer.learning.phases import planned_phases
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, local_train
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.learning.attacks import ImageAttack
-from trainer.learning.evaluation import collect_features
-from trainer.learning.mix_style import EPSILON, MixStyle, channel_statistics, mixed
-from trainer.learning.phases import planned_phases
-from trainer.learning.training import LocalTraining, RoundInputs, local_train
 
 ALWAYS = MixStyleSettings(probability=1.0)
 

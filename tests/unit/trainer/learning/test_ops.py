@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from shared.methods import METHODS, fedplcc
-from shared.methods.step import ClientStep, Prototypes
-from shared.types import PrototypeSet
+from fedplcc.shared.methods import METHODS, fedplcc
+from fedplcc.shared.methods.step import ClientStep, Prototypes
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.learning.ops import TorchOps, to_device
 from tests.unit.trainer.builders import CPU
-from trainer.learning.ops import TorchOps, to_device
 
 OPS = TorchOps()
 RNG = np.random.default_rng(0)

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.training import TrainingSection
-from shared.methods.fedavg import METHOD as FEDAVG
-from shared.methods.method import Method
-from shared.methods.step import ClientStep, Term
+from fedplcc.shared.config.training import TrainingSection
+from fedplcc.shared.methods.fedavg import METHOD as FEDAVG
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.step import ClientStep, Term
+from fedplcc.trainer.learning.divergence import TrainingDiverged
+from fedplcc.trainer.learning.optimiser import Optimiser
+from fedplcc.trainer.models import state_arrays
 from tests.unit.trainer.builders import CPU, a_config, some_data, some_prototypes
 from tests.unit.trainer.learning.test_training import Linear, bytes_of, train
-from trainer.learning.divergence import TrainingDiverged
-from trainer.learning.optimiser import Optimiser
-from trainer.models import state_arrays
 
 STEPS = 8
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.run import RunConfig
-from shared.errors import InvalidModel
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.learning.attacks import ImageAttack
+from fedplcc.trainer.learning.batches import batches
+from fedplcc.trainer.learning.phases import planned_phases, training_of
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
+from fedplcc.trainer.models import head_names, personal_names, state_arrays
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.learning.attacks import ImageAttack
-from trainer.learning.batches import batches
-from trainer.learning.phases import planned_phases, training_of
-from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import head_names, personal_names, state_arrays
 
 
 def a_run(**hyper: Any) -> RunConfig:

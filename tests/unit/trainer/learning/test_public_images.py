@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.public import PublicSection
-from shared.config.run import RunConfig
-from shared.methods import METHODS
+from fedplcc.shared.config.public import PublicSection
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.methods import METHODS
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.learning.divergence import TrainingDiverged
+from fedplcc.trainer.learning.public_images import PublicImages, learn_from_public, public_outputs
+from fedplcc.trainer.learning.training import RoundInputs
 from tests.unit.trainer.builders import a_config, a_model, digest
-from trainer.cancellation import Cancelled
-from trainer.learning.divergence import TrainingDiverged
-from trainer.learning.public_images import PublicImages, learn_from_public, public_outputs
-from trainer.learning.training import RoundInputs
 
 CPU = torch.device("cpu")
 

@@ -13,12 +13,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shared.errors import InvalidModel
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.learning import site_statistics
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.site_statistics import (
+    BATCH_SIZE,
+    check_layers,
+    take_site_statistics,
+    with_site_statistics,
+)
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data
-from trainer.cancellation import Cancelled
-from trainer.learning import site_statistics
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.site_statistics import BATCH_SIZE, check_layers, take_site_statistics, with_site_statistics
 
 Floats = npt.NDArray[np.float64]
 EPS = 1e-5

@@ -9,21 +9,21 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.run import RunConfig
-from shared.errors import InvalidModel
-from shared.methods.fedavg import METHOD as FEDAVG
-from shared.methods.method import Method
-from shared.methods.step import ClientStep, Term
-from shared.types import PrototypeSet
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods.fedavg import METHOD as FEDAVG
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.step import ClientStep, Term
+from fedplcc.shared.types import PrototypeSet
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.divergence import TrainingDiverged
+from fedplcc.trainer.learning.evaluation import collect_features
+from fedplcc.trainer.learning.losses import total_loss
+from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
+from fedplcc.trainer.models import load_arrays, state_arrays
 from tests.support import ROOT
 from tests.unit.trainer.builders import CPU, a_config, a_model, digest, some_data, some_images, some_prototypes
-from trainer.cancellation import Cancelled
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.divergence import TrainingDiverged
-from trainer.learning.evaluation import collect_features
-from trainer.learning.losses import total_loss
-from trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
-from trainer.models import load_arrays, state_arrays
 
 NONE = PrototypeSet.empty()
 
@@ -287,7 +287,7 @@ FRESH = """
 import sys
 import torch
 from tests.unit.trainer.builders import a_config, a_model, digest, some_data, some_prototypes
-from trainer.learning.training import RoundInputs, local_train
+from fedplcc.trainer.learning.training import RoundInputs, local_train
 
 torch.rand(77)
 config = a_config("fedplcc", model={"name": "resnet10"}, training={"augment": ["crop"]})

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedplcc.trainer.learning.update_rules import Adam, Sgd, UpdateRule
 from tests.support import ROOT
-from trainer.learning.update_rules import Adam, Sgd, UpdateRule
 
 STEPS = 6
 RULES: dict[str, tuple[Callable[[Sequence[Tensor]], UpdateRule], Callable[[Sequence[Tensor]], torch.optim.Optimizer]]]
@@ -86,7 +86,7 @@ def test_training_does_not_import_torchs_compiler() -> None:
 import sys
 from tests.unit.trainer.builders import a_config, a_model
 from tests.unit.trainer.learning.test_training import train
-from trainer.models import build_model, load_arrays, state_arrays
+from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 run = a_config(model={"name": "resnet10"})
 model = build_model(run.model, 3, 16, run.run.seed, with_weights=False)
 load_arrays(model, state_arrays(a_model(run)))

@@ -11,13 +11,13 @@ import torch
 import torchvision
 from torch import nn
 
-from shared.config.model import RESNETS, STEMS, ModelSection
-from shared.errors import InvalidModel
+from fedplcc.shared.config.model import RESNETS, STEMS, ModelSection
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.models import BUILTIN as BUILTIN_MODELS
+from fedplcc.trainer.models import build_model as strictly_build_model
+from fedplcc.trainer.models import head_names, load_arrays, state_arrays, tensor_lists
 from tests.unit.trainer.builders import digest
-from trainer.consent import Consent
-from trainer.models import BUILTIN as BUILTIN_MODELS
-from trainer.models import build_model as strictly_build_model
-from trainer.models import head_names, load_arrays, state_arrays, tensor_lists
 
 
 def build_model(section: ModelSection, num_classes: int, image_size: int, seed: int) -> Any:

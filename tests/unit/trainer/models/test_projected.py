@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.model import ModelSection
-from shared.errors import InvalidModel
-from trainer.consent import Consent
-from trainer.models import build_model, head_names, load_arrays, state_arrays
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.models import build_model, head_names, load_arrays, state_arrays
 
 RESNET = ModelSection(name="resnet10")
 WIDTH, DIM, NUM_CLASSES, IMAGE_SIZE = 512, 128, 3, 16

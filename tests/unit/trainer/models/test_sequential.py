@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from shared.errors import InvalidModel
-from trainer.models.contract import checked, head_names
-from trainer.models.sequential import wrapped
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models.contract import checked, head_names
+from fedplcc.trainer.models.sequential import wrapped
 
 
 def a_sequential(*last: nn.Module) -> nn.Sequential:

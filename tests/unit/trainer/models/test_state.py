@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.model import ModelSection
-from shared.errors import InvalidModel
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 from tests.unit.trainer.builders import a_config, a_model, digest
-from trainer.models import build_model, load_arrays, state_arrays
 
 OTHER = a_config(run={"seed": 1})
 

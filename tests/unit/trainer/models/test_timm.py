@@ -10,14 +10,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from shared.config.model import ModelSection
-from shared.errors import InvalidModel
-from shared.methods import METHODS
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.methods import METHODS
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.learning.training import RoundInputs, local_train
+from fedplcc.trainer.models import build_model as strictly_build_model
+from fedplcc.trainer.models import head_names, load_arrays, state_arrays
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes
-from trainer.consent import Consent
-from trainer.learning.training import RoundInputs, local_train
-from trainer.models import build_model as strictly_build_model
-from trainer.models import head_names, load_arrays, state_arrays
 
 VIT, CONV = "timm:test_vit3", "timm:test_resnet"
 

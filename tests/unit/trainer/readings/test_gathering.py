@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from shared.process.metrics import new_registry
-from shared.readings import why_impossible
-from trainer.readings.gathering import Readings, none, process_readings
-from trainer.readings.metrics import TrainerMetrics
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.readings import why_impossible
+from fedplcc.trainer.readings.gathering import Readings, none, process_readings
+from fedplcc.trainer.readings.metrics import TrainerMetrics
 
 
 def test_the_readings_of_all_sources_are_told_as_they_are_at_the_moment() -> None:
@@ -23,7 +23,7 @@ def test_the_readings_of_all_sources_are_told_as_they_are_at_the_moment() -> Non
 
 
 def test_a_source_that_fails_is_left_out_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "trainer.readings.gathering")
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gathering")
 
     def broken() -> Mapping[str, float]:
         raise OSError("the driver is gone")

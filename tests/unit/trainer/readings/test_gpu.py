@@ -1,7 +1,7 @@
 """Readings of a GPU through the real nvidia-ml-py, over a library of our own in place of NVIDIA's.
 
 No GPU is needed: nvml_double.c has the functions and structures of NVIDIA's library and is built here. What a real driver
-says is shown by `python -m trainer.readings.gpu` on a machine that has one.
+says is shown by `python -m fedplcc.trainer.readings.gpu` on a machine that has one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pynvml
 import pytest
 import torch
 
+from fedplcc.trainer.readings import gpu as device_readings
+from fedplcc.trainer.readings.gpu import STALE_S, DeviceReadings, Gpu, NoDeviceReadings, main, open_gpu
 from tests.support.federation.processes import eventually
-from trainer.readings import gpu as device_readings
-from trainer.readings.gpu import STALE_S, DeviceReadings, Gpu, NoDeviceReadings, main, open_gpu
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 GIB = 2**30
@@ -100,7 +100,7 @@ def test_of_a_split_gpu_the_instance_is_read_which_tells_no_utilisation(
     found: str,
     used_gib: int,
 ) -> None:
-    caplog.set_level(logging.INFO, "trainer.readings.gpu")
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gpu")
     on_device(uuid)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     gpu = open_gpu(GPU)
@@ -146,7 +146,7 @@ def test_without_the_package_the_trainer_is_told_how_to_install_it(monkeypatch: 
 def test_the_latest_readings_are_taken_beside_and_follow_the_gpu(
     library: ctypes.CDLL, on_device: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "trainer.readings.gpu")
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gpu")
     on_device("whole")
     readings = DeviceReadings(GPU, interval_s=0.01)
     try:
@@ -163,7 +163,7 @@ def test_the_latest_readings_are_taken_beside_and_follow_the_gpu(
 
 
 def test_a_driver_that_hangs_holds_up_nobody_and_its_last_word_grows_old(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "trainer.readings.gpu")
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gpu")
     hang, is_hanging = threading.Event(), threading.Event()
     now = [0.0]
 
@@ -188,7 +188,7 @@ def test_a_driver_that_hangs_holds_up_nobody_and_its_last_word_grows_old(caplog:
 
 @pytest.mark.parametrize("error", [NoDeviceReadings("no driver"), AttributeError("no driver"), OSError("no driver")])
 def test_what_cannot_be_read_is_said_once_and_no_more_tried(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "trainer.readings.gpu")
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gpu")
 
     def find(device: torch.device) -> Gpu:
         raise error
@@ -202,7 +202,7 @@ def test_what_cannot_be_read_is_said_once_and_no_more_tried(error: Exception, ca
 
 
 def test_of_the_processor_nothing_is_read_and_nothing_said(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "trainer.readings.gpu")
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.gpu")
     readings = DeviceReadings(CPU)
     assert readings.latest() == {}
     readings.close()
@@ -223,7 +223,7 @@ def test_the_command_says_in_one_sentence_why_there_is_nothing(
     assert main(["--device", device]) == code
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(f"python -m trainer.readings.gpu: {sentence}")
+    assert printed.err.startswith(f"python -m fedplcc.trainer.readings.gpu: {sentence}")
     assert printed.err.count("\n") == 1
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.readings import speed
-from trainer.readings.speed import FRESH_S, NUM_LATEST, Speed, Step
+from fedplcc.trainer.readings import speed
+from fedplcc.trainer.readings.speed import FRESH_S, NUM_LATEST, Speed, Step
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 
@@ -141,7 +141,7 @@ def test_on_a_gpu_waiting_is_measured_by_the_clock_of_the_trainers_own_device(st
 def test_a_clock_of_the_gpu_that_fails_is_left_out_and_said_once(
     stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "trainer.readings.speed")
+    caplog.set_level(logging.INFO, "fedplcc.trainer.readings.speed")
     hand = Hand()
     measured = Speed(GPU, hand)
     stream.fails = True

@@ -2,8 +2,8 @@ import numpy
 import pytest
 import torch
 
-from shared.errors import InvalidConfig
-from trainer.reproducibility.environment import environment, resolve_device
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.trainer.reproducibility.environment import environment, resolve_device
 
 
 def with_devices(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

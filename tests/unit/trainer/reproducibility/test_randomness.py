@@ -1,6 +1,6 @@
 import hashlib
 
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 def test_a_seed_is_a_function_of_its_parts_and_their_order() -> None:

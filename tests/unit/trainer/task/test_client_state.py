@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.errors import DiskFull, StoreUnavailable
-from shared.process import failpoints
-from shared.tensors import blob_ref, to_bytes
-from shared.types import MODEL, BlobRef, CommittedUpdate, ForgottenRun, Membership, Payload, Update
-from tests.support.hosts.failing_disk import Killed
-from trainer.task.client_state import ClientStates
-from trainer.task.manifest import (
+from fedplcc.shared.errors import DiskFull, StoreUnavailable
+from fedplcc.shared.process import failpoints
+from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.types import MODEL, BlobRef, CommittedUpdate, ForgottenRun, Membership, Payload, Update
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.manifest import (
     CLIENT_STATE,
     MANIFEST,
     Manifest,
@@ -31,6 +30,7 @@ from trainer.task.manifest import (
     settled,
     without,
 )
+from tests.support.hosts.failing_disk import Killed
 
 STEP = "trainer.state."
 

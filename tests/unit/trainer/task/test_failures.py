@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from shared.config.model import ModelSection
-from shared.errors import InvalidData, InvalidModel
-from trainer.cancellation import Cancelled
-from trainer.consent import Consent
-from trainer.data.sets.arrays import open_factory
-from trainer.models import build_model
-from trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, site_failures
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.errors import InvalidData, InvalidModel
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.data.sets.arrays import open_factory
+from fedplcc.trainer.models import build_model
+from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, site_failures
 
 CODE = """
 import numpy as np

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import FirstModelDiffers
-from shared.tensors import from_bytes, to_bytes
-from shared.types import FEATURE_DIM, MODEL, TENSOR_LISTS, Payload, RunSpec, Task, TaskKind, Update
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import FirstModelDiffers
+from fedplcc.shared.tensors import from_bytes, to_bytes
+from fedplcc.shared.types import FEATURE_DIM, MODEL, TENSOR_LISTS, Payload, RunSpec, Task, TaskKind, Update
+from fedplcc.trainer.consent import NO_CONSENT
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.first_model_check import TOLERANCE, difference
+from fedplcc.trainer.task.hints import HINTS
+from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.consent import NO_CONSENT
-from trainer.task.client_state import ClientStates
-from trainer.task.first_model_check import TOLERANCE, difference
-from trainer.task.hints import HINTS
-from trainer.task.latest_model import LatestModel
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 from .test_runner import a_run
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.config.run import parse_run_config
-from shared.tensors import from_bytes, to_bytes
-from shared.types import MODEL, Payload, RunSpec, Task, TaskKind
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.tensors import from_bytes, to_bytes
+from fedplcc.shared.types import MODEL, Payload, RunSpec, Task, TaskKind
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.initial_model import UnfitInitialModel
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.consent import Consent
-from trainer.task.client_state import ClientStates
-from trainer.task.initial_model import UnfitInitialModel
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 TWO_LAYERS = """
 from torch import nn

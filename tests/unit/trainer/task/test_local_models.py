@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import InvalidModel, MalformedRequest, RoundClosed
-from shared.methods import METHODS
-from shared.methods.arrays import ClientState
-from shared.methods.method import Method
-from shared.methods.parts.kept_state import KeptState
-from shared.methods.parts.references import ReferenceModels
-from shared.methods.step import ClientStep, Term
-from shared.process import failpoints
-from shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
-from shared.types import (
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import InvalidModel, MalformedRequest, RoundClosed
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.arrays import ClientState
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.kept_state import KeptState
+from fedplcc.shared.methods.parts.references import ReferenceModels
+from fedplcc.shared.methods.step import ClientStep, Term
+from fedplcc.shared.process import failpoints
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
+from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
     BlobRef,
@@ -38,19 +38,19 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.data import load_dataset
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import collect_features, evaluate
+from fedplcc.trainer.learning.training import RoundInputs, local_train
+from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.manifest import manifest_in
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.support.hosts.failing_disk import Killed
 from tests.unit.trainer.builders import CPU, WITHOUT_NORMS, a_config, a_model, digest, some_data, some_prototypes
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.consent import Consent
-from trainer.data import load_dataset
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import collect_features, evaluate
-from trainer.learning.training import RoundInputs, local_train
-from trainer.models import load_arrays, state_arrays
-from trainer.task.client_state import ClientStates
-from trainer.task.manifest import manifest_in
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 OWN = {"share_model": False}
 """FedProto as published: models stay with their clients."""

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.config.model import ModelSection
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import CodeNotAllowed, ModelKindRefused
-from shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
-from shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, Payload, PrototypeSet, RunSpec, Task, TaskKind
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import CodeNotAllowed, ModelKindRefused
+from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
+from fedplcc.shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, Payload, PrototypeSet, RunSpec, Task, TaskKind
+from fedplcc.trainer.models import build_model, state_arrays
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.builders import a_config, a_model
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.models import build_model, state_arrays
-from trainer.task.client_state import ClientStates
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 RESNET, CNN5 = ModelSection(name="resnet10", stem="cifar3x3"), ModelSection(name="cnn5")
 DIM = 128

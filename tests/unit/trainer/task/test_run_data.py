@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.stream import Place
-from shared.errors import InvalidData
-from shared.types import ForgottenRun
-from trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
-from trainer.task.client_state import ClientStates
-from trainer.task.run_data import RunData
+from fedplcc.shared.config.stream import Place
+from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.types import ForgottenRun
+from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.run_data import RunData
 
 names = st.dictionaries(st.text(max_size=4), st.text("01", min_size=1, max_size=4), max_size=5)
 records = st.builds(

@@ -16,8 +16,8 @@ import timm
 from PIL import Image
 from safetensors.torch import save_file
 
-from shared.config.run import parse_run_config
-from shared.errors import (
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import (
     BlobCorrupt,
     BlobNotFound,
     BlobTooLarge,
@@ -34,11 +34,18 @@ from shared.errors import (
     Unavailable,
     UpdateLost,
 )
-from shared.methods.parts import prototypes as prototype_part
-from shared.process import failpoints
-from shared.process.metrics import new_registry
-from shared.tensors import blob_ref, from_bytes, prototypes_from_bytes, prototypes_to_bytes, read_header, to_bytes
-from shared.types import (
+from fedplcc.shared.methods.parts import prototypes as prototype_part
+from fedplcc.shared.process import failpoints
+from fedplcc.shared.process.metrics import new_registry
+from fedplcc.shared.tensors import (
+    blob_ref,
+    from_bytes,
+    prototypes_from_bytes,
+    prototypes_to_bytes,
+    read_header,
+    to_bytes,
+)
+from fedplcc.shared.types import (
     FEATURE_DIM,
     GLOBAL_CLUSTER,
     LOCAL_CLUSTER,
@@ -57,22 +64,22 @@ from shared.types import (
     TaskKind,
     Update,
 )
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.consent import NO_CONSENT, Consent
+from fedplcc.trainer.learning.divergence import TrainingDiverged
+from fedplcc.trainer.learning.evaluation import collect_features
+from fedplcc.trainer.readings.metrics import TrainerMetrics
+from fedplcc.trainer.task import work
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.hints import HINTS
+from fedplcc.trainer.task.initial_model import UnfitInitialModel
+from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.manifest import manifest_in
+from fedplcc.trainer.task.parts.prototypes import TooManyPrototypes
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.support.hosts.failing_disk import Killed
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.cancellation import Cancelled
-from trainer.consent import NO_CONSENT, Consent
-from trainer.learning.divergence import TrainingDiverged
-from trainer.learning.evaluation import collect_features
-from trainer.readings.metrics import TrainerMetrics
-from trainer.task import work
-from trainer.task.client_state import ClientStates
-from trainer.task.hints import HINTS
-from trainer.task.initial_model import UnfitInitialModel
-from trainer.task.latest_model import LatestModel
-from trainer.task.manifest import manifest_in
-from trainer.task.parts.prototypes import TooManyPrototypes
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 CLASSES = ("a", "b", "c")
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from shared.config.model import ModelSection
-from shared.config.run import RunConfig, parse_run_config
-from shared.errors import InvalidModel, ModelKindRefused
-from shared.tensors import from_bytes, prototypes_to_bytes, to_bytes
-from shared.types import (
+from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import InvalidModel, ModelKindRefused
+from fedplcc.shared.tensors import from_bytes, prototypes_to_bytes, to_bytes
+from fedplcc.shared.types import (
     GLOBAL_CLUSTER,
     MODEL,
     BlobRef,
@@ -28,16 +28,16 @@ from shared.types import (
     Task,
     TaskKind,
 )
+from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.data import load_dataset
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import evaluate
+from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.builders import CPU, WITHOUT_NORMS, a_config, a_model, some_prototypes
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.consent import Consent
-from trainer.data import load_dataset
-from trainer.learning.device_images import DeviceImages
-from trainer.learning.evaluation import evaluate
-from trainer.models import load_arrays, state_arrays
-from trainer.task.client_state import ClientStates
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 RESNET = {"name": "resnet10", "stem": "cifar3x3"}
 DIM = 512

@@ -9,19 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared import methods
-from shared.config.declared_arrays import declared_uploads
-from shared.methods.arrays import ArrayGroup
-from shared.methods.parts.arrays import ServerArrays
-from shared.methods.parts.part import ServerResult
-from shared.tensors import to_bytes
-from shared.types import MODEL, Payload, RunSpec, Task, TaskKind
+from fedplcc.shared import methods
+from fedplcc.shared.config.declared_arrays import declared_uploads
+from fedplcc.shared.methods.arrays import ArrayGroup
+from fedplcc.shared.methods.parts.arrays import ServerArrays
+from fedplcc.shared.methods.parts.part import ServerResult
+from fedplcc.shared.tensors import to_bytes
+from fedplcc.shared.types import MODEL, Payload, RunSpec, Task, TaskKind
+from fedplcc.trainer.models import state_arrays
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.runner import TaskRunner
+from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.builders import a_config, a_model
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
-from trainer.models import state_arrays
-from trainer.task.client_state import ClientStates
-from trainer.task.runner import TaskRunner
-from trainer.task.site import ClientSite
 
 
 def test_a_methods_groups_stand_beside_the_model_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from shared.errors import InvalidData
-from trainer.data.sets.digits import mnist, mnistm, optdigits, synth
-from trainer.data.source import Samples, Source
+from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.sets.digits import mnist, mnistm, optdigits, synth
+from fedplcc.trainer.data.source import Samples, Source
 
 CLASS_NAMES = tuple("0123456789")
 

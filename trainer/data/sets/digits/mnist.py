@@ -11,10 +11,10 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from shared.types import IntArray
-from trainer.data.sets.digits.shipped import shipped_file
-from trainer.data.sets.digits.splits import held_out
-from trainer.data.source import Samples
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.sets.digits.shipped import shipped_file
+from fedplcc.trainer.data.sets.digits.splits import held_out
+from fedplcc.trainer.data.source import Samples
 
 SIDE = 28
 TEST_SHARE = 0.2

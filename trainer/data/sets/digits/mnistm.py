@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from shared.types import IntArray
-from trainer.data.sets.digits import mnist
-from trainer.data.sets.digits.shipped import shipped_file
-from trainer.data.source import Pixels, Samples
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.sets.digits import mnist
+from fedplcc.trainer.data.sets.digits.shipped import shipped_file
+from fedplcc.trainer.data.source import Pixels, Samples
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.types import IntArray
-from trainer.data.sets.digits.shipped import shipped_file
-from trainer.data.sets.digits.splits import held_out
-from trainer.data.source import Pixels, Samples
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.sets.digits.shipped import shipped_file
+from fedplcc.trainer.data.sets.digits.splits import held_out
+from fedplcc.trainer.data.source import Pixels, Samples
 
 SIDE = 8
 MAX_SHADE = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from shared.errors import InvalidData
+from fedplcc.shared.errors import InvalidData
 
 
 def shipped_file(package: str, path: str, distribution: str) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.types import IntArray
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.shared.types import IntArray
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
 def held_out(labels_N: IntArray, share: float, name: str) -> tuple[IntArray, IntArray]:

@@ -15,9 +15,9 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from trainer.data.sets.digits.shipped import shipped_file
-from trainer.data.source import Pixels, Samples
-from trainer.reproducibility.randomness import derive_seed
+from fedplcc.trainer.data.sets.digits.shipped import shipped_file
+from fedplcc.trainer.data.source import Pixels, Samples
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 SIDE = 32
 SCALE = 2

@@ -19,8 +19,8 @@ from fedplcc.comparison.reading import CellResult, read_cell
 from fedplcc.comparison.report.document import markdown
 from fedplcc.comparison.report.parts import report
 from fedplcc.comparison.training import CellsShown, _order
+from fedplcc.shared.config.sections import read_document
 from fedplcc.simulation.messages import CommittedRound
-from shared.config.sections import read_document
 from tests.support.records.comparisons import RUN, cells_of, compare, findings_of, write_cell, write_comparison
 
 VALIDATED = RUN.replace('classes = ["0", "1"]', 'classes = ["0", "1"]\nvalidation_every = 5')

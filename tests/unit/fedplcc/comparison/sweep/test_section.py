@@ -15,7 +15,7 @@ from fedplcc.comparison.file import Comparison, parse_comparison, read_compariso
 from fedplcc.comparison.plan import plan
 from fedplcc.comparison.sweep.choosing import trials_of
 from fedplcc.comparison.sweep.section import MAX_NAME, name_of, words_of
-from shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
 from tests.support.records.comparisons import COMPARISON, cells_of, write_comparison
 
