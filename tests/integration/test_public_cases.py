@@ -16,6 +16,7 @@ LIMIT_S = 900
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.full,
     pytest.mark.timeout(LIMIT_S + 60),
     pytest.mark.skipif(not SCRIPTS, reason=f"there are no public cases in {CASES}"),
 ]
