@@ -126,7 +126,8 @@ def gateway(folder: Path, served: Served) -> Iterator[str]:
 
 @contextmanager
 def _process(arguments: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-P", "-m", *arguments]
+    service, *options = arguments
+    command = [sys.executable, "-P", "-m", f"fedplcc.{service}", *options]
     guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
     environment = {**environment_without_settings(), "PYTHONPATH": str(ROOT)}
     with log.open("ab") as output:

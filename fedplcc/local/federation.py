@@ -66,7 +66,8 @@ class LocalProcess:
 
     async def start(self) -> None:
         """Start it; its output is appended to the log."""
-        command = [sys.executable, "-P", "-m", *self._arguments]
+        service, *options = self._arguments
+        command = [sys.executable, "-P", "-m", f"fedplcc.{service}", *options]
         guard = [sys.executable, "-I", "-S", str(Path(die_with_parent.__file__)), str(os.getpid())]
         with disk_errors(self.log), self.log.open("ab") as log:
             self._log_begin = log.tell()

@@ -64,6 +64,7 @@ class Unlisted(AssertionError):
 PUT_TOGETHER: dict[str, Callable[[Any], Iterable[str]]] = {
     "fedplcc/comparison/sweep/section.py: pattern": lambda module: module.FIXED,
     "fedplcc/command/gateway_calls.py: REQUEST_ID": lambda _module: [REQUEST_ID],
+    "trainer/data/sets/folder.py: pattern": lambda _module: [],  # of the site's owner, for paths of the owner's files
 }
 """Such patterns, by their module and text."""
 
@@ -96,7 +97,8 @@ def _used_in(path: str, tree: ast.Module, uses: dict[str, set[str]]) -> Iterator
         function = call.func.attr
         if ast.unparse(call.func.value) != "re" or function not in (*USES, "compile"):
             continue
-        module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        name = path.removesuffix(".py").replace("/", ".")
+        module = importlib.import_module(name if name.startswith("fedplcc.") else f"fedplcc.{name}")
         places = {
             "compile": 1,
             "match": 2,

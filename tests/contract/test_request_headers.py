@@ -76,7 +76,9 @@ def test_every_header_that_the_gateway_reads_is_searched() -> None:
     folder = Path(gateway.__file__).parent
     read = set()
     for file in folder.rglob("*.py"):
-        module = ".".join(("gateway", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__")
+        module = ".".join(("fedplcc", "gateway", *file.relative_to(folder).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
         if module != "fedplcc.gateway.__main__":
             read |= headers_read(file.read_text(), vars(importlib.import_module(module)))
     assert read == set(HEADERS)

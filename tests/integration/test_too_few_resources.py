@@ -12,6 +12,7 @@ import pytest
 
 from fedplcc.shared.config.settings import EXIT_CONFIG
 from tests.support import ROOT
+from tests.support.federation.processes import as_module
 
 END_S = 120.0
 
@@ -32,7 +33,12 @@ def started(folder: Path, arguments: tuple[str, ...], limits: dict[int, int]) ->
             resource.setrlimit(which, (most, most))
 
     ended = subprocess.run(
-        [sys.executable, "-m", *arguments, *(() if "gateway" in arguments else ("--state-dir", str(folder / "state")))],
+        [
+            sys.executable,
+            "-m",
+            *as_module(arguments),
+            *(() if "gateway" in arguments else ("--state-dir", str(folder / "state"))),
+        ],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OPENBLAS_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,

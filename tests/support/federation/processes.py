@@ -53,6 +53,12 @@ def eventually(probe: Callable[[], _T | None], what: str, timeout_s: float = STA
     raise AssertionError(f"{what}: not within {timeout_s:.0f} s")
 
 
+def as_module(arguments: Sequence[str]) -> list[str]:
+    """Return a command's words for `python -m`: a service goes by the name of its package."""
+    name, *options = arguments
+    return [f"fedplcc.{name}" if name in ("aggregator", "gateway", "trainer") else name, *options]
+
+
 class Process:
     """One `python -m PACKAGE`, its log in a file; with a prefix on another host (tests/support/hosts/namespaces.py)."""
 
@@ -68,7 +74,7 @@ class Process:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self.environment}
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", *self.arguments],
+                [*self._prefix, sys.executable, "-m", *as_module(self.arguments)],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

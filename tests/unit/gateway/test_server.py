@@ -100,7 +100,7 @@ def test_settings_that_do_not_work_are_one_sentence_and_2(
 ) -> None:
     assert main(arguments) == app.EXIT_CONFIG
     written = capsys.readouterr().err
-    assert written.startswith("python -m gateway: ")
+    assert written.startswith("python -m fedplcc.gateway: ")
     assert words in written
     assert len(written.splitlines()) == 1
 
