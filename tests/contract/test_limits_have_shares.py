@@ -52,6 +52,8 @@ LIMITS = {
     "gateway/routes/dependencies.py _downloads Slots": "MAX_DOWNLOADS_OF_A_KEY of a key",
     "gateway/routes/dependencies.py _streams Slots": "MAX_EVENT_STREAMS_OF_A_KEY of a key",
     "gateway/routes/dependencies.py _turns Turns": "MAX_TURNS_OF_A_KEY of a key",
+    "shared/methods/feddyn.py ServerSlots": "none needed: no limit, a part of a method",
+    "shared/methods/fedopt.py ServerSlots": "none needed: no limit, a part of a method",
     "shared/process/metrics.py _Server.__init__ AddressShares": "MAX_OF_AN_ADDRESS of an address",
     "shared/wire/caller.py Callers.admit Overloaded": "MOST_STREAMS of a caller",
     "shared/wire/interceptor.py ErrorInterceptor.__init__ Places": "LARGE_AT_ONCE of a caller",
