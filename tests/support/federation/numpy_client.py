@@ -172,9 +172,7 @@ class NumpyClient:
             classes = _config_of(task).initial_class_map if model is not None else None
             if classes is not None:
                 made = with_rows(made, self.first_model(), classes.rows)
-            arrays = _config_of(task).algorithm.part(ServerArrays)
-            needs_linear_head = arrays is not None and arrays.needs_linear_head
-            if model is None and self.has_linear_head is None and needs_linear_head:
+            if model is None and self.has_linear_head is None and _needs_linear_head(_config_of(task)):
                 made = with_linear_head(made)
             data = to_bytes(made)
             group = blob_ref(MODEL, data)
@@ -261,6 +259,11 @@ def tensor_lists(model: bytes) -> dict[str, tuple[int, ...]]:
     trained = tuple(place for place, entry in enumerate(entries) if entry.dtype == "F32")
     head = tuple(place for place, entry in enumerate(entries) if entry.name.startswith("head."))
     return {PARAMETERS: trained, HEAD: head, BATCH_NORM: ()}
+
+
+def _needs_linear_head(config: RunConfig) -> bool:
+    arrays = config.algorithm.part(ServerArrays)
+    return arrays is not None and arrays.needs_linear_head
 
 
 def _config_of(task: Task) -> RunConfig:
