@@ -9,6 +9,7 @@ from typing import Any
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.forgotten import StageMemory
 from fedplcc.aggregator.store.base import Store
+from fedplcc.shared.config.stream import has_stages
 from fedplcc.shared.types import EventQuery, RoundPhase, Run
 
 PAGE = 200
@@ -28,7 +29,7 @@ class StageMemories:
         Returns:
             The stages that the run has forgotten; None of a run without stages.
         """
-        if not document_of(run).get("stream"):
+        if not has_stages(document_of(run)):
             return None
         memory = self._of_open.get(run.run_id)
         if memory is None:

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from fedplcc.shared.config.run import RunConfig, parse_run_config
-from fedplcc.shared.config.stream import Place
+from fedplcc.shared.config.stream import Place, has_stages
 from fedplcc.shared.types import Run
 
 CACHED = 64
@@ -30,7 +30,7 @@ def config_of(run: Run) -> RunConfig:
 
 def place_of(run: Run) -> Place | None:
     """The pass and the stage of a run's latest round; None without stages. Others need no configuration for that."""
-    if '"stream":' not in run.config_json:
+    if not has_stages(document_of(run)):
         return None
     return config_of(run).stream.place(run.round_number, run.stage_began)
 

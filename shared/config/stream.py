@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -38,6 +38,12 @@ class Place:
 
 FIRST = Place(1, 1)
 """Where a stream begins."""
+
+
+def has_stages(document: Mapping[str, Any]) -> bool:
+    """Whether the document of a configuration is of a run with stages."""
+    stream = document.get("stream")
+    return isinstance(stream, Mapping) and stream.get("stages", 1) != 1
 
 
 class StreamSection(Section):

@@ -54,6 +54,7 @@ def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
 
 
 async def _ask(there: Gateway, run: str | None, *, as_json: bool) -> _Shown:
+    from fedplcc.shared.config.stream import has_stages
     from fedplcc.terminal.stage_lines import StageMatrix
 
     found = await found_run(there, run)
@@ -61,8 +62,7 @@ async def _ask(there: Gateway, run: str | None, *, as_json: bool) -> _Shown:
     rounds = await there.last_rounds(found)
     committed = [each.round for each in rounds if each.metrics is not None]
     took = None if as_json or not committed else await there.seconds_of(found.run_id, committed[-1])
-    has_stages = found.config.get("stream") is not None
-    lines = await there.lines(found.run_id, "metrics") if has_stages else []
+    lines = await there.lines(found.run_id, "metrics") if has_stages(found.config) else []
     stages = StageMatrix.of([json.loads(line) for line in lines if line])
     return _Shown(found, rounds, clients, took, stages)
 
