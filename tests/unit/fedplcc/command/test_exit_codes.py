@@ -94,7 +94,7 @@ def test_a_package_that_is_not_installed_is_named_with_what_installs_it(capsys: 
     assert ended(ModuleNotFoundError("No module named 'mlxtend.data'", name="mlxtend.data")) == 2
     assert "pip install 'fedplcc[demo]'" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError):
-        ended(ModuleNotFoundError("No module named 'shared.nothing'", name="shared.nothing"))
+        ended(ModuleNotFoundError("No module named 'fedplcc.nothing'", name="fedplcc.nothing"))
 
 
 def test_the_extras_that_are_named_are_those_of_the_package() -> None:

@@ -50,7 +50,7 @@ def test_a_methods_groups_stand_beside_the_model_by_name(tmp_path: Path, monkeyp
     model = aggregator.offer(MODEL, to_bytes(state_arrays(a_model(config))))
     task = Task(kind=TaskKind.TRAIN, run=run, round=1, total_rounds=3, payload=Payload(tensor_groups=(model,)))
     site = ClientSite.at("ann", "hospital", f"npz:{tmp_path / 'images.npz'}", device="cpu")
-    TaskRunner(site, ClientStates(tmp_path)).perform(task, aggregator)
+    TaskRunner(site, ClientStates(tmp_path / "state")).perform(task, aggregator)
     ((_, update),) = aggregator.updates
     sent = [blob.role for blob in update.payload.tensor_groups]
     assert sent == [MODEL, *sorted(declared_uploads(config, 512))] == [MODEL, *sorted(names)]
