@@ -12,6 +12,7 @@ from typing import Any, Literal
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 
 Score = Literal["accuracy", "balanced_accuracy"]
+"""A score; a line of metrics.jsonl has its values by domain under this key."""
 ACCURACY: Score = "accuracy"
 BALANCED: Score = "balanced_accuracy"
 
@@ -25,8 +26,6 @@ FIRST_ROUND = 5
 """Round before which classes that are not found yet are the beginning of training."""
 MAX_NAMED = 5
 """Classes that a sentence names."""
-KEYS: Mapping[Score, str] = {ACCURACY: "accuracy", BALANCED: "balanced_accuracy"}
-"""Where a line of metrics.jsonl has the values of a score by domain."""
 
 
 def recalls(correct_M: Sequence[int], total_M: Sequence[int]) -> list[float | None]:
@@ -59,12 +58,12 @@ def summed(counts: Iterable[Sequence[int]], num_classes: int) -> list[int]:
 
 def score_of(line: Mapping[str, Any]) -> Score:
     """Return the score by which a line of metrics.jsonl is to be read."""
-    return BALANCED if line.get(KEYS[BALANCED]) is not None else ACCURACY
+    return BALANCED if line.get(BALANCED) is not None else ACCURACY
 
 
 def values_of(line: Mapping[str, Any]) -> Mapping[str, float | None] | None:
     """Return the values of a line's score by domain, with "mean" and "worst"; None of a round that was not evaluated."""
-    found: Mapping[str, float | None] | None = line.get(KEYS[score_of(line)])
+    found: Mapping[str, float | None] | None = line.get(score_of(line))
     return found
 
 
@@ -76,16 +75,19 @@ def unfound_warning(line: Mapping[str, Any], classes: Sequence[str], total_round
         classes: Names of the run's classes.
         total_rounds: Rounds of the run.
     """
-    labels = [label for label in line.get("unfound") or () if label < len(classes)]
+    trained = line.get("class_counts")  # of a run with stages: what is still to come cannot be found
+    found = [label for label in line.get("unfound") or () if label < len(classes)]
+    labels = [label for label in found if trained is None or trained[label]]
     if not labels or line["round"] < min(FIRST_ROUND, total_rounds):
         return None
     names = [f"{classes[label]!r}" for label in labels[:MAX_NAMED]]
     more = [f"{len(labels) - MAX_NAMED} more"] if len(labels) > MAX_NAMED else []
     listed = " and ".join(filter(None, (", ".join([*names, *more][:-1]), [*names, *more][-1])))
-    which = f"class {listed} is" if len(labels) == 1 else f"classes {listed} are"
+    which, whose = (f"class {listed} is", "its") if len(labels) == 1 else (f"classes {listed} are", "their")
+    model = "the clients' own models give" if line.get("accuracy_of") else "the global model gives"
     return RunWarning(
         RunWarningKind.CLASSES_UNFOUND,
         line["round"],
-        f"{which} never found: the global model gives none of their test images the right class in round "
-        f"{line['round']}; train longer, or give sites equal numbers of each class (--samples-per-class)",
+        f"{which} never found: {model} none of {whose} test images the right class in round {line['round']}; "
+        "train longer, or give sites equal numbers of each class (--samples-per-class)",
     )

@@ -18,7 +18,7 @@ from typing import Any
 from fedplcc.shared.config.stream import Place
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.reasons import sentence_of
-from fedplcc.shared.scores import BALANCED, KEYS, balanced_accuracy, is_uneven, summed, unfound
+from fedplcc.shared.scores import BALANCED, balanced_accuracy, is_uneven, summed, unfound
 from fedplcc.shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from fedplcc.shared.types import (
     GLOBAL_MODEL,
@@ -100,9 +100,9 @@ def _score_entries(
     missed = {"unfound": labels} if (labels := unfound(*sides)) else {}
     if score != BALANCED and not (score == "auto" and any(is_uneven(total) for _, total in known)):
         return missed
-    entries: dict[str, Any] = {KEYS[BALANCED]: balanced_by_domain(reports, names, model)}
+    entries: dict[str, Any] = {BALANCED: balanced_by_domain(reports, names, model)}
     if has_validation:
-        entries[f"{KEYS[BALANCED]}_validation"] = balanced_by_domain(reports, names, model, VALIDATION_SET)
+        entries[f"{BALANCED}_validation"] = balanced_by_domain(reports, names, model, VALIDATION_SET)
     return entries | missed
 
 

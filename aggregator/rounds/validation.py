@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedplcc.shared.reasons import StoppedEarly
-from fedplcc.shared.scores import ACCURACY, BALANCED, KEYS, Score
+from fedplcc.shared.scores import ACCURACY, BALANCED, Score
 from fedplcc.shared.types import Event, Round, RoundPhase
 
 BEST_ROUND = "best_round"
@@ -69,8 +69,7 @@ def judged_line(line: Mapping[str, Any], known: Best | None = None) -> Best | No
         known: The best round before it, whose score it is judged by; None for the line's own score.
     """
     values: dict[Score, float | None] = {
-        score: (line.get(key) or {}).get("mean")
-        for score, key in ((ACCURACY, "accuracy_validation"), (BALANCED, f"{KEYS[BALANCED]}_validation"))
+        score: (line.get(f"{score}_validation") or {}).get("mean") for score in (ACCURACY, BALANCED)
     }
     own = ACCURACY if values[BALANCED] is None else BALANCED
     score = own if known is None else known.score

@@ -30,7 +30,7 @@ from fedplcc.aggregator.rounds.validation import Best, best_of_lines
 from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from fedplcc.runs.plots import accuracy_curves, domains_of
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
-from fedplcc.shared.scores import BALANCED, KEYS, score_of
+from fedplcc.shared.scores import BALANCED, score_of
 from fedplcc.shared.types import BlobRef
 
 MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.jsonl", "accuracy.png"
@@ -204,7 +204,7 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
         del kinds["accuracy"]
     if score_of(line) == BALANCED:
         whose = " of the clients' own models" if line.get("accuracy_of") else ""
-        kinds = {KEYS[BALANCED]: f"balanced accuracy{whose}"} | kinds
+        kinds = {BALANCED: f"balanced accuracy{whose}"} | kinds
     texts = []
     for key, name in kinds.items():
         accuracy = line.get(key) or {"mean": None}

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplcc.shared.scores import ACCURACY, KEYS, score_of
+from fedplcc.shared.scores import ACCURACY, score_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,11 +52,11 @@ def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure
     lines = [line for line in lines if line["accuracy"] is not None]
     domains, rounds = domains_of(lines), [line["round"] for line in lines]
     score = score_of(lines[-1]) if lines else ACCURACY
-    key = KEYS[score]
-    labels = {domain: f"{domain}  {_last(lines, domain, key)}" for domain in (*domains, "mean")}
+    labels = {domain: f"{domain}  {_last(lines, domain, score)}" for domain in (*domains, "mean")}
     is_local = any(line.get("accuracy_of") for line in lines)
     if not is_local and any(line.get("accuracy_local") for line in lines):
-        labels[LOCAL_MEAN] = f"{LOCAL_MEAN}  {_last(lines, 'mean', 'accuracy_local')}"
+        kind = "" if score == ACCURACY else ", not balanced"
+        labels[LOCAL_MEAN] = f"{LOCAL_MEAN}{kind}  {_last(lines, 'mean', 'accuracy_local')}"
     columns = -(-len(labels) // LEGEND_ROWS)
     # The legend stands beside the curves, so that it hides none of them; the figure grows with it.
     legend_width = columns * (0.8 + 0.085 * max(map(len, labels.values())))
@@ -67,7 +67,7 @@ def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure
     for number, domain in enumerate(domains):
         axes.plot(
             rounds,
-            _percent(lines, domain, key),
+            _percent(lines, domain, score),
             color=f"C{number % COLOURS}",
             linestyle=STROKES[number // COLOURS % len(STROKES)],
             linewidth=1.6,
@@ -75,7 +75,9 @@ def accuracy_figure(lines: Sequence[Mapping[str, Any]], *, title: str) -> Figure
             markersize=3,
             label=labels[domain],
         )
-    axes.plot(rounds, _percent(lines, "mean", key), color="black", linestyle="--", linewidth=2.0, label=labels["mean"])
+    axes.plot(
+        rounds, _percent(lines, "mean", score), color="black", linestyle="--", linewidth=2.0, label=labels["mean"]
+    )
     if LOCAL_MEAN in labels:
         values = _percent(lines, "mean", "accuracy_local")
         axes.plot(rounds, values, color="black", linestyle=":", linewidth=2.0, label=labels[LOCAL_MEAN])

@@ -16,6 +16,7 @@ DROPPED_FIRST = ("prototypes", "time", "loss", "local worst", "local mean")
 """Columns in the order in which a narrow terminal loses them; the domains follow, from the right."""
 OWN_MODELS = "accuracies are of the clients' own models: this run shares none, or none whole"
 BALANCED_NOTE = "accuracies are balanced, the mean of the classes' recalls: test classes are uneven"
+BUT_LOCAL = "; local ones are not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class RoundTable:
         has_local = bool(metrics.get("accuracy_local")) and not metrics.get("accuracy_of")
         place = place_names(metrics, config or {})
         notes = [OWN_MODELS] if metrics.get("accuracy_of") else []
-        notes += [BALANCED_NOTE] if score_of(metrics) == BALANCED else []
+        if score_of(metrics) == BALANCED:
+            notes.append(BALANCED_NOTE + (BUT_LOCAL if has_local else ""))
         return cls(domains_of([metrics]), width, has_local=has_local, has_time=has_time, place=place, notes=notes)
 
     def has_columns_of(self, other: RoundTable) -> bool:

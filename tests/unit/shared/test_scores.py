@@ -75,13 +75,24 @@ def test_the_warning_names_what_is_never_found() -> None:
     assert unfound_warning(line(), CLASSES, 20) is None
     one = unfound_warning(line(unfound=[1]), CLASSES, 20)
     assert one is not None
-    assert one.sentence.startswith("class 'melanoma' is never found: the global model gives none of their test images")
+    assert one.sentence.startswith("class 'melanoma' is never found: the global model gives none of its test images")
+    own = unfound_warning(line(unfound=[1], accuracy_of="local"), CLASSES, 20)
+    assert own is not None
+    assert "never found: the clients' own models give none of its test images" in own.sentence
     two = unfound_warning(line(unfound=[1, 2]), CLASSES, 20)
     assert two is not None
     assert two.sentence.startswith("classes 'melanoma' and 'keratosis' are never found")
     many = unfound_warning(line(unfound=[*range(7)]), CLASSES, 20)
     assert many is not None
     assert "'scar' and 2 more are never found" in many.sentence
+
+
+def test_a_class_of_a_stage_that_is_still_to_come_is_no_warning() -> None:
+    counts = [40, 12, 0, 0, 0, 0, 0]
+    assert unfound_warning(line(unfound=[2, 3], class_counts=counts), CLASSES, 20) is None
+    found = unfound_warning(line(unfound=[1, 2], class_counts=counts), CLASSES, 20)
+    assert found is not None
+    assert found.sentence.startswith("class 'melanoma' is never found")
 
 
 def test_the_beginning_of_training_is_no_warning_but_the_end_is() -> None:

@@ -193,8 +193,8 @@ function updateRow(line, run) {
   updateStatusBadge(/** @type {Element} */ (cells[1].firstElementChild), run.status);
   const texts = [
     `${Math.max(run.phase === "committed" ? run.round : run.round - 1, 0)} of ${run.total_rounds}`,
-    percent(run.mean_accuracy),
-    percent(run.worst_accuracy) + (run.score === "balanced_accuracy" ? ", balanced" : ""),
+    (run.score === "balanced_accuracy" ? "balanced " : "") + percent(run.mean_accuracy),
+    percent(run.worst_accuracy),
     isOpen ? "" : duration((Date.parse(run.updated_at) - Date.parse(run.created_at)) / 1000),
   ];
   texts.forEach((text, index) => setText(/** @type {Element} */ (cells[index + 3].firstElementChild), text));

@@ -15,6 +15,7 @@ from fedplcc.aggregator.rounds.validation import Best, best_of_lines
 from fedplcc.shared.chance import RunWarningKind
 from fedplcc.shared.errors import BlobNotFound, RoundNotFound
 from fedplcc.shared.reasons import StoppedEarly, sentence_of
+from fedplcc.shared.run_lists import RunQuery
 from fedplcc.shared.types import BEST, Evaluation, EvaluationCounts, Run, RunStatus, Task
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -190,6 +191,9 @@ def test_where_classes_are_uneven_the_best_round_is_that_of_the_best_balanced_ac
         warnings = federation.coordinator.warnings(run)
         (found,) = [each for each in warnings if each.kind is RunWarningKind.CLASSES_UNFOUND]
         assert "is never found" in found.sentence
+        (listed,) = federation.store.find_runs(RunQuery(limit=10)).runs
+        assert listed.score == "balanced_accuracy"
+        assert listed.mean_accuracy == pytest.approx(0.5)
 
 
 def test_rounds_are_compared_by_the_score_of_the_first_that_was_validated() -> None:
