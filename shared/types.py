@@ -40,6 +40,7 @@ class RoundPhase(StrEnum):
     """Phases of a round, in order."""
 
     INITIALISING = "initialising"
+    EXTRACTING = "extracting"
     COLLECTING = "collecting"
     AGGREGATING = "aggregating"
     EVALUATING = "evaluating"

@@ -556,6 +556,8 @@ def own_kind_refusal(config: RunConfig, model: ModelSection | None = None) -> st
     """
     if config.algorithm.shares_model(config.method):
         return f"method {config.run.method} averages models, so every client has the run's"
+    if config.training.train != "all":
+        return f'training.train = "{config.training.train}" trains above the backbone that all clients have'
     if model is None:
         return None
     key = config.site_statistics_key

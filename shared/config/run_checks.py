@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.config.class_map import class_fault
-from fedplcc.shared.config.model import batch_norm_refusal, mixing_refusal
+from fedplcc.shared.config.model import TIMM, batch_norm_refusal, mixing_refusal
 from fedplcc.shared.config.public import PublicSection
 from fedplcc.shared.config.sections import InvalidKey, unknown
 from fedplcc.shared.config.stream import unknown_classes
@@ -232,6 +232,30 @@ def _a_pass_that_makes_prototypes(config: RunConfig) -> None:
         )
 
 
+def _a_backbone_that_stays(config: RunConfig) -> None:
+    train = config.training.train
+    if train == "all":
+        return
+    if config.model.weights is None or not TIMM.fullmatch(config.model.name):
+        raise InvalidKey(
+            "training.train",
+            f'training.train = "{train}" leaves a backbone as every site has it; name a timm model and its weights with '
+            "model.name and model.weights",
+        )
+    if not config.training.on_features:
+        return
+    of_images = {
+        "training.augment": config.training.augment,
+        "training.adversarial": config.training.adversarial,
+        "evaluation.attacks": config.evaluation.attacks,
+    }
+    for key, value in of_images.items():
+        if value:
+            raise InvalidKey(
+                key, f'{key} changes images, and training.train = "head" computes features once; leave one of the two out'
+            )
+
+
 def _window(config: RunConfig) -> int:
     """Rounds whose local prototypes are in one pool."""
     return config.method.proto_window if isinstance(config.method, PrototypeConfig) else 1
@@ -259,5 +283,6 @@ CHECKS = (
     _a_model_with_early_features,
     _batch_norm_where_it_is_used,
     _a_pass_that_makes_prototypes,
+    _a_backbone_that_stays,
 )
 """All of them; the first that does not hold is reported."""

@@ -66,6 +66,7 @@ class TaskInputs:
         self._loaded: Loaded | None = None
         self._stream: StreamData | None = None
         self._public: PublicImages | None = None
+        self._features = FeatureCache(site.consent.weights.folder / FEATURES)
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self.num_unreadable: int | None = None
         """Files of the data set that could not be read; None before any was tried."""
@@ -115,6 +116,7 @@ class TaskInputs:
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
             of = None if known.stage is None else (known.stage.stream, known.stage.place)
             is_of_run = began is None or known.record.sha256 == began.sha256
+            is_of_run &= known.features in (None, self._features_of(config))
             if is_of_run and of == (None if place is None else (config.stream, place)):
                 return known
         self._loaded = None  # frees the images before others are read
@@ -132,9 +134,9 @@ class TaskInputs:
             num_test_examples=len(loaded.test),
             num_validation_examples=len(loaded.validation),
             num_unreadable=len(data.unreadable),
-            image_bytes=sum(part.images_NSS3.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
-            train_images_on=str(loaded.train.images_NSS3.device),
-            test_images_on=str(loaded.test.images_NSS3.device),
+            image_bytes=sum(part.kept_N.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
+            train_images_on=str(loaded.train.kept_N.device),
+            test_images_on=str(loaded.test.kept_N.device),
             note=data.note,
             duration_s=round(perf_counter() - begin, 3),
         )
@@ -143,6 +145,46 @@ class TaskInputs:
             self._report_arrived(data.arrived, on_problem)
         self._loaded = loaded
         return loaded
+
+    def on_features(
+        self, config: RunConfig, loaded: Loaded, should_stop: ShouldStop, on_activity: OnActivity
+    ) -> Loaded:
+        """Return the client's data with features of the frozen backbone in place of images, where the run trains on such.
+
+        The images are then freed, and the features kept for the next task.
+
+        Raises:
+            WeightsMissing: The site has not the backbone.
+            InvalidModel: It cannot be made, or gives features that are not finite.
+            Cancelled: `should_stop()` held.
+        """
+        if not config.training.on_features or loaded.features is not None:
+            return loaded
+        extraction = self._extraction(config)
+        sets = {"train": loaded.train, "test": loaded.test, "validation": loaded.validation}
+        if loaded.stage is not None:
+            sets["balanced_test"] = loaded.stage.balanced_test
+        num_images, num_done = sum(map(len, sets.values())), 0
+        for name, images in sets.items():
+
+            def on_share(done: float, size: int = len(images), before: int = num_done) -> None:
+                on_activity(ClientActivity.EXTRACTING, (before + done * size) / max(1, num_images))
+
+            sets[name] = extraction.features(images, should_stop, on_share)
+            num_done += len(images)
+        balanced = sets.pop("balanced_test", None)
+        stage = None if loaded.stage is None or balanced is None else replace(loaded.stage, balanced_test=balanced)
+        self._loaded = replace(loaded, **sets, features=extraction.facts, stage=stage)
+        return self._loaded
+
+    def _extraction(self, config: RunConfig) -> Extraction:
+        model = cast(TimmModel, self._site.new_model(config, with_weights=False))
+        assert model.frozen is not None, "the run trains above a frozen backbone"
+        return Extraction(backbone=model.frozen, facts=self._features_of(config), config=config, cache=self._features)
+
+    def _features_of(self, config: RunConfig) -> bytes | None:
+        """SHA-256 of all that decides the features of an image; None where the run trains on images."""
+        return features_facts(config, self._site.environment) if config.training.on_features else None
 
     def class_counts(self, config: RunConfig, on_problem: OnProblem | None) -> tuple[int, ...]:
         """Return the client's training images of each class, in all stages of the run.
