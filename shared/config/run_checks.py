@@ -191,6 +191,16 @@ def _rounds_after_the_warm_up(config: RunConfig) -> None:
         )
 
 
+def _rounds_for_the_method(config: RunConfig) -> None:
+    fewest = config.method.fewest_rounds
+    if config.run.rounds < fewest:
+        raise InvalidKey(
+            "run.rounds",
+            f"run.rounds = {config.run.rounds}: as it is set, method {config.run.method} needs {fewest}, the last of which "
+            "chooses by what the one before made",
+        )
+
+
 def _prototypes_of_clean_images(config: RunConfig) -> None:
     of_training = isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"  # nosec B105
     for key, kind in (("adversarial", "of attacked images"), ("mix_style", "mixed")):
@@ -279,6 +289,7 @@ CHECKS = (
     _classes_of_the_initial_model,
     _a_confusion_that_fits,
     _rounds_after_the_warm_up,
+    _rounds_for_the_method,
     _prototypes_of_clean_images,
     _a_model_with_early_features,
     _batch_norm_where_it_is_used,
