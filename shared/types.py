@@ -40,7 +40,6 @@ class RoundPhase(StrEnum):
     """Phases of a round, in order."""
 
     INITIALISING = "initialising"
-    EXTRACTING = "extracting"
     COLLECTING = "collecting"
     AGGREGATING = "aggregating"
     EVALUATING = "evaluating"
@@ -63,6 +62,7 @@ class ClientActivity(StrEnum):
     IDLE = "idle"
     DOWNLOADING = "downloading"
     INITIALISING = "initialising"
+    EXTRACTING = "extracting"
     TRAINING = "training"
     SUMMARISING = "summarising"
     UPLOADING = "uploading"

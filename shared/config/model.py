@@ -39,8 +39,9 @@ class TimmOptions(Section):
     hidden_dim: int = Field(128, ge=0, le=65_536)
     """Width of the hidden layer between backbone and classifier; its rectified outputs are the features. 0 for none: the
     features are the backbone's."""
-    freeze_backbone: bool = False
-    """Train only the head."""
+    feature_norm: Literal["none", "l2", "sqrt_l2"] = "none"
+    """Normalisation of the backbone's features: none; to unit length (l2); or of their square roots with signs (sqrt_l2;
+    Perronnin et al., ECCV 2010, improve linear classifiers so)."""
 
 
 class ModelSection(Section):

@@ -262,7 +262,8 @@ def _a_backbone_that_stays(config: RunConfig) -> None:
     for key, value in of_images.items():
         if value:
             raise InvalidKey(
-                key, f'{key} changes images, and training.train = "head" computes features once; leave one of the two out'
+                key,
+                f'{key} changes images, and training.train = "head" computes features once; leave one of the two out',
             )
 
 

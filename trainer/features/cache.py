@@ -51,7 +51,7 @@ class FeatureCache:
                     some = keys[begin : begin + _AT_ONCE]
                     marks = ",".join("?" * len(some))
                     # Only question marks are put into the statement.
-                    asked = file.execute(f"SELECT key, row FROM features WHERE key IN ({marks})", some)  # noqa: S608 # nosec B608
+                    asked = file.execute(f"SELECT key, row FROM features WHERE key IN ({marks})", some)  # nosec B608
                     rows.update((key, row) for key, data in asked if (row := _whole(data, width)) is not None)
         except sqlite3.Error as error:
             log.warning("feature_cache_unreadable", path=str(self._path), why=str(error))
@@ -79,8 +79,8 @@ class FeatureCache:
             file.execute("PRAGMA synchronous = NORMAL")
             file.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
             file.execute(
-                "CREATE TABLE IF NOT EXISTS features "
-                "(number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB UNIQUE NOT NULL, row BLOB NOT NULL, bytes INTEGER NOT NULL)"
+                "CREATE TABLE IF NOT EXISTS features (number INTEGER PRIMARY KEY AUTOINCREMENT, "
+                "key BLOB UNIQUE NOT NULL, row BLOB NOT NULL, bytes INTEGER NOT NULL)"
             )
         except sqlite3.Error:
             file.close()
@@ -89,9 +89,7 @@ class FeatureCache:
 
     def _make_room(self, file: sqlite3.Connection) -> None:
         """Delete the oldest rows while all together are too many bytes."""
-        (pages,), (size,) = (
-            file.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
-        )
+        (pages,), (size,) = (file.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
         if pages * size <= self._max_bytes:
             return
         (held,) = file.execute("SELECT TOTAL(bytes) FROM features").fetchone()

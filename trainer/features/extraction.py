@@ -1,7 +1,7 @@
 """Features of a site's images under a frozen backbone, each image's computed once.
 
 A row depends on its image alone: a backbone computes in batches of one size, the last one filled up, so that neither the
-data set around an image nor what was known before changes a bit. That is why a row of an earlier run is as good as a new one.
+data set around an image nor what was known before changes a bit. So a row of an earlier run is as good as a new one.
 
 Shape legend: N images, B batch, S image size, W width of the backbone.
 """
@@ -81,7 +81,12 @@ class Extraction:
         return images.with_features(rows_NW)
 
     def _computed(
-        self, images: DeviceImages, keys: Sequence[bytes], missing: Sequence[int], should_stop: ShouldStop, on_share: OnShare
+        self,
+        images: DeviceImages,
+        keys: Sequence[bytes],
+        missing: Sequence[int],
+        should_stop: ShouldStop,
+        on_share: OnShare,
     ) -> dict[bytes, FloatArray]:
         """Compute the features of some images, and keep them."""
         prepare_torch(self.config.training.threads, images.device)

@@ -32,7 +32,7 @@ class FrozenBackbone:
             width: W.
             key: Names the architecture, the weights and the image size.
         """
-        self._module = module.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._module = module.eval().requires_grad_(False).to(memory_format=torch.channels_last)
         self.width, self.key = width, key
 
     def __deepcopy__(self, memo: Any) -> FrozenBackbone:

@@ -5,6 +5,7 @@ The rest is in evaluation mode, has no gradient, and is no part of the state tha
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from torch import nn
@@ -31,12 +32,14 @@ def trained_layers(backbone: nn.Module, train: str, name: str) -> frozenset[nn.M
     if train == "norm":
         norms = frozenset(layer for layer in layers.values() if isinstance(layer, NORMS))
         if not norms:
-            raise InvalidModel(f"model {name!r} has no normalisation layer for training.train = \"norm\"")
+            raise InvalidModel(f'model {name!r} has no normalisation layer for training.train = "norm"')
         return norms
     number, places = int(train.partition(":")[2]), _places(backbone, name)
     depths = sorted({*places.values()})
     if number > len(depths):
-        raise InvalidModel(f"model {name!r} has {len(depths)} groups of layers, and training.train = {train!r} wants more")
+        raise InvalidModel(
+            f"model {name!r} has {len(depths)} groups of layers, and training.train = {train!r} wants more"
+        )
     first = depths[-number]
     return frozenset(
         layer
@@ -63,3 +66,15 @@ def _owns_tensors(layer: nn.Module) -> bool:
 
 def _joined(path: str, own: str) -> str:
     return f"{path}.{own}" if path else own
+
+
+def names_of(model: nn.Module, layers: Collection[nn.Module]) -> frozenset[str]:
+    """Return the names of the state tensors that belong to some layers themselves."""
+    paths = {path for path, layer in model.named_modules() if layer in layers}
+    return frozenset(name for name in model.state_dict() if name.rpartition(".")[0] in paths)
+
+
+def hold_still(model: nn.Module) -> None:
+    """Put the layers that are not trained into evaluation mode, in a model that has such."""
+    for layer in getattr(model, "still_layers", ()):
+        layer.training = False

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from time import perf_counter
+from typing import cast
 
 import numpy as np
 from torch import nn
@@ -30,21 +32,26 @@ from fedplcc.shared.types import (
     Task,
     TaskKind,
 )
-from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
+from fedplcc.trainer.features.cache import FeatureCache
+from fedplcc.trainer.features.extraction import Extraction, features_facts
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.public_images import PublicImages
-from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.models import TimmModel, load_arrays, state_arrays
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 from fedplcc.trainer.task.fetched_model import FetchedModel
 from fedplcc.trainer.task.first_model_check import begins_with_first_model, check_first_model
-from fedplcc.trainer.task.job import Job, Loaded, OnProblem, StageFacts
+from fedplcc.trainer.task.job import Job, Loaded, OnActivity, OnProblem, StageFacts
 from fedplcc.trainer.task.latest_model import LatestModel
 from fedplcc.trainer.task.site import ClientSite
 
 log = get_logger("fedplcc.trainer.task.inputs")
+
+FEATURES = "features.sqlite"
+"""Features of this host's images, beside the backbones that they were computed with."""
 
 
 class TaskInputs:
@@ -160,27 +167,32 @@ class TaskInputs:
         """
         if not config.training.on_features or loaded.features is not None:
             return loaded
-        extraction = self._extraction(config)
-        sets = {"train": loaded.train, "test": loaded.test, "validation": loaded.validation}
-        if loaded.stage is not None:
-            sets["balanced_test"] = loaded.stage.balanced_test
-        num_images, num_done = sum(map(len, sets.values())), 0
-        for name, images in sets.items():
+        extraction, stage = self._extraction(config), loaded.stage
+        sets = [loaded.train, loaded.test, loaded.validation, *([] if stage is None else [stage.balanced_test])]
+        num_images, made = max(1, sum(map(len, sets))), list[DeviceImages]()
+        for images in sets:
+            begin, share = sum(map(len, made)) / num_images, len(images) / num_images
 
-            def on_share(done: float, size: int = len(images), before: int = num_done) -> None:
-                on_activity(ClientActivity.EXTRACTING, (before + done * size) / max(1, num_images))
+            def on_share(done: float, begin: float = begin, share: float = share) -> None:
+                on_activity(ClientActivity.EXTRACTING, begin + share * done)
 
-            sets[name] = extraction.features(images, should_stop, on_share)
-            num_done += len(images)
-        balanced = sets.pop("balanced_test", None)
-        stage = None if loaded.stage is None or balanced is None else replace(loaded.stage, balanced_test=balanced)
-        self._loaded = replace(loaded, **sets, features=extraction.facts, stage=stage)
+            made.append(extraction.features(images, should_stop, on_share))
+        train, test, validation, *balanced = made
+        self._loaded = replace(
+            loaded,
+            train=train,
+            test=test,
+            validation=validation,
+            features=extraction.facts,
+            stage=None if stage is None else replace(stage, balanced_test=balanced[0]),
+        )
         return self._loaded
 
     def _extraction(self, config: RunConfig) -> Extraction:
         model = cast(TimmModel, self._site.new_model(config, with_weights=False))
         assert model.frozen is not None, "the run trains above a frozen backbone"
-        return Extraction(backbone=model.frozen, facts=self._features_of(config), config=config, cache=self._features)
+        facts = features_facts(config, self._site.environment)
+        return Extraction(backbone=model.frozen, facts=facts, config=config, cache=self._features)
 
     def _features_of(self, config: RunConfig) -> bytes | None:
         """SHA-256 of all that decides the features of an image; None where the run trains on images."""

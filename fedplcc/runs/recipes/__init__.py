@@ -1,4 +1,4 @@
-"""Recipes: the tables that people with a kind of images begin with, each a TOML file beside this one. Pure but for reading."""
+"""Recipes: tables that people with a kind of images begin with, each a TOML file beside this one. Pure but for reading."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers = nn.Sequential(nn.Conv2d(3, 6, 3, 2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 6, 3, 2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
         self.sizes: list[int] = []
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -96,7 +98,8 @@ def test_other_normalisation_threads_weights_or_machine_have_rows_of_their_own()
 
 def test_features_that_are_not_finite_are_refused() -> None:
     module = Counting()
-    nn.init.constant_(module.layers[0].weight, float("inf"))
+    with torch.no_grad():
+        next(module.parameters()).fill_(float("inf"))
     with pytest.raises(InvalidModel, match="not finite"):
         rows(images(4), None, module)
 
