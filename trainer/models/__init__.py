@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedplcc.shared.config.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from fedplcc.shared.config.run import FACTORY
@@ -78,15 +78,14 @@ def build_model(
         num_classes: M.
         image_size: Height and width of the input in pixels.
         seed: The run's seed.
-        with_weights: Whether the model gets the values that a run begins with, including the trained weights that a timm
-            model's options name. Otherwise its values are arbitrary and nothing is drawn or downloaded, which suffices
-            where all values are loaded from a run's model.
-        consent: The code, files and downloads that the section may name.
+        with_weights: Whether the model gets the values that a run begins with, including the backbone that the section
+            names. Otherwise its values are arbitrary, which suffices where all values are loaded from a run's model.
+        consent: The code and the backbones that the section may name.
         feature_dim: D, if it must be this; a model with another one gets a linear projection, see projected.py.
 
     Raises:
         CodeNotAllowed: The section names other code; nothing of it was imported.
-        FileNotAllowed, DownloadNotAllowed: It names other weights; nothing was opened or downloaded.
+        WeightsMissing: It names a backbone that this site has not.
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
@@ -120,15 +119,17 @@ def early_parts(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weights: bool, consent: Consent) -> object:
+    weights = consent.backbone(section) if with_weights else None
     builtin = BUILTIN.get(section.name)
     if builtin is not None:
-        return builtin(section, num_classes, image_size)
+        model = builtin(section, num_classes, image_size)
+        if weights is not None:
+            _load_backbone(model, weights, section.name)
+        return model
     match = TIMM.fullmatch(section.name)
     if match is not None:
         options = TimmOptions.model_validate(section.options)
-        if with_weights:
-            consent.check_weights(section.name, options)
-        return timm_model(match["name"], num_classes, image_size, options, with_weights=with_weights)
+        return timm_model(match["name"], num_classes, image_size, options, weights)
     if not FACTORY.fullmatch(section.name):
         raise InvalidModel(f"unknown model {section.name!r}; known: {', '.join(BUILTIN)}; or {MODEL_FORMS}")
     consent.check_code(section.name)
@@ -138,6 +139,16 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
     # A factory may raise anything, and exit.
     except (Exception, SystemExit) as cause:
         raise InvalidModel(f"model {section.name!r} cannot be made: {type(cause).__name__}: {cause}") from cause
+
+
+def _load_backbone(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
+    """Fill a built-in model but for its head, which stays as it was drawn."""
+    state = model.state_dict()
+    head = {name: state[name] for name in head_names(model)}
+    try:
+        model.load_state_dict({**weights, **head})
+    except RuntimeError as error:
+        raise InvalidModel(f"the weights are of another model than {name!r}, or of another stem or norm") from error
 
 
 def _resnet(section: ModelSection, num_classes: int, blocks_per_stage: int) -> ResNet:

@@ -122,7 +122,7 @@ class TaskRunner:
             TooManyPrototypes: The client's data do not fit into an update.
             ModelKindRefused: The client has its own kind of model, and the run averages models.
             UnfitInitialModel: The run's initial model is of another specification.
-            CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the site's owner did not list.
+            CodeNotAllowed, WeightsMissing: The run names what the site's owner did not list or does not keep.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries again.
             OutOfMemory, ModelFailed: The site's memory does not suffice, or the model's own code raised.
             FedplccError: The task cannot be done for another reason, or the aggregator refused its result.
