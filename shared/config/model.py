@@ -29,6 +29,8 @@ TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, with a name of timm's."""
 WEIGHTS_NAME = re.compile(NAME_PATTERN)
 """An owner's name of a backbone."""
+UNSET_IN_0_2 = (("pretrained", False), ("checkpoint", None), ("freeze_backbone", False))
+"""Options that 0.2 wrote where they were not set; such runs are read on."""
 SHA256 = r"^[0-9a-f]{64}$"
 MODEL_FORMS = "write timm:NAME or package.module:factory"
 
@@ -116,6 +118,14 @@ class ModelSection(Section):
             raise ValueError(f"model {name!r} takes no options; they are for timm:NAME and package.module:factory")
         if not TIMM.fullmatch(name):
             return options
+        options = {key: value for key, value in options.items() if (key, value) not in UNSET_IN_0_2}
+        if gone := [key for key, _ in UNSET_IN_0_2 if key in options]:
+            instead = (
+                'training.train = "head" is in its place'
+                if gone[0] == "freeze_backbone"
+                else "owners keep weights with `fedplcc weights add`, and model.weights names them"
+            )
+            raise ValueError(f"{gone[0]!r} is gone: {instead}")
         check_keys(options, TimmOptions, "model.options.")
         return validate(TimmOptions, options, "model.options.").model_dump()
 

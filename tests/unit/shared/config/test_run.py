@@ -133,12 +133,11 @@ def test_batch_normalisation_is_the_norm_where_none_is_chosen() -> None:
 
 def test_the_options_of_a_timm_model_are_filled_in() -> None:
     plain = parse_run_config(a_document(model={"name": "timm:resnet18"}))
-    assert plain.model.options == {
-        "hidden_dim": 128,
-        "freeze_backbone": False,
-    }
+    assert plain.model.options == {"hidden_dim": 128, "feature_norm": "none"}
     written = parse_run_config(a_document(model={"name": "timm:resnet18", "options": {"hidden_dim": 128}}))
     assert written.hash == plain.hash
+    unset = {"pretrained": False, "checkpoint": None}
+    assert parse_run_config(a_document(model={"name": "timm:resnet18", "options": unset})).hash == plain.hash
 
 
 # Hash
@@ -620,6 +619,10 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "weights that are not named by content": (
         {"model": {"name": "timm:resnet18", "weights": "mine"}},
         "keep one with `fedplcc weights add FILE --name mine`",
+    ),
+    "weights by the former key": (
+        {"model": {"name": "timm:resnet18", "options": {"pretrained": True}}},
+        "model.options: 'pretrained' is gone: owners keep weights with `fedplcc weights add`",
     ),
     "a digest of no weights": (
         {"model": {"name": "timm:resnet18", "weights_sha256": "0" * 64}},
