@@ -1,6 +1,6 @@
 """Linear heads in closed form, of the sums of features by class: nearest means, linear discriminants, ridge regression.
 
-docs/algorithms.md, rules 25.2 to 25.4. On a server the arithmetic is that of exact_maths.py, so a head has the same bytes on
+docs/algorithms.md, rule 26.3. On a server the arithmetic is that of exact_maths.py, so a head has the same bytes on
 any machine; a client that scores many heads of its own takes LAPACK's.
 
 Shape legend: N samples, D feature size, M classes, C classes that have samples.
@@ -72,68 +72,69 @@ def sums_of(features_ND: FloatArray, labels_N: IntArray, num_classes: int, *, ha
     return ClassSums(is_class_NM.sum(0), is_class_NM.T @ wide_ND, wide_ND.T @ wide_ND if has_moment else None)
 
 
-def scatter(sums: ClassSums, algebra: Algebra) -> DoubleArray:
-    """Return the sum over all samples of (z - mean)(z - mean)^T, the mean being that of the sample's class, `[D, D]`."""
-    assert sums.moment_DD is not None
-    is_there_M = sums.counts_M > 0
-    roots_CD = sums.sums_MD[is_there_M] / np.sqrt(sums.counts_M[is_there_M])[:, None]
-    return sums.moment_DD - algebra.product(np.ascontiguousarray(roots_CD.T), roots_CD)
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Number and mean of the samples of each class, and how they scatter around it."""
 
+    counts_M: DoubleArray
+    means_MD: DoubleArray
+    """Zeros for a class without samples."""
+    scatter_DD: DoubleArray | None
+    """Sum over all samples of (z - mean)(z - mean)^T, the mean being that of the sample's class."""
 
-def balanced(sums: ClassSums, algebra: Algebra) -> ClassSums:
-    """Return sums in which every class weighs alike, and all weigh as many samples as before.
-
-    Second moments of single classes are not known: each class gets its share of the pooled scatter, as if all scattered
-    alike.
-    """
-    is_there_M = sums.counts_M > 0
-    share = float(sums.counts_M.sum()) / max(1, int(is_there_M.sum()))
-    sums_MD = np.zeros_like(sums.sums_MD)
-    sums_MD[is_there_M] = sums.sums_MD[is_there_M] * (share / sums.counts_M[is_there_M])[:, None]
-    moment_DD = None
-    if sums.moment_DD is not None:
-        roots_MD = sums_MD / math.sqrt(share or 1.0)
-        moment_DD = scatter(sums, algebra) + algebra.product(np.ascontiguousarray(roots_MD.T), roots_MD)
-    return ClassSums(np.where(is_there_M, share, 0.0), sums_MD, moment_DD)
+    @classmethod
+    def of(cls, sums: ClassSums, algebra: Algebra = EXACT) -> Classes:
+        """Return what these sums say."""
+        is_there_M, means_MD = sums.counts_M > 0, np.zeros_like(sums.sums_MD)
+        counts_C1, sums_CD = sums.counts_M[is_there_M, None], sums.sums_MD[is_there_M]
+        means_MD[is_there_M] = sums_CD / counts_C1
+        if sums.moment_DD is None:
+            return cls(sums.counts_M, means_MD, None)
+        rows_CD = sums_CD / np.sqrt(counts_C1)
+        scatter_DD = sums.moment_DD - algebra.product(np.ascontiguousarray(rows_CD.T), rows_CD)
+        return cls(sums.counts_M, means_MD, scatter_DD)
 
 
 def linear_head(
-    sums: ClassSums, kind: Kind, shrinkage: float, *, is_balanced: bool = False, algebra: Algebra = EXACT
+    classes: Classes, kind: Kind, shrinkage: float, *, is_balanced: bool = False, algebra: Algebra = EXACT
 ) -> Head:
-    """Return the head that these sums make; a class without a sample is never predicted.
+    """Return the head that tells these classes apart; one without a sample is never predicted.
 
     Args:
-        sums: Of at least the classes to tell apart; without any sample the head is 0.
+        classes: Without any sample the head's weights are 0.
         kind: "means" for the nearest class mean, "lda" for Gaussian classes of one covariance, "ridge" for one-hot targets.
         shrinkage: Weight of the mean eigenvalue: beside the covariance, to which 1 - shrinkage is left ("lda"), or added to
             the centred second moment ("ridge"). "means" has none.
-        is_balanced: Whether classes weigh alike, however many samples they have.
+        is_balanced: Whether classes weigh alike, however many samples they have. The scatter within them is not known of
+            each, and stays that of all.
         algebra: What products and solutions are made with.
     """
-    is_there_M = sums.counts_M > 0
-    head = Head(np.zeros_like(sums.sums_MD), np.where(is_there_M, 0.0, ABSENT))
+    is_there_M = classes.counts_M > 0
+    head = Head(np.zeros_like(classes.means_MD), np.where(is_there_M, 0.0, ABSENT))
     if not is_there_M.any():
         return head
-    if is_balanced:
-        sums = balanced(sums, algebra)
-    counts_C, sums_CD = sums.counts_M[is_there_M], sums.sums_MD[is_there_M]
-    num = float(counts_C.sum())
-    center_D = algebra.product(np.ones((1, len(counts_C))), sums_CD)[0] / num
-    if kind == "ridge":
-        assert sums.moment_DD is not None
-        moment_DD = sums.moment_DD - num * (center_D[:, None] * center_D)
-        targets_CD = sums_CD - counts_C[:, None] * center_D
-        weight_CD = _solved(moment_DD, shrinkage * mean_eigenvalue(moment_DD), targets_CD, algebra)
-        bias_C = counts_C / num - _row_products(weight_CD, np.broadcast_to(center_D, weight_CD.shape))
+    means_CD, counts_C = classes.means_MD[is_there_M], classes.counts_M[is_there_M]
+    num = math.fsum(counts_C)
+    weights_C = np.full(len(counts_C), num / len(counts_C)) if is_balanced else counts_C
+    center_D = np.zeros(means_CD.shape[1])
+    for weight, mean_D in zip((weights_C / num).tolist(), means_CD, strict=True):
+        center_D = center_D + weight * mean_D
+    moved_CD = means_CD - center_D
+    if kind == "means":
+        weight_CD, bias_C = moved_CD, -0.5 * _row_sums(moved_CD * (means_CD + center_D))
+    elif kind == "lda":
+        assert classes.scatter_DD is not None
+        covariance_DD = classes.scatter_DD / num
+        added = shrinkage * mean_eigenvalue(covariance_DD)
+        weight_CD = _solved((1 - shrinkage) * covariance_DD, added, moved_CD, algebra)
+        bias_C = log(weights_C / num) - 0.5 * _row_sums(weight_CD * (means_CD + center_D))
     else:
-        means_CD = sums_CD / counts_C[:, None]
-        weight_CD, priors_C = means_CD - center_D, np.zeros(len(counts_C))
-        if kind == "lda":
-            covariance_DD = scatter(sums, algebra) / num
-            added = shrinkage * mean_eigenvalue(covariance_DD)
-            weight_CD = _solved((1 - shrinkage) * covariance_DD, added, weight_CD, algebra)
-            priors_C = log(counts_C / num)
-        bias_C = priors_C - 0.5 * _row_products(weight_CD, means_CD + center_D)
+        assert classes.scatter_DD is not None
+        between_CD = np.sqrt(weights_C)[:, None] * moved_CD
+        moment_DD = classes.scatter_DD + algebra.product(np.ascontiguousarray(between_CD.T), between_CD)
+        added = shrinkage * mean_eigenvalue(moment_DD)
+        weight_CD = _solved(moment_DD, added, weights_C[:, None] * moved_CD, algebra)
+        bias_C = weights_C / num - _row_sums(weight_CD * center_D)
     head.weight_MD[is_there_M], head.bias_M[is_there_M] = weight_CD, bias_C
     return head
 
@@ -150,9 +151,12 @@ def num_correct(head: Head, features_ND: DoubleArray, labels_N: IntArray) -> Dou
 
 
 def _solved(matrix_DD: DoubleArray, added: float, right_CD: DoubleArray, algebra: Algebra) -> DoubleArray:
-    """Return rows x with (A + a 1) x = b; of the diagonal alone where that is not positive definite in float64."""
-    matrix_DD = matrix_DD.copy()
-    np.einsum("dd->d", matrix_DD)[:] += added
+    """Return rows x with (A + a 1) x = b; of the diagonal alone where that is not positive definite in float64.
+
+    A is changed.
+    """
+    places = np.arange(len(matrix_DD))
+    matrix_DD[places, places] += added
     try:
         return np.ascontiguousarray(algebra.solve(matrix_DD, np.ascontiguousarray(right_CD.T)).T)
     except (NotPositive, np.linalg.LinAlgError):
@@ -160,6 +164,6 @@ def _solved(matrix_DD: DoubleArray, added: float, right_CD: DoubleArray, algebra
         return rows_CD
 
 
-def _row_products(x_CD: DoubleArray, y_CD: DoubleArray) -> DoubleArray:
-    """Return the exactly rounded sums of x y over each row, `[C]`."""
-    return np.array([math.fsum(row) for row in (x_CD * y_CD).tolist()])
+def _row_sums(values_CD: DoubleArray) -> DoubleArray:
+    """Return the exactly rounded sum of each row, `[C]`."""
+    return np.array([math.fsum(row) for row in values_CD.tolist()])

@@ -8,7 +8,7 @@ Mamei, "The Gaussian-Head OFL Family", ICLR 2026, https://arxiv.org/abs/2602.011
 (Fed3R); He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained Models", CVPR 2025,
 https://arxiv.org/abs/2405.16240.
 
-A round gives the head that the pooled images would give (docs/algorithms.md, section 25). Differs from the papers, or
+A round gives the head that the pooled images would give (docs/algorithms.md, section 26). Differs from the papers, or
 settles what they leave open:
 
 - Sums are whole multiples of 2^-32: exact in any order, and a client's can be taken away again. Features are taken as the
@@ -29,9 +29,8 @@ Shape legend: N samples of a client, D feature size, M classes, S shrinkages of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -40,13 +39,12 @@ from pydantic import Field, model_validator
 from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
 from fedplcc.shared.methods.class_heads import (
-    EXACT,
     FAST,
+    Classes,
     ClassSums,
     Kind,
     linear_head,
     num_correct,
-    scatter,
     sums_of,
 )
 from fedplcc.shared.methods.config import MethodConfig
@@ -74,9 +72,9 @@ GRIDS: Mapping[Kind, tuple[float, ...]] = {
 FIRST: Mapping[Kind, float] = {"means": 0.0, "lda": 0.3, "ridge": 0.1}
 """Shrinkage until it is chosen."""
 ALPHAS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Weights of a client's own sums beside the global ones, among which its folds choose."""
-FOLDS = 5
-"""Folds of a client's samples; fewer where it has fewer samples."""
+"""Weights of a client's own sums beside the global ones, among which its folds choose; the first is none."""
+FOLDS = 3
+"""Folds of a client's samples; fewer where it has fewer samples. Each costs a solution of D equations for each score."""
 ROUND = "classsums.round"
 """What a client keeps beside its head: the round whose global sums have its own."""
 
@@ -180,24 +178,22 @@ class _Client:
     whole: ClassSums
     config: Config
 
-    def correct(self, sums: Callable[[_Fold], ClassSums], shrinkage: float) -> DoubleArray:
-        """Return the number of samples of each class that heads of these sums predict correctly, each fold's its own."""
-        total_M = np.zeros_like(self.own.counts_M)
+    def correct(self, alpha: float, shrinkages: Sequence[float]) -> DoubleArray:
+        """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`."""
+        total_SM = np.zeros((len(shrinkages), len(self.own.counts_M)))
         for fold in self.folds:
-            total_M += num_correct(self.head(sums(fold), shrinkage), fold.features_ND, fold.labels_N)
-        return total_M
+            classes = Classes.of(self.without(fold, alpha), FAST)
+            for row_M, shrinkage in zip(total_SM, shrinkages, strict=True):
+                row_M += num_correct(self.head(classes, shrinkage), fold.features_ND, fold.labels_N)
+        return total_SM
 
-    def grid(self, sums: Callable[[_Fold], ClassSums]) -> DoubleArray:
-        """Return these numbers for each shrinkage of the grid, `[S, M]`."""
-        return np.stack([self.correct(sums, each) for each in GRIDS[self.config.head]])
+    def head(self, classes: Classes, shrinkage: float) -> Head:
+        return linear_head(classes, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
 
-    def head(self, sums: ClassSums, shrinkage: float) -> Head:
-        return linear_head(sums, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
-
-    def without(self, fold: _Fold, alpha: float = 0.0) -> ClassSums:
+    def without(self, fold: _Fold, alpha: float) -> ClassSums:
         """Return the global sums and alpha times the client's own, without a fold."""
-        rest = self.whole.plus(fold.sums, -1.0)
-        return rest.plus(self.own.plus(fold.sums, -1.0), alpha) if alpha else rest
+        rest = self.whole.plus(fold.sums, -1.0 - alpha)
+        return rest.plus(self.own, alpha) if alpha else rest
 
     def best(self, correct_SM: DoubleArray) -> int:
         """Return the row of the grid that scores best."""
@@ -246,7 +242,7 @@ def before_training(before: BeforeTraining, config: Config) -> Mapping[str, Arra
     if config.is_chosen:
         client = _client(before, config)
         grid = (len(GRIDS[config.head]), before.num_classes)
-        correct_SM = np.zeros(grid) if client is None else client.grid(client.without)
+        correct_SM = np.zeros(grid) if client is None else client.correct(0.0, GRIDS[config.head])
         scored_M = np.zeros_like(own.counts_M) if client is None else own.counts_M
         groups[SCORES] = {"correct": correct_SM.astype(np.int64), "scored": scored_M.astype(np.int64)}
     return groups
@@ -261,12 +257,16 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
     client = _client(before, config)
     if client is None:
         return kept
-    shrinkage = config.first_shrinkage
     if config.is_chosen:
-        shrinkage = GRIDS[config.head][client.best(made[SCORES]["correct"].astype(np.float64))]
-    correct_SM = np.stack([client.correct(partial(client.without, alpha=alpha), shrinkage) for alpha in ALPHAS])
-    sums = client.whole.plus(client.own, ALPHAS[client.best(correct_SM)])
-    return {**kept, **_tensors(client.head(sums, shrinkage), before.head)}
+        correct_SM = made[SCORES]["correct"].astype(np.float64)
+        best = client.best(correct_SM)
+        shrinkage, without_own_1M = GRIDS[config.head][best], correct_SM[best : best + 1]
+    else:
+        shrinkage = config.first_shrinkage
+        without_own_1M = client.correct(ALPHAS[0], (shrinkage,))
+    correct_AM = np.concatenate([without_own_1M, *(client.correct(alpha, (shrinkage,)) for alpha in ALPHAS[1:])])
+    sums = client.whole.plus(client.own, ALPHAS[client.best(correct_AM)])
+    return {**kept, **_tensors(client.head(Classes.of(sums, FAST), shrinkage), before.head)}
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:
@@ -305,11 +305,12 @@ def _is_possible(sums: ClassSums) -> bool:
     By it each class sum is bounded too: sum_m |s_m|^2 / n_m is at most the trace of the second moment.
     """
     assert sums.moment_DD is not None
-    trace = float(np.trace(sums.moment_DD))
-    slack = len(sums.moment_DD) * 2.0 ** (1 - FRACTION_BITS) + 1e-10 * max(trace, 0.0)
-    within_DD = scatter(sums, FAST)
+    dim, trace = len(sums.moment_DD), float(np.trace(sums.moment_DD))
+    slack = dim * 2.0 ** (1 - FRACTION_BITS) + 1e-10 * max(trace, 0.0)
+    scatter_DD = Classes.of(sums, FAST).scatter_DD
+    assert scatter_DD is not None
     try:
-        np.linalg.cholesky((within_DD + within_DD.T) / 2 + slack * np.eye(len(within_DD)))
+        np.linalg.cholesky(scatter_DD + slack * np.eye(dim))
     except np.linalg.LinAlgError:
         return False
     return True
@@ -343,7 +344,7 @@ def server_step(step: ServerRound, config: Config) -> ServerResult:
         shrinkage = GRIDS[config.head][best_row(correct_SM, scored_M, is_balanced=config.balanced)]
     values = {name: total.value for name, total in totals.items()}
     sums = ClassSums(counts_M.astype(np.float64), values["sums"], _square(values.get("moment"), dim))
-    head = linear_head(sums, config.head, shrinkage, is_balanced=config.balanced, algebra=EXACT)
+    head = linear_head(Classes.of(sums), config.head, shrinkage, is_balanced=config.balanced)
     shift = max(total.shift for total in totals.values())
     kept: dict[str, np.ndarray] = {
         "counts": counts_M,

@@ -29,7 +29,7 @@ _LIMIT = 2**62
 
 def rounded(values: DoubleArray) -> Whole:
     """Return finite values in quanta; one of `LARGEST` or beyond becomes that, which `is_too_large` finds."""
-    quanta: Whole = np.clip(np.rint(np.ldexp(values, FRACTION_BITS)), -_LIMIT, _LIMIT).astype(np.int64)
+    quanta: Whole = np.rint(np.ldexp(np.clip(values, -LARGEST, LARGEST), FRACTION_BITS)).astype(np.int64)
     return quanta
 
 
