@@ -57,7 +57,7 @@ def test_a_run_of_weights_that_this_host_lacks_is_refused_with_the_command(tmp_p
 
 
 def test_a_clients_own_kind_of_model_gets_its_digest_too(tmp_path: Path, kept: Backbone) -> None:
-    values = tiny_federation.document(tmp_path, "fedproto", method={"share_model": False})
+    values = {**tiny_federation.document(tmp_path, "fedproto"), "method": {"share_model": False}}
     values["clients"]["left"]["model"] = {"name": "timm:test_resnet", "weights": "net"}
     federation = judge(values).federation
     assert federation is not None
