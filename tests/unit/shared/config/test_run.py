@@ -133,10 +133,7 @@ def test_batch_normalisation_is_the_norm_where_none_is_chosen() -> None:
 
 def test_the_options_of_a_timm_model_are_filled_in() -> None:
     plain = parse_run_config(a_document(model={"name": "timm:resnet18"}))
-    assert plain.model.options == {
-        "hidden_dim": 128,
-        "freeze_backbone": False,
-    }
+    assert plain.model.options == {"hidden_dim": 128, "feature_norm": "none"}
     written = parse_run_config(a_document(model={"name": "timm:resnet18", "options": {"hidden_dim": 128}}))
     assert written.hash == plain.hash
     unset = {"pretrained": False, "checkpoint": None}
