@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 
@@ -18,7 +19,7 @@ from fedplcc.trainer.weights.store import Backbone, Source, WeightsStore
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated, write_config
 
-MODEL = {"name": "timm:test_resnet", "weights": "net", "options": {"freeze_backbone": True}}
+MODEL = {"name": "timm:test_resnet", "weights": "net"}
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def document(tmp_path: Path, **model: Any) -> dict[str, Any]:
 
 def test_the_digest_is_filled_in_from_the_store_of_this_host(tmp_path: Path, kept: Backbone) -> None:
     values = document(tmp_path)
-    file = write_config(tmp_path / "run.toml", {**values, "model": {key: MODEL[key] for key in ("name", "weights")}})
+    file = write_config(tmp_path / "run.toml", {**values, "model": MODEL})
     assert read_federation(file).config.model.weights_sha256 == kept.sha256
     assert read_as_it_stands(file).config.model.weights_sha256 == kept.sha256
     verdict = judge(read_document(file))
@@ -51,9 +52,9 @@ def test_the_digest_is_filled_in_from_the_store_of_this_host(tmp_path: Path, kep
 def test_a_run_of_weights_that_this_host_lacks_is_refused_with_the_command(tmp_path: Path, kept: Backbone) -> None:
     values = document(tmp_path, weights="other")
     file = write_config(tmp_path / "run.toml", {**values, "model": {"name": "timm:test_resnet", "weights": "other"}})
-    with pytest.raises(InvalidConfig, match="fedplcc weights add FILE --name other"):
+    with pytest.raises(InvalidConfig, match=r"fedplcc weights add FILE\|PACKAGE --name other"):
         read_federation(file)
-    assert "fedplcc weights add FILE --name other" in judge(read_document(file)).problems[0]
+    assert "fedplcc weights add FILE|PACKAGE --name other" in judge(read_document(file)).problems[0]
 
 
 def test_a_clients_own_kind_of_model_gets_its_digest_too(tmp_path: Path, kept: Backbone) -> None:
@@ -67,16 +68,22 @@ def test_a_clients_own_kind_of_model_gets_its_digest_too(tmp_path: Path, kept: B
 
 
 @pytest.mark.slow
-def test_a_simulation_begins_with_the_weights_and_in_no_other_way(tmp_path: Path, kept: Backbone) -> None:
-    values = document(tmp_path, weights_sha256=kept.sha256)
+@pytest.mark.parametrize("train", ["all", "head"])
+def test_a_simulation_begins_with_the_weights_and_in_no_other_way(tmp_path: Path, kept: Backbone, train: str) -> None:
+    values = {**document(tmp_path, weights_sha256=kept.sha256)}
+    values["training"] = {**values["training"], "train": train, "learning_rate": 1e-9}
+    tensors = tmp_path / "weights" / f"{kept.sha256}.safetensors"
+    tensors.rename(tmp_path / "away")
+    with pytest.raises(WeightsMissing, match=f"this site has no backbone 'net' of SHA-256 {kept.sha256}"):
+        simulated(values, tmp_path / "refused")
+    (tmp_path / "away").rename(tensors)
     simulated(values, tmp_path / "one")
     arrays = from_bytes((tmp_path / "one" / "model.safetensors").read_bytes())
     weights = WeightsStore(tmp_path / "weights").load(kept.sha256)
-    assert all((arrays[f"backbone.{name}"] == value.numpy()).all() for name, value in weights.items())
-    (tmp_path / "weights" / f"{kept.sha256}.safetensors").rename(tmp_path / "away")
-    assert read_trained_model(tmp_path / "one"), "a whole model needs no weights"
-    with pytest.raises(WeightsMissing, match=f"this site has no backbone 'net' of SHA-256 {kept.sha256}"):
-        simulated(values, tmp_path / "two")
-    (tmp_path / "away").rename(tmp_path / "weights" / f"{kept.sha256}.safetensors")
-    simulated(values, tmp_path / "three")
-    assert hashed(tmp_path / "three") == hashed(tmp_path / "one")
+    travelled = {name.removeprefix("backbone.") for name in arrays if name.startswith("backbone.")}
+    assert travelled == (set(weights) if train == "all" else set())
+    for name in travelled & {name for name in weights if name.endswith("weight")}:
+        np.testing.assert_allclose(arrays[f"backbone.{name}"], weights[name].numpy(), atol=1e-6)
+    assert read_trained_model(tmp_path / "one")
+    simulated(values, tmp_path / "two")
+    assert hashed(tmp_path / "two") == hashed(tmp_path / "one")
