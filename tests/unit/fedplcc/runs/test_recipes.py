@@ -17,7 +17,9 @@ MINE = {"run": {"clients": ["a", "b"]}, "data": {"classes": ["x", "y"]}}
 @pytest.mark.parametrize("name", recipes.NAMES)
 def test_every_recipe_is_a_whole_configuration_with_clients_and_classes(name: str) -> None:
     document = with_recipe(MINE, name)
-    document["model"] = {**document["model"], "weights_sha256": "0" * 64} if "weights" in document["model"] else document["model"]
+    document["model"] = (
+        {**document["model"], "weights_sha256": "0" * 64} if "weights" in document["model"] else document["model"]
+    )
     config = parse_federation(document).config
     assert config.run.method == recipe(name)["run"]["method"]
     assert config.data.classes == ("x", "y")
