@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from fedplcc.runs.plots import SUMMARIES
+from fedplcc.shared.class_scores import pooled
 from fedplcc.shared.config.evaluation import Attack
+from fedplcc.shared.scores import BALANCED, balanced_accuracy
 from fedplcc.shared.types import BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
 
 
@@ -18,6 +20,10 @@ def under(model: str, attack: str) -> str:
 
 BALANCED_MODELS = tuple(under(model, "balanced") for model in (GLOBAL_MODEL, LOCAL_MODEL))
 """Names of the models beside which balanced accuracies stand."""
+PLAIN_MODELS = tuple(under(model, "accuracy") for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the models beside which accuracies stand where balanced ones are the run's score."""
+MACRO_F1_MODELS = tuple(under(model, "macro_f1") for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the models beside which macro F1 stands."""
 ATTACKED_MODELS = tuple(under(model, attack) for attack in get_args(Attack) for model in (GLOBAL_MODEL, LOCAL_MODEL))
 """Names of the attacked models, in the order of a report's tables."""
 VALIDATED_MODELS = tuple(under(model, VALIDATION_SET) for model in (GLOBAL_MODEL, LOCAL_MODEL))
@@ -43,6 +49,9 @@ Counts = tuple[int, int]
 Classes = Mapping[tuple[str, str], Sequence[Counts]]
 """Correct and total test predictions of each class, by domain and model; summed over a domain's clients."""
 
+Confusion = Mapping[tuple[str, str], Sequence[int]]
+"""Confusion matrices of test images, `[M * M]` by rows, by domain and model; summed over a domain's clients."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundValues:
@@ -58,6 +67,8 @@ class RoundValues:
         measured: Seconds and bytes, by name.
         classes: The numbers of predictions of each class, of unchanged test images; empty where they are not known.
         pass_number: Pass of a run with stages, from 1; None without stages.
+        confusion: Confusion matrices of unchanged test images; empty where they are not known.
+        scored: What `accuracy` has, of balanced accuracy, of the models for which it is the run's score.
     """
 
     number: int
@@ -67,6 +78,14 @@ class RoundValues:
     measured: Mapping[str, float]
     classes: Classes = field(default_factory=dict)
     pass_number: int | None = None
+    scored: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    confusion: Confusion = field(default_factory=dict)
+
+    @property
+    def values(self) -> Mapping[str, Mapping[str, float | None]]:
+        """The run's score by model, then domain; accuracies of models with another score stand as `PLAIN_MODELS`."""
+        plain = {under(model, "accuracy"): self.accuracy[model] for model in self.scored if model in self.accuracy}
+        return {**self.accuracy, **{name: plain[name] for name in PLAIN_MODELS if name in plain}, **self.scored}
 
 
 def mean_of(accuracy: Mapping[str, float | None]) -> float | None:
@@ -85,6 +104,7 @@ def round_values(
     measured: Mapping[str, float],
     counts: Mapping[tuple[str, str], Counts],
     classes: Classes,
+    confusion: Confusion | None = None,
 ) -> RoundValues:
     """Return the values of a line of metrics.jsonl, with the measurements and counts of its round."""
     # A round that was not evaluated has none.
@@ -98,6 +118,8 @@ def round_values(
         counts=counts,
         classes=classes,
         pass_number=line.get("pass"),
+        scored=_scored(line, classes),
+        confusion=confusion or {},
         computed={
             **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
             **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
@@ -126,9 +148,52 @@ def _accuracy(
         # A line has these accuracies of one model; reports have those of the other too.
         if model in from_reports and total:
             accuracy.setdefault(model, {}).setdefault(domain, correct / total)
-    for (domain, model), share in balanced(classes).items():
-        accuracy.setdefault(under(model, "balanced"), {})[domain] = share
+    for model, shares in balanced(classes).items():
+        accuracy[under(model, "balanced")] = shares
+    if line.get("macro_f1"):
+        accuracy[under(own, "macro_f1")] = line["macro_f1"]
     return accuracy
+
+
+def _scored(line: Mapping[str, Any], classes: Classes) -> dict[str, dict[str, float | None]]:
+    """Return the balanced accuracies by model and domain of a round whose score they are; nothing of another."""
+    if line.get(BALANCED) is None:
+        return {}
+    own = line.get("accuracy_of", GLOBAL_MODEL)
+    found = {**balanced(classes), own: line[BALANCED]}
+    if line.get(f"{BALANCED}_validation"):
+        found[under(own, VALIDATION_SET)] = line[f"{BALANCED}_validation"]
+    return {
+        model: {domain: value for domain, value in values.items() if domain not in SUMMARIES}
+        for model, values in found.items()
+    }
+
+
+def by_one_score(rounds: Sequence[RoundValues]) -> list[RoundValues]:
+    """Return a run's rounds with the score of the last one that was evaluated: values of two scores are never compared.
+
+    It is accuracy too where some round does not say its balanced accuracy.
+    """
+    evaluated = [current for current in rounds if current.accuracy]
+    models = evaluated[-1].scored.keys() if evaluated else ()
+    known = [{**balanced(current.classes), **current.scored} for current in evaluated]
+    scored = [
+        model
+        for model in models
+        if all(model in found for found, current in zip(known, evaluated, strict=True) if current.accuracy.get(model))
+    ]
+    return [
+        replace(
+            current,
+            scored={
+                model: found[model]
+                for found in ({**balanced(current.classes), **current.scored},)
+                for model in scored
+                if model in found
+            },
+        )
+        for current in rounds
+    ]
 
 
 def without_test(values: RoundValues) -> RoundValues:
@@ -140,7 +205,9 @@ def without_test(values: RoundValues) -> RoundValues:
         values,
         accuracy={model: found for model, found in values.accuracy.items() if model in VALIDATED_MODELS},
         counts={key: found for key, found in values.counts.items() if key[1] in VALIDATED_MODELS},
+        scored={model: found for model, found in values.scored.items() if model in VALIDATED_MODELS},
         classes={},
+        confusion={},
         computed={name: found for name, found in values.computed.items() if not name.startswith(OF_STAGES)},
     )
 
@@ -200,10 +267,26 @@ def classes_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tup
     return pooled
 
 
-def balanced(classes: Classes) -> dict[tuple[str, str], float]:
-    """Return the balanced accuracies by domain and model: the mean recall of the classes that are tested."""
+def confusion_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], list[int]]]:
+    """Return the confusion matrices of test images by round, then domain and model, where all of a domain sent one."""
+    found: dict[int, dict[tuple[str, str], list[list[int]]]] = {}
+    for report in reports:
+        for counts in report["counts"]:
+            if counts["set_name"] == TEST_SET and any(counts["total"]):
+                key = (report["domain"], counts["model"])
+                cells = [cell for row in counts.get("confusion") or () for cell in row]
+                found.setdefault(report["round"], {}).setdefault(key, []).append(cells)
     return {
-        key: sum(recalls) / len(recalls)
-        for key, counts in classes.items()
-        if (recalls := [hits / total for hits, total in counts if total])
+        number: {key: matrix for key, each in by_key.items() if (matrix := pooled(each)) is not None}
+        for number, by_key in found.items()
     }
+
+
+def balanced(classes: Classes) -> dict[str, dict[str, float | None]]:
+    """Return the balanced accuracies by model and domain: the mean recall of the classes that are tested."""
+    found: dict[str, dict[str, float | None]] = {}
+    for (domain, model), counts in classes.items():
+        share = balanced_accuracy([hits for hits, _ in counts], [total for _, total in counts])
+        if share is not None:
+            found.setdefault(model, {})[domain] = share
+    return found

@@ -19,9 +19,12 @@ import numpy as np
 from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.trained_model import TrainedModel
 from fedplcc.runs.atomic_file import atomic_file, write_text
+from fedplcc.shared.class_scores import ClassScores, class_scores
 from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.scores import balanced_accuracy
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import IntArray
+from fedplcc.terminal.numbers import percent
 from fedplcc.trainer.data import Split, load_split
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import predicted_classes
@@ -71,6 +74,11 @@ class ModelEvaluation:
         """Fraction of images with the right class."""
         return self.num_correct / self.num_examples
 
+    @property
+    def scores(self) -> ClassScores:
+        """Precision, specificity and F1 of each class; its recall is its accuracy."""
+        return class_scores(self.total_M.tolist(), self.confusion_MM.ravel().tolist())
+
     def as_json(self) -> dict[str, Any]:
         """The content of evaluation.json and `--json`."""
         return {
@@ -81,9 +89,19 @@ class ModelEvaluation:
             "num_correct": self.num_correct,
             "num_unreadable": len(self.unreadable),
             "accuracy": self.accuracy,
+            "balanced_accuracy": balanced_accuracy(self.confusion_MM.diagonal().tolist(), self.total_M.tolist()),
+            "macro_f1": self.scores.macro_f1,
             "classes": [
-                {"class": name, "num_examples": total, "num_correct": correct, "accuracy": _ratio(correct, total)}
-                for name, total, correct in self._per_class()
+                {
+                    "class": name,
+                    "num_examples": total,
+                    "num_correct": correct,
+                    "accuracy": _ratio(correct, total),
+                    "precision": self.scores.precision[index],
+                    "specificity": self.scores.specificity[index],
+                    "f1": self.scores.f1[index],
+                }
+                for index, (name, total, correct) in enumerate(self._per_class())
             ],
             "confusion": self.confusion_MM.tolist(),
         }
@@ -92,18 +110,27 @@ class ModelEvaluation:
         """Lines of text: the accuracy, and each class with its commonest mistake."""
         part = {"all": "images", "test": "test images", "train": "training images"}[self.split]
         yield f"{self.title}: {self.num_examples} {part} of {self.data}"
-        yield f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples})"
+        scores = self.scores
+        balanced = balanced_accuracy(self.confusion_MM.diagonal().tolist(), self.total_M.tolist())
+        yield (
+            f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples}), balanced accuracy "
+            f"{percent(balanced)}, macro F1 {percent(scores.macro_f1)}"
+        )
         names = [_short(name) for name in self.classes]
         width = max(len("class"), *map(len, names))
-        yield f"{'class':<{width}}  {'images':>7}  {'correct':>7}  {'accuracy':>8}  most often taken for"
-        for index, (_, total, correct) in enumerate(self._per_class()):
-            ratio = _ratio(correct, total)
-            percent = "-" if ratio is None else f"{100 * ratio:.1f}%"
+        yield (
+            f"{'class':<{width}}  {'images':>7}  {'recall':>6}  {'precision':>9}  {'specificity':>11}  most often taken for"
+        )
+        for index, (_, total, _correct) in enumerate(self._per_class()):
+            recall, precision, specificity = (
+                percent(each[index]) for each in (scores.recall, scores.precision, scores.specificity)
+            )
             mistakes = self.confusion_MM[index].copy()
             mistakes[index] = 0
             worst = int(mistakes.argmax())
             taken_for = f"{names[worst]} ({mistakes[worst]})" if mistakes[worst] else ""
-            yield f"{names[index]:<{width}}  {total:>7}  {correct:>7}  {percent:>8}  {taken_for}".rstrip()
+            shares = f"{recall:>6}  {precision:>9}  {specificity:>11}"
+            yield f"{names[index]:<{width}}  {total:>7}  {shares}  {taken_for}".rstrip()
 
     def _per_class(self) -> Iterator[tuple[str, int, int]]:
         return zip(self.classes, self.total_M.tolist(), self.confusion_MM.diagonal().tolist(), strict=True)

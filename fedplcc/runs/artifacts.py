@@ -39,6 +39,8 @@ FILES = (MANIFEST, METRICS, TIMINGS, MODEL, PROTOTYPES, PICTURE)
 """Everything that a run leaves."""
 BEST_MODEL, BEST_PROTOTYPES = "model-best.safetensors", "prototypes-best.safetensors"
 """What a run with validation images leaves besides."""
+DETAILS = {"macro_f1": "macro F1"}
+"""Scores that a line of metrics.jsonl has where clients report more than right predictions, with their names."""
 EVALUATIONS = "evaluations.jsonl"
 """What a simulation leaves besides."""
 
@@ -213,6 +215,9 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
             texts.append(
                 f"{name}{when}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})"
             )
+    for key, name in DETAILS.items():
+        if (line.get(key) or {}).get("mean") is not None:
+            texts.append(f"{name}{when}: mean {100 * line[key]['mean']:.1f}%, worst {100 * line[key]['worst']:.1f}%")
     if line.get("accuracy_of"):
         texts.append(f"{MODEL} is what the run began with, or has a part of that: clients share no whole models in it")
     return texts

@@ -87,6 +87,8 @@ VALUES: Mapping[str, Any] = {
     "left_out_local": 0,
     "local": 11,
     "location": "training.batch_size",
+    "macro_f1": None,
+    "scores": None,
     "loss": {"ce": 0.21, "contra": 1.4, "corr": -0.8},
     "mean_accuracy": 0.9025,
     "metadata": {"run_id": RUN},

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Self
 
 from fedplcc.shared import types
+from fedplcc.shared.class_scores import class_scores
 from fedplcc.shared.documents.document import Document
+
+
+class ClassScores(Document):
+    """Scores of each class, fractions in the order of the run's classes; null for 0 / 0."""
+
+    recall: list[float | None]
+    """Of a class's samples those that were given it (sensitivity)."""
+    precision: list[float | None]
+    """Of the samples that were given a class those that are of it."""
+    specificity: list[float | None]
+    """Of the samples of other classes those that were not given the class."""
+    f1: list[float | None]
+    """Harmonic mean of precision and recall."""
+    macro_f1: float | None
+    """Mean of `f1` over the classes that have samples or were given to some."""
+
+    @classmethod
+    def of(cls, entry: types.EvaluationCounts) -> Self:
+        """Return the document of the scores of a set that has a confusion matrix."""
+        return cls(**asdict(class_scores(entry.total, entry.confusion)))
 
 
 class EvaluationCounts(Document):
@@ -22,6 +44,8 @@ class EvaluationCounts(Document):
     confusion: list[list[int]] | None = None
     """Samples by true class (row) and predicted class (column), in the order of the run's classes; null unless the run's
     configuration has evaluation.confusion. A sample without a predicted class is in no column."""
+    scores: ClassScores | None = None
+    """Scores of each class by `confusion`; null without it."""
 
     @classmethod
     def of(cls, entry: types.EvaluationCounts) -> Self:
@@ -35,6 +59,7 @@ class EvaluationCounts(Document):
             correct=list(entry.correct),
             total=list(entry.total),
             confusion=rows,
+            scores=ClassScores.of(entry) if cells else None,
         )
 
 

@@ -279,3 +279,25 @@ def test_the_score_is_balanced_where_test_classes_are_uneven_or_the_run_says_so(
     assert "balanced_accuracy" not in line_of(uneven((40, 0), (40, 10)), score="accuracy")
     skipped = line_of(uneven((40, 0), (40, 10)), is_evaluated=False)
     assert not {"balanced_accuracy", "unfound"} & set(skipped)
+
+
+def test_a_line_has_macro_f1_where_every_report_has_a_confusion_matrix() -> None:
+    def line(**matrices: tuple[int, ...]) -> dict[str, Any]:
+        reports = {
+            name: replace(
+                an_evaluation(name, domain=name),
+                counts=(EvaluationCounts("test", "global", (3, 1), (4, 4), matrix),),
+            )
+            for name, matrix in matrices.items()
+        }
+        current = replace(
+            a_round(1, RoundPhase.EVALUATING), evaluations=reports, model=a_blob("m"), prototypes=a_blob("p")
+        )
+        domains = {name: name for name in matrices}
+        return results.metrics_line(current, domains={**domains, "zoe": "zoe"}, num_global_prototypes=0)
+
+    macro = (6 / (4 + 6) + 2 / (4 + 2)) / 2
+    found = line(ann=(3, 1, 3, 1))["macro_f1"]
+    assert found == {"ann": macro, "zoe": None, "mean": macro, "worst": macro}
+    assert "macro_f1" not in line(ann=(3, 1, 3, 1), bob=())
+    assert "macro_f1" not in line(ann=())

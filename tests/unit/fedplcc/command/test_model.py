@@ -237,8 +237,8 @@ def test_a_class_without_images_has_no_accuracy_and_its_mistakes_are_told(run: P
     assert code == 0
     rows = {line.split()[0]: line.split() for line in out.splitlines()[3:6]}
     given = json.loads((tmp_path / "out" / "evaluation.json").read_text())["confusion"][0].index(4)
-    assert rows["wide"][1:4] == ["0", "0", "-"]
-    assert rows["thin"] == ["thin", "4", "0", "0.0%", tiny_federation.CLASSES[given], "(4)"]
+    assert rows["wide"][1:4] == ["0", "-", "-"]
+    assert rows["thin"] == ["thin", "4", "0.0%", "-", "-", tiny_federation.CLASSES[given], "(4)"]
 
 
 def test_a_folder_without_a_training_part_is_evaluated_and_bad_files_are_counted(
