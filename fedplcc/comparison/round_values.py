@@ -22,8 +22,8 @@ BALANCED_MODELS = tuple(under(model, "balanced") for model in (GLOBAL_MODEL, LOC
 """Names of the models beside which balanced accuracies stand."""
 PLAIN_MODELS = tuple(under(model, "accuracy") for model in (GLOBAL_MODEL, LOCAL_MODEL))
 """Names of the models beside which accuracies stand where balanced ones are the run's score."""
-MACRO_F1_MODELS = tuple(under(model, "macro_f1") for model in (GLOBAL_MODEL, LOCAL_MODEL))
-"""Names of the models beside which macro F1 stands."""
+DETAILED_MODELS = tuple(under(model, name) for name in ("macro_f1", "auc") for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the models beside which macro F1 and areas under ROC curves stand."""
 ATTACKED_MODELS = tuple(under(model, attack) for attack in get_args(Attack) for model in (GLOBAL_MODEL, LOCAL_MODEL))
 """Names of the attacked models, in the order of a report's tables."""
 VALIDATED_MODELS = tuple(under(model, VALIDATION_SET) for model in (GLOBAL_MODEL, LOCAL_MODEL))
@@ -38,6 +38,8 @@ STAGE_MEASURES = {
 """Measures of a run with stages in a line of metrics.jsonl, with the heads of their columns."""
 OF_STAGES = "stages."
 """Beginning of their names among a round's computed values."""
+OF_TEST = (OF_STAGES, "calibration_error.")
+"""Beginnings of the names of all computed values that follow from test images."""
 OWN, WHOLE, OWN_OF_WHOLE = "own", BALANCED_SET, own_set(BALANCED_SET)
 """Choice among the client's own classes, a part of the whole test set that is dealt, and the choice on that."""
 STREAM_MODELS = tuple(
@@ -124,10 +126,17 @@ def round_values(
             **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
             **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
             **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
+            **{
+                f"calibration_error.{domain}": value for domain, value in _calibration_errors(line) if value is not None
+            },
             **{f"{OF_STAGES}{name}": line[name] for name in STAGE_MEASURES if line.get(name) is not None},
         },
         measured=measured,
     )
+
+
+def _calibration_errors(line: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    return (line.get("calibration_error") or {}).items()
 
 
 def _accuracy(
@@ -150,8 +159,9 @@ def _accuracy(
             accuracy.setdefault(model, {}).setdefault(domain, correct / total)
     for model, shares in balanced(classes).items():
         accuracy[under(model, "balanced")] = shares
-    if line.get("macro_f1"):
-        accuracy[under(own, "macro_f1")] = line["macro_f1"]
+    for name in ("macro_f1", "auc"):
+        if line.get(name):
+            accuracy[under(own, name)] = line[name]
     return accuracy
 
 
@@ -208,7 +218,7 @@ def without_test(values: RoundValues) -> RoundValues:
         scored={model: found for model, found in values.scored.items() if model in VALIDATED_MODELS},
         classes={},
         confusion={},
-        computed={name: found for name, found in values.computed.items() if not name.startswith(OF_STAGES)},
+        computed={name: found for name, found in values.computed.items() if not name.startswith(OF_TEST)},
     )
 
 

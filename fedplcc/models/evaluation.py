@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,16 @@ import numpy as np
 
 from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.trained_model import TrainedModel
+from fedplcc.runs.artifacts import RELIABILITY
 from fedplcc.runs.atomic_file import atomic_file, write_text
+from fedplcc.runs.reliability import reliability_diagram
+from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.class_scores import ClassScores, class_scores
 from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.score_histograms import areas, calibration_error, histograms_of, macro_area, reliability
 from fedplcc.shared.scores import balanced_accuracy
 from fedplcc.shared.tensors import sha256_hex
-from fedplcc.shared.types import IntArray
+from fedplcc.shared.types import IntArray, ScoreHistograms
 from fedplcc.terminal.numbers import percent
 from fedplcc.trainer.data import Split, load_split
 from fedplcc.trainer.learning.device_images import DeviceImages
@@ -47,6 +51,7 @@ class ModelEvaluation:
         total_M: Images of each class.
         confusion_MM: How many images of class i were given class j. An image that was given no class, because its logits
             were not finite, is in no column.
+        histograms: Numbers of images by their probabilities; None of more than 64 classes.
         unreadable: Images that could not be read and count nowhere.
     """
 
@@ -57,6 +62,7 @@ class ModelEvaluation:
     classes: tuple[str, ...]
     total_M: IntArray
     confusion_MM: IntArray
+    histograms: ScoreHistograms | None
     unreadable: tuple[str, ...]
 
     @property
@@ -91,6 +97,7 @@ class ModelEvaluation:
             "accuracy": self.accuracy,
             "balanced_accuracy": balanced_accuracy(self.confusion_MM.diagonal().tolist(), self.total_M.tolist()),
             "macro_f1": self.scores.macro_f1,
+            **({} if self.histograms is None else _calibration(self.histograms)),
             "classes": [
                 {
                     "class": name,
@@ -116,6 +123,10 @@ class ModelEvaluation:
             f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples}), balanced accuracy "
             f"{percent(balanced)}, macro F1 {percent(scores.macro_f1)}"
         )
+        if self.histograms is not None:
+            error = calibration_error(reliability(self.histograms))
+            area = macro_area(self.histograms)
+            yield f"area under the ROC curve {percent(area)}, mean of the classes; calibration error {percent(error)}"
         names = [_short(name) for name in self.classes]
         width = max(len("class"), *map(len, names))
         yield (
@@ -149,10 +160,14 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         kind = {"test": "test image", "train": "training image", "all": "image"}[split]
         hint = "" if split == "all" else "; --split all takes every image there is"
         raise InvalidData(f"data {data!r} has no {kind}{skipped}{hint}")
-    (predicted_N,) = predicted_classes(
-        trained.model, DeviceImages.put(images, contract, trained.device), trained.config
-    )
     num_classes = len(contract.classes)
+    has_bins = num_classes <= MAX_CONFUSED_CLASSES
+    predicted_N, *bins_MN = predicted_classes(
+        trained.model, DeviceImages.put(images, contract, trained.device), trained.config, has_bins=has_bins
+    )
+    histograms = (
+        histograms_of(np.stack(bins_MN, axis=1), images.labels_N, predicted_N, num_classes) if bins_MN else None
+    )
     is_named_N = predicted_N >= 0
     cells_N = images.labels_N[is_named_N] * num_classes + predicted_N[is_named_N]
     return ModelEvaluation(
@@ -163,6 +178,7 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         classes=contract.classes,
         total_M=np.bincount(images.labels_N, minlength=num_classes),
         confusion_MM=np.bincount(cells_N, minlength=num_classes**2).reshape(num_classes, num_classes),
+        histograms=histograms,
         unreadable=unreadable,
     )
 
@@ -196,10 +212,26 @@ def write_evaluation(folder: Path, evaluation: ModelEvaluation) -> Sequence[str]
         picture = confusion_matrix(evaluation.confusion_MM, evaluation.classes, title=title)
     except ImportError:
         (folder / PICTURE).unlink(missing_ok=True)
+        (folder / RELIABILITY).unlink(missing_ok=True)
         return [REPORT]
-    with atomic_file(folder / PICTURE) as file:
-        file.write(picture)
-    return [REPORT, PICTURE]
+    pictures = {PICTURE: picture}
+    if evaluation.histograms is not None:
+        bins = {"all images": reliability(evaluation.histograms)}
+        pictures[RELIABILITY] = reliability_diagram(bins, title=title)
+    for name, content in pictures.items():
+        with atomic_file(folder / name) as file:
+            file.write(content)
+    return [REPORT, *pictures]
+
+
+def _calibration(histograms: ScoreHistograms) -> dict[str, Any]:
+    bins = reliability(histograms)
+    return {
+        "auc": areas(histograms),
+        "macro_auc": macro_area(histograms),
+        "calibration_error": calibration_error(bins),
+        "reliability": [asdict(each) for each in bins],
+    }
 
 
 def _ratio(correct: int, total: int) -> float | None:

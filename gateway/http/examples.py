@@ -21,6 +21,9 @@ CONFIG = {"run": {"name": "scans", "method": "fedplcc", "rounds": 30, "clients":
 BINARY = "binary"
 
 VALUES: Mapping[str, Any] = {
+    "auc": None,
+    "calibration": None,
+    "calibration_error": None,
     "accuracy": BY_DOMAIN,
     "accuracy_attacked": None,
     "accuracy_local": None,

@@ -8,6 +8,7 @@ from typing import Self
 from fedplcc.shared import types
 from fedplcc.shared.class_scores import class_scores
 from fedplcc.shared.documents.document import Document
+from fedplcc.shared.score_histograms import areas, calibration_error, macro_area, reliability
 
 
 class ClassScores(Document):
@@ -30,6 +31,42 @@ class ClassScores(Document):
         return cls(**asdict(class_scores(entry.total, entry.confusion)))
 
 
+class ReliabilityBin(Document):
+    """Samples of which the largest probability lies in one bin of a reliability diagram."""
+
+    confidence: float
+    """Mean of these probabilities."""
+    accuracy: float
+    """Share of the samples that were predicted correctly."""
+    num_examples: int
+    """Number of samples."""
+
+
+class Calibration(Document):
+    """Probabilities of one evaluation set, fractions."""
+
+    auc: list[float | None]
+    """Area under the ROC curve of each class against all others, in the order of the run's classes; null of a class without
+    one or the other."""
+    macro_auc: float | None
+    """Mean of `auc` over the classes that have one."""
+    calibration_error: float | None
+    """Expected calibration error, over the bins of `reliability`."""
+    reliability: list[ReliabilityBin]
+    """Bins that have samples, by confidence; of 15 of equal width."""
+
+    @classmethod
+    def of(cls, histograms: types.ScoreHistograms) -> Self:
+        """Return the document of a set's histograms."""
+        bins = reliability(histograms)
+        return cls(
+            auc=areas(histograms),
+            macro_auc=macro_area(histograms),
+            calibration_error=calibration_error(bins),
+            reliability=[ReliabilityBin(**asdict(each)) for each in bins],
+        )
+
+
 class EvaluationCounts(Document):
     """Correct and total predictions per class of one evaluation set."""
 
@@ -46,6 +83,9 @@ class EvaluationCounts(Document):
     configuration has evaluation.confusion. A sample without a predicted class is in no column."""
     scores: ClassScores | None = None
     """Scores of each class by `confusion`; null without it."""
+    calibration: Calibration | None = None
+    """What follows from the probabilities of the test set and of validation images; null unless the run's configuration has
+    evaluation.histograms."""
 
     @classmethod
     def of(cls, entry: types.EvaluationCounts) -> Self:
@@ -60,6 +100,7 @@ class EvaluationCounts(Document):
             total=list(entry.total),
             confusion=rows,
             scores=ClassScores.of(entry) if cells else None,
+            calibration=None if entry.histograms is None else Calibration.of(entry.histograms),
         )
 
 

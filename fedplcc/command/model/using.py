@@ -109,7 +109,7 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for evaluation.json and confusion.png; evaluations/DATA in the model's folder if not given.",
+            help="Folder for evaluation.json and its pictures; evaluations/DATA in the model's folder if not given.",
             file_okay=False,
             show_default=False,
         ),

@@ -31,7 +31,7 @@ from fedplcc.comparison.report.uncertainty import uncertainty_notes, uncertainty
 from fedplcc.comparison.round_values import (
     ATTACKED_MODELS,
     BALANCED_MODELS,
-    MACRO_F1_MODELS,
+    DETAILED_MODELS,
     PLAIN_MODELS,
     STREAM_MODELS,
 )
@@ -125,7 +125,7 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
         is_asked_for = comparison.datasets[dataset].balanced
         balanced = [model for model in BALANCED_MODELS if is_asked_for and not _is_scored(findings, dataset, model)]
-        for model in (*balanced, *PLAIN_MODELS, *MACRO_F1_MODELS, *ATTACKED_MODELS, *STREAM_MODELS):
+        for model in (*balanced, *PLAIN_MODELS, *DETAILED_MODELS, *ATTACKED_MODELS, *STREAM_MODELS):
             yield from tables_of_views(findings, dataset, having, domains, model)
         yield from stage_table(findings, dataset, having)
         yield from additions.of_group(findings, dataset, group, having)

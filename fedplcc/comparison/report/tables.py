@@ -188,6 +188,7 @@ def score_in_words(findings: Findings, dataset: str, rows: Sequence[str], model:
 _ON_SETS = {
     "accuracy": ", accuracy",
     "macro_f1": ", macro F1",
+    "auc": ", area under the ROC curve",
     "balanced": ", balanced accuracy",
     VALIDATION_SET: ", validation images",
     OWN: ", among each client's own classes",

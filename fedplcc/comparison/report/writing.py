@@ -41,7 +41,7 @@ from fedplcc.comparison.report.uncertainty import UNCERTAINTY_COLUMNS, uncertain
 from fedplcc.comparison.round_values import (
     ATTACKED_MODELS,
     BALANCED_MODELS,
-    MACRO_F1_MODELS,
+    DETAILED_MODELS,
     PLAIN_MODELS,
     STREAM_MODELS,
     VALIDATED_MODELS,
@@ -55,7 +55,7 @@ CELL = ("dataset", "row", "method", "seed")
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
 SUMMARISED = (
-    *(GLOBAL_MODEL, LOCAL_MODEL, *PLAIN_MODELS, *MACRO_F1_MODELS),
+    *(GLOBAL_MODEL, LOCAL_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
     *(*ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS),
 )
 """Names of the models in summary.csv, in order."""

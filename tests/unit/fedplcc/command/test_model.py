@@ -209,10 +209,10 @@ def test_an_evaluation_is_read_by_a_person_and_kept_beside_the_model(ended_run: 
     lines = out.splitlines()
     assert lines[0].endswith(f"round 2: 48 images of {data}")
     assert lines[1].startswith("accuracy ")
-    assert [line.split()[:2] for line in lines[3:6]] == [[name, "16"] for name in tiny_federation.CLASSES]
+    assert [line.split()[:2] for line in lines[4:7]] == [[name, "16"] for name in tiny_federation.CLASSES]
     folder = evaluation_folder(read_trained_model(ended_run), data, "all")
     assert folder.parent == ended_run / "evaluations"
-    assert {path.name for path in folder.iterdir()} == {"evaluation.json", "confusion.png"}
+    assert {path.name for path in folder.iterdir()} == {"evaluation.json", "confusion.png", "reliability.png"}
     assert str(folder) in lines[-1]
     assert evaluation_folder(read_trained_model(ended_run), data, "test") != folder
 
@@ -235,7 +235,7 @@ def test_a_class_without_images_has_no_accuracy_and_its_mistakes_are_told(run: P
     )
     code, out, _ = called("evaluate", run, "--data", f"npz:{path}", "--out", tmp_path / "out")
     assert code == 0
-    rows = {line.split()[0]: line.split() for line in out.splitlines()[3:6]}
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[4:7]}
     given = json.loads((tmp_path / "out" / "evaluation.json").read_text())["confusion"][0].index(4)
     assert rows["wide"][1:4] == ["0", "-", "-"]
     assert rows["thin"] == ["thin", "4", "0.0%", "-", "-", tiny_federation.CLASSES[given], "(4)"]
