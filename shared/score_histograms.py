@@ -141,7 +141,7 @@ def reliability(histograms: ScoreHistograms) -> list[Reliability]:
 
 
 def calibration_error(bins: Sequence[Reliability]) -> float | None:
-    """Return the expected calibration error (Guo et al., ICML 2017, eq. 3); None without predictions."""
+    """Return the expected calibration error (docs/algorithms.md, rule 12.5); None without predictions."""
     number = sum(each.num_examples for each in bins)
     if not number:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-YOUNGER_KEYS: Mapping[str, Any] = {"evaluation.histograms": False}
+YOUNGER_KEYS: Mapping[str, Any] = {"evaluation.histograms": False, "training.class_weights": "none"}
 """Keys that version 0.2 of a configuration did not have, with the values that change nothing. Where they have these they are
 in no canonical JSON, so that hashes of 0.2 stay; with the next version they are in that of its configurations."""
 
