@@ -163,7 +163,11 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
     num_classes = len(contract.classes)
     has_bins = num_classes <= MAX_CONFUSED_CLASSES
     predicted_N, *bins_MN = predicted_classes(
-        trained.model, DeviceImages.put(images, contract, trained.device), trained.config, has_bins=has_bins
+        trained.model,
+        DeviceImages.put(images, contract, trained.device),
+        trained.config,
+        has_bins=has_bins,
+        temperature=trained.temperature,
     )
     histograms = (
         histograms_of(np.stack(bins_MN, axis=1), images.labels_N, predicted_N, num_classes) if bins_MN else None
@@ -186,10 +190,10 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
 def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:
     """The usual folder of an evaluation: below the model's folder, one per data set and part.
 
-    Evaluations of a calibrated model have a folder of its file's name around them.
+    Evaluations of an adapted model have a folder of its file's name around them.
     """
     name, folder = name_of(data), trained.file.parent / EVALUATIONS
-    if trained.calibration is not None:
+    if trained.description is not None:
         folder /= trained.file.stem
     return folder / (name if split == "test" else f"{name}-{split}")
 

@@ -141,6 +141,7 @@ def predicted_classes(
     scores: Sequence[Score | None] = (None,),
     attack: ImageAttack | None = None,
     has_bins: bool = False,
+    temperature: float = 1.0,
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> IntArray:
@@ -159,6 +160,7 @@ def predicted_classes(
         scores: C ways to predict classes, in one pass over the images; None for the logits.
         attack: See `evaluate`.
         has_bins: Whether bins of probabilities follow; of at most 64 classes.
+        temperature: What logits are divided by before probabilities are made of them.
         should_stop: Asked before every batch.
         on_share: See `OnShare`.
 
@@ -173,7 +175,7 @@ def predicted_classes(
         named = torch.stack([_named(score, features_BD, logits_BM) for score in scores], dim=-1)
         if not has_bins:
             return named
-        bins_BM = torch.from_numpy(bins_of(logits_BM.float().cpu().numpy()))
+        bins_BM = torch.from_numpy(bins_of((logits_BM.float() / temperature).cpu().numpy()))
         return torch.cat([named.short().cpu(), bins_BM], dim=-1)
 
     results = _over_batches(model, prediction, data, config, should_stop, on_share, attack)

@@ -115,7 +115,9 @@ def test_without_prototypes_the_table_has_no_columns_for_them(ended_runs: Path, 
 def test_a_table_with_long_class_names_leaves_room_for_the_image_in_80_columns() -> None:
     classes = ("a class with a very long name of the sort that people write", "b")
     nearest = NearestPrototype(class_name=classes[0], similarity=-0.5, weight=1.0)
-    prediction = Prediction(image="images/7.png", top=((classes[0], 0.9), ("b", 0.1)), prototype=nearest)
+    prediction = Prediction(
+        image="images/7.png", top=((classes[0], 0.9), ("b", 0.1)), prototype=nearest, probabilities=()
+    )
     table = PredictionTable(classes, has_prototypes=True)
     lines = [table.heading(), *table.lines(prediction)]
     assert lines == [
