@@ -29,6 +29,7 @@ Shape legend: N samples of a client, D feature size, M classes, S shrinkages of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -197,9 +198,9 @@ class _Client:
     def head(self, classes: Classes, shrinkage: float) -> Head:
         return linear_head(classes, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
 
-    def best(self, correct_SM: DoubleArray) -> int:
-        """Return the row of the grid that scores best."""
-        return best_row(correct_SM, self.own.counts_M, is_balanced=self.config.balanced)
+    def best(self, correct_SM: DoubleArray) -> float:
+        """Return the shrinkage that scores best."""
+        return best_shrinkage(correct_SM, self.own.counts_M, self.config)
 
 
 def _client(before: BeforeTraining, config: Config) -> _Client | None:
@@ -226,12 +227,20 @@ def _folds(before: BeforeTraining, config: Config) -> Iterator[_Fold]:
         yield _Fold(features_ND.astype(np.float64), labels_N, sums)
 
 
-def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool) -> int:
-    """Return the first row with the most correct samples, or with the highest mean share of each class."""
-    if not is_balanced:
-        return int(correct_SM.sum(1).argmax())
-    shares_SM = correct_SM / np.maximum(total_M, 1.0)
-    return int(np.array([sum(row) for row in shares_SM.tolist()]).argmax())
+def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool, usual: int) -> int:
+    """Return the row with the most correct samples, or with the highest mean share of each class.
+
+    Of equal ones it is the nearest to the usual row, and of two the first.
+    """
+    shares_SM = correct_SM / np.maximum(total_M, 1.0) if is_balanced else correct_SM
+    values_S = np.array([math.fsum(row) for row in shares_SM.tolist()])
+    return min(np.flatnonzero(values_S == values_S.max()).tolist(), key=lambda row: abs(row - usual))
+
+
+def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, config: Config) -> float:
+    """Return the shrinkage of the grid that scores best; of equal ones the nearest to that of the first round."""
+    grid = GRIDS[config.head]
+    return grid[best_row(correct_SM, total_M, is_balanced=config.balanced, usual=grid.index(FIRST[config.head]))]
 
 
 def before_training(before: BeforeTraining, config: Config) -> Mapping[str, ArrayGroup]:
@@ -262,10 +271,11 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
     shrinkage = shrinkage_alone = config.first_shrinkage
     if config.is_chosen:
         grid = GRIDS[config.head]
-        shrinkage = grid[client.best(made[SCORES]["correct"].astype(np.float64))]
-        shrinkage_alone = grid[client.best(client.correct(client.own, 1.0, grid))]
-    correct = [client.correct(client.mixed(alpha), 1.0 + alpha, (shrinkage,)) for alpha in ALPHAS]
-    mix = client.head(Classes.of(client.mixed(ALPHAS[client.best(np.concatenate(correct))]), FAST), shrinkage)
+        shrinkage = client.best(made[SCORES]["correct"].astype(np.float64))
+        shrinkage_alone = client.best(client.correct(client.own, 1.0, grid))
+    correct_AM = np.concatenate([client.correct(client.mixed(alpha), 1.0 + alpha, (shrinkage,)) for alpha in ALPHAS])
+    best = best_row(correct_AM, client.own.counts_M, is_balanced=config.balanced, usual=0)
+    mix = client.head(Classes.of(client.mixed(ALPHAS[best]), FAST), shrinkage)
     alone = client.head(Classes.of(client.own, FAST), shrinkage_alone)
     heads = _tensors(mix, before.head), _tensors(alone, before.head)
     return {**kept, **heads[0], **{ALONE + name: array for name, array in heads[1].items()}}
@@ -354,7 +364,7 @@ def server_step(step: ServerRound, config: Config) -> ServerResult:
             scored_M += upload[SCORES]["scored"]
     shrinkage = config.first_shrinkage
     if scored_M.any():
-        shrinkage = GRIDS[config.head][best_row(correct_SM, scored_M, is_balanced=config.balanced)]
+        shrinkage = best_shrinkage(correct_SM, scored_M, config)
     values = {name: total.value for name, total in totals.items()}
     sums = ClassSums(counts_M.astype(np.float64), values["sums"], _square(values.get("moment"), dim))
     head = linear_head(Classes.of(sums), config.head, shrinkage, is_balanced=config.balanced)

@@ -24,6 +24,7 @@ from fedplcc.shared.methods.classsums import (
     SUMS,
     Config,
     best_row,
+    best_shrinkage,
     upload_fault,
 )
 from fedplcc.shared.methods.exact_maths import shuffled
@@ -189,8 +190,7 @@ def test_the_second_round_takes_the_shrinkage_that_scores_best_in_all(head: str,
     assert first.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(FIRST[config.head])]
     second = run.round(0, 1, 2)
     correct_SM = sum(groups[SCORES]["correct"].astype(np.float64) for groups in run.uploads)
-    best = best_row(np.asarray(correct_SM), np.array([27.0, 15, 21]), is_balanced=balanced)
-    chosen = GRIDS[config.head][best]
+    chosen = best_shrinkage(np.asarray(correct_SM), np.array([27.0, 15, 21]), config)
     assert second.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(chosen)]
     given = Config.model_validate({"head": head, "balanced": balanced, "shrinkage": chosen})
     assert second.head is not None
@@ -232,10 +232,13 @@ def test_a_client_that_is_not_among_the_global_sums_adds_itself_before_it_scores
     assert scores[0] == scores[1]
 
 
-def test_best_is_the_first_row_with_the_most_or_the_most_even_hits() -> None:
-    correct_SM, total_M = np.array([[90.0, 0.0], [80.0, 5.0], [80.0, 10.0], [90.0, 0.0]]), np.array([100.0, 10.0])
-    assert best_row(correct_SM, total_M, is_balanced=False) == 0
-    assert best_row(correct_SM, total_M, is_balanced=True) == 2
+def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_the_most_usual() -> None:
+    correct_SM, total_M = np.array([[90.0, 0.0], [80.0, 5.0], [70.0, 10.0], [90.0, 0.0]]), np.array([100.0, 10.0])
+    assert best_row(correct_SM, total_M, is_balanced=True, usual=0) == 2
+    for usual, expected in ((0, 0), (1, 0), (2, 3), (3, 3)):
+        assert best_row(correct_SM, total_M, is_balanced=False, usual=usual) == expected
+    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="lda")) == FIRST["lda"]
+    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="ridge")) == FIRST["ridge"]
 
 
 def test_a_choice_takes_two_rounds_and_a_share_is_at_most_one() -> None:
