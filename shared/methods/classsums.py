@@ -76,8 +76,8 @@ ALPHAS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Weights of a client's own sums beside the global ones, among which its folds choose; the first is none."""
 FOLDS = 3
 """Folds of a client's samples; fewer where it has fewer samples. Each costs a solution of D equations for each score."""
-ROUND, ALONE = "classsums.round", "classsums.alone:"
-"""What a client keeps beside its head: the round whose global sums have its own, and the head of its images alone."""
+SENT, ALONE = "classsums.sent", "classsums.alone:"
+"""What a client keeps beside its head: which sums it sent in which round, and the head of its images alone."""
 
 
 class Config(MethodConfig):
@@ -210,10 +210,15 @@ def _client(before: BeforeTraining, config: Config) -> _Client | None:
         return None
     own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=config.has_moment)
     whole = _read(group)
-    state = before.state or {}
-    is_among_them = ROUND in state and int(state[ROUND][0]) == int(group["round"][0])
+    sent = (before.state or {}).get(SENT)
+    is_among_them = sent is not None and sent.tolist() == _sent(own, int(group["round"][0]))
     folds = tuple(_folds(before, config))
     return _Client(folds, own, whole if is_among_them else whole.plus(own), config)
+
+
+def _sent(own: ClassSums, round: int) -> list[int]:
+    """Return the round in which sums were sent, and a checksum that tells them from those of other images."""
+    return [round, int(np.bitwise_xor.reduce(rounded(own.sums_MD), axis=None))]
 
 
 def _folds(before: BeforeTraining, config: Config) -> Iterator[_Fold]:
@@ -264,7 +269,8 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
 
     The shrinkage is the best of the client's own scores, with the global sums and alone, or the given one.
     """
-    kept: dict[str, np.ndarray] = {ROUND: np.array([before.round], np.int64)}
+    own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=False)
+    kept: dict[str, np.ndarray] = {SENT: np.array(_sent(own, before.round), np.int64)}
     client = _client(before, config)
     if client is None:
         return kept

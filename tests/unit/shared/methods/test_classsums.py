@@ -19,8 +19,8 @@ from fedplcc.shared.methods.classsums import (
     GLOBAL_SUMS,
     GRIDS,
     METHOD,
-    ROUND,
     SCORES,
+    SENT,
     SUMS,
     Config,
     best_row,
@@ -232,6 +232,18 @@ def test_a_client_that_is_not_among_the_global_sums_adds_itself_before_it_scores
     assert scores[0] == scores[1]
 
 
+def test_a_client_whose_images_are_others_than_those_that_it_sent_adds_them_too() -> None:
+    """In a run whose data change the sums of the round before have the images of another stage."""
+    config = Config(head="lda", shrinkage=0.2)
+    run = Run(config)
+    run.round(0, 1)
+    same, other = a_client(0, run.arrays, run.states[0], 2), a_client(5, run.arrays, run.states[0], 2)
+    without_state = a_client(5, run.arrays, None, 2)
+    kept = [METHOD.kept_before(before, {}, config)["weight"] for before in (other, without_state)]
+    assert kept[0].tobytes() == kept[1].tobytes()
+    assert METHOD.kept_before(same, {}, config)["weight"].tobytes() != kept[0].tobytes()
+
+
 def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_the_most_usual() -> None:
     correct_SM, total_M = np.array([[90.0, 0.0], [80.0, 5.0], [70.0, 10.0], [90.0, 0.0]]), np.array([100.0, 10.0])
     assert best_row(correct_SM, total_M, is_balanced=True, usual=0) == 2
@@ -268,7 +280,7 @@ def test_a_client_has_a_model_of_its_own_from_the_second_round_on(config: Config
         assert found["base"] is received["base"]
         assert found.keys() == received.keys()
         assert found["weight"].any()
-    assert run.states[0][ROUND].tolist() == [2]
+    assert run.states[0][SENT][0] == 2
 
 
 @every_head
