@@ -72,6 +72,8 @@ GRIDS: Mapping[Kind, tuple[float, ...]] = {
 """Shrinkages among which clients' folds choose, from the least to the greatest."""
 FIRST: Mapping[Kind, float] = {"means": 0.0, "lda": 0.3, "ridge": 0.1}
 """Shrinkage until it is chosen."""
+EVERY_ALONE = 2
+"""Of the grid, those that a client's images alone are scored with: every second one."""
 ALPHAS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Weights of a client's own sums beside the global ones, among which its folds choose; the first is none."""
 FOLDS = 3
@@ -198,10 +200,6 @@ class _Client:
     def head(self, classes: Classes, shrinkage: float) -> Head:
         return linear_head(classes, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
 
-    def best(self, correct_SM: DoubleArray) -> float:
-        """Return the shrinkage that scores best."""
-        return best_shrinkage(correct_SM, self.own.counts_M, self.config)
-
 
 def _client(before: BeforeTraining, config: Config) -> _Client | None:
     """Return what a client scores; None before there are global sums."""
@@ -242,9 +240,9 @@ def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool
     return min(np.flatnonzero(values_S == values_S.max()).tolist(), key=lambda row: abs(row - usual))
 
 
-def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, config: Config) -> float:
+def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, config: Config, *, every: int = 1) -> float:
     """Return the shrinkage of the grid that scores best; of equal ones the nearest to that of the first round."""
-    grid = GRIDS[config.head]
+    grid = GRIDS[config.head][::every]
     return grid[best_row(correct_SM, total_M, is_balanced=config.balanced, usual=grid.index(FIRST[config.head]))]
 
 
@@ -276,9 +274,9 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
         return kept
     shrinkage = shrinkage_alone = config.first_shrinkage
     if config.is_chosen:
-        grid = GRIDS[config.head]
-        shrinkage = client.best(made[SCORES]["correct"].astype(np.float64))
-        shrinkage_alone = client.best(client.correct(client.own, 1.0, grid))
+        shrinkage = best_shrinkage(made[SCORES]["correct"].astype(np.float64), client.own.counts_M, config)
+        correct_SM = client.correct(client.own, 1.0, GRIDS[config.head][::EVERY_ALONE])
+        shrinkage_alone = best_shrinkage(correct_SM, client.own.counts_M, config, every=EVERY_ALONE)
     correct_AM = np.concatenate([client.correct(client.mixed(alpha), 1.0 + alpha, (shrinkage,)) for alpha in ALPHAS])
     best = best_row(correct_AM, client.own.counts_M, is_balanced=config.balanced, usual=0)
     mix = client.head(Classes.of(client.mixed(ALPHAS[best]), FAST), shrinkage)
