@@ -30,6 +30,7 @@ from fedplcc.shared.methods.parts.prototypes import (
     excess_rows,
     per_class_counts,
 )
+from fedplcc.shared.score_histograms import fault_of
 from fedplcc.shared.tensors import (
     DTYPES,
     TensorEntry,
@@ -40,9 +41,11 @@ from fedplcc.shared.tensors import (
     read_header,
 )
 from fedplcc.shared.types import (
+    ALONE_MODEL,
     CLASS_MEAN,
     FEATURE_DIM,
     GLOBAL_MODEL,
+    HISTOGRAM_SETS,
     LOCAL_MODEL,
     MODEL,
     PUBLIC_DATA,
@@ -481,8 +484,10 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
         raise _malformed("counts", "an evaluation set is reported twice")
     for counts in evaluation.counts:
-        if counts.model not in (GLOBAL_MODEL, LOCAL_MODEL) or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
-            raise _malformed("counts", "an evaluation set has no proper name, or its model is neither global nor local")
+        if counts.model not in (GLOBAL_MODEL, LOCAL_MODEL, ALONE_MODEL) or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
+            raise _malformed(
+                "counts", "an evaluation set has no proper name, or its model is not global, local or alone"
+            )
         if len(counts.correct) != num_classes or len(counts.total) != num_classes:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has no {num_classes} classes")
         if any(not 0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True)):
@@ -490,6 +495,7 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
         if sum(counts.total) > MAX_EXAMPLES:
             raise _malformed("counts", f"evaluation set {counts.set_name!r} has more than {MAX_EXAMPLES} predictions")
         _check_confusion(counts, config)
+        _check_histograms(counts, config)
     _check_local_counts(evaluation, config)
 
 
@@ -545,20 +551,35 @@ def _check_confusion(counts: EvaluationCounts, config: RunConfig) -> None:
         raise _malformed("counts", f"the confusion matrix of {name} has more samples of a class than there are")
 
 
+def _check_histograms(counts: EvaluationCounts, config: RunConfig) -> None:
+    """Check histograms against the counts beside them; a report may have none."""
+    if counts.histograms is None:
+        return
+    name = f"evaluation set {counts.set_name!r}"
+    if not config.evaluation.histograms or counts.set_name not in HISTOGRAM_SETS:
+        raise _malformed("counts", f"{name} has histograms, and the run asks for none of it")
+    fault = fault_of(counts.histograms, counts.correct, counts.total)
+    if fault is not None:
+        raise _malformed("counts", f"the histograms of {name} {fault}")
+
+
 def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
-    """Check counts of a client's own model: the run has such models, and the totals are those of the global model."""
+    """Check counts of a client's own models: the run has such models, and the totals are those of the global model."""
     expected = config.evaluated_models
     totals = {counts.set_name: counts.total for counts in evaluation.counts if counts.model == GLOBAL_MODEL}
     for counts in evaluation.counts:
-        if counts.model != LOCAL_MODEL:
+        if counts.model == GLOBAL_MODEL:
             continue
-        if LOCAL_MODEL not in expected:
+        if counts.model not in expected:
             raise _malformed("models", "the run's clients have no models of their own, and the report is of one")
         if GLOBAL_MODEL in expected and counts.set_name not in totals:
-            raise _malformed("models", f"evaluation set {counts.set_name!r} has counts of the local model alone")
+            raise _malformed(
+                "models", f"evaluation set {counts.set_name!r} has counts of the model {counts.model!r} alone"
+            )
         if totals.get(counts.set_name, counts.total) != counts.total:
             raise _malformed(
-                "counts", f"evaluation set {counts.set_name!r} has other totals for the local model than for the global"
+                "counts",
+                f"evaluation set {counts.set_name!r} has other totals for the model {counts.model!r} than for the global",
             )
 
 

@@ -64,6 +64,10 @@ class RoundMetrics(Document):
     accuracy_local: dict[str, float | None] | None = None
     """As `accuracy`, of the clients' own models, each on its client's test set; null without own models, and if the round is
     not evaluated."""
+    accuracy_alone: dict[str, float | None] | None = None
+    """As `accuracy_local`, of models of each client's own images alone; null where the method makes none."""
+    joining: dict[str, float] | None = None
+    """What joining is worth to each client: the accuracy of its own model minus that of its images alone."""
     accuracy_attacked: dict[str, dict[str, float | None]] | None = None
     """As `accuracy`, under each attack of the run's configuration, by attack; null without attacks, and if the round is not
     evaluated."""
@@ -74,6 +78,13 @@ class RoundMetrics(Document):
     are uneven, or the configuration says so (`evaluation.score`)."""
     balanced_accuracy_validation: dict[str, float | None] | None = None
     """As `balanced_accuracy`, on validation images."""
+    macro_f1: dict[str, float | None] | None = None
+    """As `accuracy`, the mean of the F1 of the classes; null unless each report has a confusion matrix."""
+    auc: dict[str, float | None] | None = None
+    """As `accuracy`, the mean of the areas under the classes' ROC curves, one against the rest; null unless each report has
+    histograms (`evaluation.histograms`)."""
+    calibration_error: dict[str, float | None] | None = None
+    """As `auc`, the expected calibration error; "worst" is the largest one."""
     unfound: list[int] = Field([])
     """Classes of which no test image was given the right class, of those with at least five test images; the first 64."""
     loss: dict[str, float]

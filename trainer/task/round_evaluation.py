@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from fedplcc.shared.methods.arrays import ClientState, ModelArrays
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Scores
 from fedplcc.shared.types import (
+    ALONE_MODEL,
     BALANCED_SET,
     GLOBAL_MODEL,
+    HISTOGRAM_SETS,
     LOCAL_MODEL,
     TEST_SET,
     VALIDATION_SET,
@@ -81,6 +83,9 @@ def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState
         models[GLOBAL_MODEL] = received
     if local is not None:
         models[LOCAL_MODEL] = local
+    if ALONE_MODEL in names:
+        alone = job.config.algorithm.alone_model(inputs.first_model(job), client_state(), job.config.method)
+        models |= {} if alone is None else {ALONE_MODEL: alone}
     return models
 
 
@@ -110,7 +115,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
     those of a balanced whole, then those of validation images. Where the run asks for it, the test set and the balanced
     whole are followed by what the model makes of them with the client's own classes to choose from.
     """
-    model, test, config = model_with(job, arrays, is_own=name == LOCAL_MODEL), job.loaded.test, job.config
+    model, test, config = model_with(job, arrays, is_own=name != GLOBAL_MODEL), job.loaded.test, job.config
     if _has_site_statistics(job, name):
         begin, share = _calibrated(job, model, begin=begin, share=share / 2)
     score = _score(job, model) if name == LOCAL_MODEL and _is_methods(job, name) else None
@@ -130,6 +135,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
             job.on_activity(ClientActivity.EVALUATING, begin_of_set + share * done / len(sets))
 
         on_share(0.0)
+        has_bins = config.evaluation.histograms and set_name in HISTOGRAM_SETS and score is None
         has_own = own_score is not None and attack is None and set_name in (TEST_SET, BALANCED_SET)
         with job.timed("evaluate_seconds"):
             predicted_CN = predicted_classes(
@@ -138,12 +144,16 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
                 config,
                 scores=[score, own_score] if has_own else [score],
                 attack=attack,
+                has_bins=has_bins,
                 should_stop=job.should_stop,
                 on_share=on_share,
             )
         labels_N = images.labels_N.cpu().numpy()
         for part, piece in _parts(job, set_name).items():
-            yield counted(labels_N[piece], predicted_CN[0][piece], config, set_name=part, model_name=name)
+            bins_NM = predicted_CN[-len(config.data.classes) - 1 :].T if has_bins and part == set_name else None
+            yield counted(
+                labels_N[piece], predicted_CN[0][piece], config, set_name=part, model_name=name, bins_NM=bins_NM
+            )
         if has_own:
             yield counted(labels_N, predicted_CN[1], config, set_name=own_set(set_name), model_name=name)
 
