@@ -293,6 +293,30 @@ def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name: str) -> 
     assert set(re.findall(r"https?://[^\s\"'`]+", code)) <= {"http://www.w3.org/2000/svg"}
 
 
+NAMED_CALLBACK = re.compile(r"\.(?:map|flatMap|filter|forEach|some|every|find\w*)\(\s*(?!Boolean\b)[\w.#]+\s*[,)]")
+"""A function that is handed to an array's method by its name: it gets the index and the whole array too."""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("axis.ticks.map(formatTick)", True),
+        ("points.filter(this.#isOn).length", True),
+        ("rows.forEach(\n  write,\n)", True),
+        ("texts.map(parseInt)", True),
+        ("axis.ticks.map((tick) => formatTick(tick))", False),
+        ("parts.filter(Boolean).sort(byName)", False),
+    ],
+)
+def test_a_function_by_name_is_found_wherever_an_index_would_be_its_second_argument(text: str, is_found: bool) -> None:
+    assert (NAMED_CALLBACK.search(text) is not None) is is_found
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_function_gets_an_index_for_an_argument_of_its_own(name: str) -> None:
+    assert [found.group() for found in NAMED_CALLBACK.finditer(MODULES[name])] == []
+
+
 @pytest.mark.parametrize("name", sorted(STYLES))
 def test_no_style_loads_from_elsewhere(name: str) -> None:
     assert "@import" not in STYLES[name]

@@ -83,8 +83,7 @@ function explanation(state) {
   const run = /** @type {import("../lib/run_state.js").Document} */ (state.run);
   if (run.is_pause_requested) return "The run pauses when the open round has committed.";
   if (run.status === "running" && !run.reason) return "";
-  const isMissing = (/** @type {string} */ id) => !state.clients.get(id)?.is_connected;
-  const missing = state.areClientsKnown ? run.roster.filter(isMissing) : [];
+  const missing = state.areClientsKnown ? run.roster.filter((/** @type {string} */ id) => !state.clients.get(id)?.is_connected) : [];
   const text = standing(run, missing);
   if (run.status === "failed") return sentence(`failed: ${text}`);
   if (run.status === "stopped" && text) return sentence(`stopped: ${text}`);

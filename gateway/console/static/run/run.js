@@ -154,7 +154,7 @@ function build(root, context) {
     return section.element;
   };
   const parts = LAYOUT.map((entry) =>
-    Array.isArray(entry) ? h("div", { class: "columns" }, entry.map(made)) : made(entry),
+    Array.isArray(entry) ? h("div", { class: "columns" }, entry.map((make) => made(make))) : made(entry),
   );
   root.replaceChildren(...parts);
   return sections;

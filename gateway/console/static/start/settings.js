@@ -86,9 +86,9 @@ export class Settings {
   restore({ values, roster, filledClasses }) {
     this.#roster.restore(roster);
     const write = (/** @type {Field} */ each) => each.location in values && each.write(values[each.location] ?? undefined);
-    this.#written().forEach(write);
+    this.#written().forEach((field) => write(field));
     this.#methodChanged();
-    [...this.#methodFields, ...this.#model.optionFields].forEach(write);
+    [...this.#methodFields, ...this.#model.optionFields].forEach((field) => write(field));
     this.#filledClasses = filledClasses;
   }
 
