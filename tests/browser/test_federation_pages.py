@@ -23,6 +23,12 @@ def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
     expect(main).to_contain_text("2 of 2 clients connected")
 
 
+def test_a_client_whose_certificate_was_revoked_is_no_client_that_might_come_back(console: Console) -> None:
+    page = console.open("#/nowhere")
+    client = {"client_id": "ann", "is_connected": False, "activity": "idle", "problem": None, "is_revoked": True}
+    assert page.call("clients/state.js", "stateOf", client) == {"state": "revoked", "tone": "neutral"}
+
+
 def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> None:
     federation = console.served.federation
     federation.join()

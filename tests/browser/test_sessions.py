@@ -126,6 +126,27 @@ def test_a_first_visit_without_a_session_is_told_how_to_open_one(context: Browse
     expect(page.locator("#bars")).to_be_empty()
 
 
+@pytest.mark.parametrize("view", ["#/", "#/clients", "#/runs/digits-1"])
+def test_a_tab_that_nobody_signed_in_to_asks_once_and_not_again_and_again(
+    context: BrowserContext, keyed: Keyed, view: str
+) -> None:
+    page = context.new_page()
+    page.clock.install()
+    refused: list[str] = []
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status == 401 else None)
+    page.goto(f"{keyed.gateway_url}/{view}")
+    expect(page.locator("#bars")).to_contain_text("Sign in to use the console")
+    page.clock.run_for(1000)
+    before = len(refused)
+    assert before > 0
+    for _ in range(60):
+        page.clock.run_for(1000)
+    assert refused[before:] == []
+    page.get_by_label("Address or code").fill(keyed.code())
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#bars")).to_be_empty()
+
+
 def test_a_federation_that_is_open_to_a_network_says_so_on_every_page(
     served: ServedGateway, open_tab: Callable[[str], Tab]
 ) -> None:

@@ -24,12 +24,17 @@ const ANSWER_MS = 40_000;
  */
 
 const SESSIONS_PATH = "/v1/console/sessions";
-/** Name, in the browser's storage, of the mark that a session was opened; it holds nothing secret. */
-const SESSION_MARK = "fedplcc-session";
+/** Name, in the browser's storage, of the mark that a session was opened, and when; it holds nothing secret. */
+export const SESSION_MARK = "fedplcc-session";
 
 /** Says "missing" when the gateway asks for a session that is not there, and "restored" when there is one again. */
 export const sessions = new EventTarget();
 let isMissing = false;
+
+/** Whether nothing can be read before somebody signs in. */
+export function isSignedOut() {
+  return isMissing;
+}
 
 /**
  * Says "away" when the gateway or the aggregator does not answer, and "here" with the first answer after that.
@@ -207,7 +212,7 @@ export async function openedSession() {
 /** @param {boolean} isOpen */
 function markSession(isOpen) {
   try {
-    if (isOpen) localStorage.setItem(SESSION_MARK, "1");
+    if (isOpen) localStorage.setItem(SESSION_MARK, String(Date.now()));
     else localStorage.removeItem(SESSION_MARK);
   } catch {
     // A browser may forbid storage; then the gateway is asked each time.
@@ -356,7 +361,7 @@ class RunStream {
       const pauseMs = Math.min(MAX_PAUSE_MS, this.#retryMs * 2 ** this.#attempts) * (0.5 + Math.random() / 2);
       this.#attempts += 1;
       this.#follower.onConnection({ state: "lost", reason, retryAt: Date.now() + pauseMs });
-      await this.#pause(pauseMs);
+      await this.#pause(isMissing ? Infinity : pauseMs);
     }
   }
 

@@ -16,6 +16,7 @@ from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.members.durations import seconds_of
+from fedplcc.remote.admin_calls import ENDPOINT_FILE
 from fedplcc.remote.own_address import invitation_address, own_address
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
@@ -129,6 +130,15 @@ def test_without_an_aggregator_the_sentence_says_where_it_was_looked_for(tmp_pat
     result = CliRunner().invoke(app, ["client", "list", "--state-dir", str(tmp_path)])
     assert result.exit_code == 3
     assert str(tmp_path) in result.stderr
+
+
+def test_an_aggregator_that_asks_nobody_has_an_empty_list_and_invites_nobody(tmp_path: Path) -> None:
+    (tmp_path / ENDPOINT_FILE).write_text(json.dumps({"host": "127.0.0.1", "admin_socket": None}))
+    listed = CliRunner().invoke(app, ["client", "list", "--json", "--state-dir", str(tmp_path)])
+    assert (listed.exit_code, json.loads(listed.stdout)) == (0, {"certificates": []})
+    assert "--insecure" in listed.stderr
+    invited = CliRunner().invoke(app, ["invite", "north", "--state-dir", str(tmp_path)])
+    assert (invited.exit_code, "--insecure" in invited.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)])
