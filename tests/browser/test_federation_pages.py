@@ -16,11 +16,21 @@ PROBLEM = ClientProblem(reason="NO_DATA", detail="the folder has no images", hin
 def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
     main = console.open("#/").page.locator("main")
     expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_visible()
-    expect(main).to_contain_text("fedplcc trainer --aggregator HOST:PORT --client NAME --data folder:PATH")
+    expect(main).to_contain_text("fedplcc trainer --insecure --aggregator HOST:PORT --client NAME --data folder:PATH")
+    origin = console.served.url
+    expect(main).to_contain_text(f"fedplcc run start --config run.toml --gateway {origin}")
     expect(main.get_by_role("link", name="Start a run")).to_have_attribute("href", "#/start")
     console.served.federation.join()
     expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_hidden()
     expect(main).to_contain_text("2 of 2 clients connected")
+
+
+def test_the_page_of_clients_says_how_one_comes_in(console: Console) -> None:
+    main = console.open("#/clients").page.locator("main")
+    expect(main).to_contain_text("No client has ever joined")
+    expect(main).to_contain_text("fedplcc trainer --insecure")
+    console.served.federation.join()
+    expect(main.get_by_text("No client has ever joined")).to_be_hidden()
 
 
 def test_a_client_whose_certificate_was_revoked_is_no_client_that_might_come_back(console: Console) -> None:

@@ -116,6 +116,24 @@ def test_who_signs_out_is_out_in_every_tab_and_leaves_nothing_typed(context: Bro
     expect(other.locator("#bars")).to_contain_text("Your session has ended", timeout=30_000)
 
 
+def test_an_address_that_is_pasted_into_an_open_tab_signs_in_and_the_page_stays(
+    context: BrowserContext, keyed: Keyed
+) -> None:
+    page = context.new_page()
+    page.goto(f"{keyed.gateway_url}/#/clients")
+    expect(page.locator("#bars")).to_contain_text("Sign in to use the console")
+    code = keyed.code()
+    page.goto(f"{keyed.gateway_url}/#code={code}")  # as a person types it: only what follows # changes
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    expect(page.locator("#bars")).to_be_empty()
+    assert page.url == f"{keyed.gateway_url}/#/clients"
+    expect(page.get_by_role("heading", name="Clients")).to_be_visible()
+    main = page.locator("main")
+    for line in ("fedplcc invite NAME", "fedplcc join", "fedplcc trainer --data folder:PATH"):
+        expect(main).to_contain_text(line)
+    expect(main).not_to_contain_text("--insecure")
+
+
 def test_a_first_visit_without_a_session_is_told_how_to_open_one(context: BrowserContext, keyed: Keyed) -> None:
     page = context.new_page()
     page.goto(keyed.gateway_url)

@@ -386,6 +386,6 @@ def test_names_and_addresses_are_understood(console: Console) -> None:
 
     assert call("namesIn", " a, b\n\nc ,") == ["a", "b", "c"]
     assert call("classesOf", [{"class_counts": {"b": 1, "a": 2}}, {"class_counts": {"10": 1}}]) == ["10", "a", "b"]
-    command = "(module, text) => module.commandOf(new URL(text))"
-    assert console.within("start/run_document.js", command, "http://192.0.2.1:8080/").endswith(" --insecure")
-    assert "--insecure" not in console.within("start/run_document.js", command, "https://fed.example/")
+    command = "(module, text) => module.runCommands(new URL(text)).start"
+    assert console.within("lib/commands.js", command, "http://192.0.2.1:8080/").endswith(" --insecure")
+    assert "--insecure" not in console.within("lib/commands.js", command, "https://fed.example/")

@@ -27,9 +27,27 @@ const SESSIONS_PATH = "/v1/console/sessions";
 /** Name, in the browser's storage, of the mark that a session was opened, and when; it holds nothing secret. */
 export const SESSION_MARK = "fedplcc-session";
 
-/** Says "missing" when the gateway asks for a session that is not there, and "restored" when there is one again. */
+/**
+ * Says "missing" when the gateway asks for a session that is not there, "restored" when there is one again, and "known" when
+ * the gateway has said who asks and whom.
+ */
 export const sessions = new EventTarget();
 let isMissing = false;
+
+/** @type {{caller: string, label: string, federation: string, is_exposed: boolean} | null} */
+let me = null;
+
+/** Who asks, and which federation: its name is empty where it asks nobody for a certificate. Null before that is known. */
+export function whoami() {
+  return me;
+}
+
+/** Ask the gateway who asks. @param {{signal?: AbortSignal}} options */
+export async function askWhoami(options) {
+  me = await get("/v1/me", options);
+  sessions.dispatchEvent(new Event("known"));
+  return /** @type {NonNullable<typeof me>} */ (me);
+}
 
 /** Whether nothing can be read before somebody signs in. */
 export function isSignedOut() {

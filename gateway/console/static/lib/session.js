@@ -4,7 +4,7 @@
  * a session. A page stays as it is while its session is missing, so what was typed into it is kept.
  */
 
-import { ApiError, SESSION_MARK, endSession, get, openSession, sessions } from "./api.js";
+import { ApiError, SESSION_MARK, askWhoami, endSession, openSession, sessions } from "./api.js";
 import { h } from "./dom.js";
 import { sentence } from "./format.js";
 import { announce, repeat } from "./shell.js";
@@ -26,7 +26,7 @@ export function watchSession(bars, account) {
 
   const { soon } = repeat(async (signal) => {
     try {
-      const me = await get("/v1/me", { signal });
+      const me = await askWhoami({ signal });
       wasOpen = wasOpen || me.federation !== "";
       show(account, "sign-out", me.federation ? signOutButton(me) : null);
       show(bars, "exposed", me.is_exposed ? exposedBar() : null);

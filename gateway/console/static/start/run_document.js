@@ -80,17 +80,6 @@ export function fieldOf(location, isField) {
 }
 
 /**
- * The command that starts the run of a configuration file through this gateway.
- *
- * @param {URL} gateway
- */
-export function commandOf(gateway) {
-  const isLoopback = /^(localhost|127(?:\.\d+){3}|\[::1\])$/.test(gateway.hostname);
-  const consent = gateway.protocol === "http:" && !isLoopback ? " --insecure" : "";
-  return `fedplcc run start --config run.toml --gateway ${gateway.origin}${consent}`;
-}
-
-/**
  * Names in a text that people write: between commas or on lines of their own.
  *
  * @param {string} text

@@ -76,6 +76,27 @@ def test_the_invitation_comes_from_a_file_or_the_environment_never_from_an_argum
     assert host.run("join", host.invite("west")).exit_code == 2
 
 
+def test_a_member_that_names_no_folder_gets_its_roles_and_is_told_how_it_starts(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for invited, folder, begins in (
+        (("north",), "trainer", "fedplcc trainer --data folder:PATH"),
+        (("second", "--role", "gateway"), "gateway", "fedplcc gateway"),
+        (("south",), "trainer-south", "fedplcc trainer --data folder:PATH --state-dir fedplcc-state/trainer-south"),
+        (("north", "--replace"), "trainer", "fedplcc trainer --data folder:PATH"),
+        (("prometheus", "--role", "monitor"), "monitor", ""),
+    ):
+        joined = host.run("join", given=host.invite(*invited))
+        assert joined.exit_code == 0, joined.stderr
+        held = Credentials.load(tmp_path / "fedplcc-state" / folder / IDENTITY_FILE)
+        assert held.identity.name == invited[0]
+        assert joined.stdout.endswith(f": fedplcc-state/{folder}\n")
+        assert joined.stderr.partition("start it with: ")[2].strip() == begins
+    assert not (tmp_path / "fedplcc-state" / "joining").exists()
+    assert Credentials.load(tmp_path / "fedplcc-state/gateway" / IDENTITY_FILE).address == "127.0.0.1:50051"
+
+
 def test_who_has_joined_joins_anew_only_on_purpose(host: Host, tmp_path: Path) -> None:
     site = str(tmp_path / "site")
     assert host.run("join", "--state-dir", site, given=host.invite("north")).exit_code == 0
