@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import ClientActivity, ClientProblem
-from tests.support.federation.numpy_client import a_document
+from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.screens.browsing import Console
 
 NUM_RUNS = 23
@@ -63,6 +63,18 @@ def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> 
     troubled = page.get_by_role("list", name="Clients with problems").get_by_role("listitem")
     expect(troubled).to_have_count(1)
     expect(troubled).to_contain_text("mount the data set")
+
+
+def test_many_clients_have_no_column_of_machines(console: Console) -> None:
+    federation = console.served.federation
+    for number in range(13):
+        client = NumpyClient(f"site-{number:02}")
+        federation.coordinator.join(client.record, client.token)
+    page = console.open("#/clients").page
+    expect(page.locator("main tbody tr")).to_have_count(13)
+    expect(page.get_by_role("columnheader", name="Machine")).to_be_hidden()
+    page.get_by_role("searchbox", name="Find").fill("site-01")
+    expect(page.get_by_role("columnheader", name="Machine")).to_be_visible()
 
 
 def test_earlier_runs_are_turned_like_pages(console: Console) -> None:

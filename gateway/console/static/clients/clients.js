@@ -18,6 +18,8 @@ import { byTrouble } from "./summary.js";
 const INTERVAL_MS = 2000;
 /** Clients of a page. */
 const PAGE_SIZE = 50;
+/** With more clients than these the table leaves machines and readings out, unless somebody looks for one. */
+const FEW = 12;
 
 /** @typedef {Record<string, any>} Client */
 
@@ -91,6 +93,7 @@ export function show(root) {
     const begin = page * PAGE_SIZE;
     keyed(body, found.slice(begin, begin + PAGE_SIZE), (client) => client.client_id, createRow, updateRow);
     const here = clients.filter((client) => client.is_connected).length;
+    setAttribute(table, "data-brief", found.length > FEW ? "true" : null);
     setText(summary, `${count(here)} of ${counted(clients.length, "client")} connected`);
     setAttribute(table, "hidden", !found.length);
     setAttribute(none, "hidden", found.length > 0 || !clients.length);

@@ -7,7 +7,7 @@ import { allClients, get, runPath } from "../lib/api.js";
 import { clientSummary } from "../clients/summary.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, percent, sentence } from "../lib/format.js";
-import { standing } from "../lib/sentences.js";
+import { standing } from "../lib/standing.js";
 import { repeat } from "../lib/shell.js";
 import { staleNotice } from "../lib/stale_notice.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";

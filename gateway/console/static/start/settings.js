@@ -82,6 +82,11 @@ export class Settings {
     return { values, roster: this.#roster.draft, filledClasses: this.#filledClasses };
   }
 
+  /** @param {string} name */
+  setName(name) {
+    this.#fields.get("run.name")?.write(name);
+  }
+
   /** @param {Record<string, any>} draft */
   restore({ values, roster, filledClasses }) {
     this.#roster.restore(roster);
