@@ -192,6 +192,8 @@ def test_a_runs_page_is_a_few_screens_long_and_leads_to_what_it_folds(console: C
     page = console.open(f"#/runs/{run_id}").page
     expect(page.locator(".facts > div")).not_to_have_count(0)
     assert page.evaluate("document.documentElement.scrollHeight") <= 3000
+    end = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom + window.scrollY")
+    assert page.evaluate("document.documentElement.scrollHeight") <= end + 100, "nothing hidden makes the page longer"
     for name, is_open in (("Clients", not has_ended), ("Events", not has_ended), ("Files", has_ended)):
         fold = page.locator("details", has=page.get_by_role("heading", name=name, exact=True))
         assert (fold.get_attribute("open") is not None) is is_open, name

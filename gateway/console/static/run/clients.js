@@ -12,7 +12,7 @@ import { sortedBy } from "../lib/sorting.js";
 import { byTrouble, rowsOf } from "./client_rows.js";
 
 /** Rows that are shown until somebody asks for all. */
-const FIRST_ROWS = 12;
+const FIRST_ROWS = 8;
 /** Columns of the table. */
 const HEADINGS = /** @type {import("../lib/sorting.js").Heading<import("./client_rows.js").ClientRow>[]} */ ([
   { name: "Client", by: (row) => row.clientId },
