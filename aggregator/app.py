@@ -21,6 +21,7 @@ from fedplcc.aggregator.aggregation_pool import AggregationPool
 from fedplcc.aggregator.coordinator.collection import GarbageCollection
 from fedplcc.aggregator.coordinator.garbage import Keep
 from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.database_watch import DatabaseWatch
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.audit import Audit
 from fedplcc.aggregator.identity.authority import Authority
@@ -234,10 +235,12 @@ async def _serve(settings: AggregatorSettings) -> int:
         collector = GarbageCollector(coordinator, coordinator.garbage_collection)
         collector.start()
         inviting = asyncio.create_task(_look_after_members(invitation, membership, metrics))
+        watching = asyncio.create_task(DatabaseWatch(store.audit_head, ports.report).run())
         ticking = asyncio.create_task(_tick(coordinator, membership, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
         ticking.cancel()
+        watching.cancel()
         inviting.cancel()
         # Streams end with a reason before the server stops; otherwise they would hold it for the whole grace period.
         await ports.announce_stop()

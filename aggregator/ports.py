@@ -104,6 +104,10 @@ class Ports:
         if self._settings.health_port is not None:
             self.health_port = await self._members.serve_health(self._settings.health_port)
 
+    async def report(self, serves: bool) -> None:
+        """Report healthy or unhealthy to members and load balancers."""
+        await self._members.report(serves=serves)
+
     async def announce_stop(self) -> None:
         """Report unhealthy, so that load balancers send no new callers."""
         for server in self._servers():

@@ -135,6 +135,10 @@ class AggregatorLink:
         Raises:
             InvalidConfig: It cannot be read.
         """
+        held = Credentials.load(self._settings.state_dir / IDENTITY_FILE)
+        if held.address and "aggregator" not in self._settings.model_fields_set:
+            self._settings = self._settings.model_copy(update={"aggregator": held.address})
+            log.info("aggregator_told", aggregator=held.address)
         renewal = Renewal(
             self._settings.state_dir,
             self._settings.aggregator,

@@ -14,8 +14,8 @@ log = get_logger("fedplcc.gateway.joining")
 def join_by_file(settings: GatewaySettings) -> None:
     """Join the federation, unless the gateway has an identity, speaks plain text, or there is no file.
 
-    The aggregator that wrote the file knows its port. The host is the one in the gateway's settings: in another container it
-    has another name.
+    The aggregator that wrote the file knows its port. The host is the one in the gateway's settings, if they name one: in
+    another container it has another name.
 
     Raises:
         InvalidConfig: The file holds no invitation, or the aggregator does not admit by it.
@@ -23,6 +23,6 @@ def join_by_file(settings: GatewaySettings) -> None:
     folder, file = settings.state_dir, settings.join_file
     if settings.insecure or (folder / IDENTITY_FILE).is_file() or not file.is_file():
         return
-    host, _port = split_address(settings.aggregator)
+    host = split_address(settings.aggregator)[0] if "aggregator" in settings.model_fields_set else ""
     joined = join_by(invitation_in(file), folder, source=str(file), host=host, http_proxy=settings.http_proxy or "")
     log.info("joined", name=joined.identity.name, federation=joined.identity.federation, ends_at=joined.not_after)

@@ -243,6 +243,8 @@ class Client:
     readings: Mapping[str, float] = field(default_factory=dict)
     held_bytes: int = 0
     """Bytes of its uploads on the aggregator's disk that no commit has stored yet; not stored."""
+    is_revoked: bool = False
+    """Whether every certificate of it was revoked; not stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +260,8 @@ class Heartbeat:
     problem: ClientProblem | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Impossible readings that the receiver left out of `readings`: the reason for each, by name."""
+    is_leaving: bool = False
+    """Whether the trainer ends on purpose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,8 @@ def run(settings: TrainerSettings) -> int:
 
 
 def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
+    # Before torch loads, which takes seconds: nobody should wonder whether anything happens.
+    log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
     from fedplcc.trainer.aggregator.connection import AggregatorConnection
     from fedplcc.trainer.consent import Consent
@@ -81,7 +83,6 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     from fedplcc.trainer.task.site import ClientSite
     from fedplcc.trainer.worker import Worker
 
-    log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     registry = new_registry("trainer")
     metrics = TrainerMetrics(registry)
     site = ClientSite.at(

@@ -39,6 +39,7 @@ from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Forgotte
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
 from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
+from fedplcc.trainer.aggregator.round_service import LEAVING_S
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled, pause
 from fedplcc.trainer.readings.metrics import WORK, TrainerMetrics
@@ -168,6 +169,7 @@ class Worker:
                     self._do(task)
         finally:
             self.end()
+            threads[-1].join(LEAVING_S)  # it says that the client leaves, and closes the connection
             self._client.close()
             for thread in threads:
                 thread.join(JOIN_THREADS_S)
@@ -415,8 +417,15 @@ class Worker:
                 except FedplccError:
                     pass  # logged already, and the next one is due soon
             self._wait_for_heartbeat(begin)
+        self._say_leaving()
         # The caller's thread may wait for an answer; this ends its call.
         self._client.close()
+
+    def _say_leaving(self) -> None:
+        """Tell the aggregator that this end is meant, so that nobody looks for a lost client."""
+        if self._is_connected and self._fatal is None:
+            with suppress(FedplccError, Cancelled):
+                self._client.heartbeat(Heartbeat(client_id=self._client.client_id, is_leaving=True))
 
     def _send_all(self) -> None:
         """Send waiting reports, then a heartbeat."""

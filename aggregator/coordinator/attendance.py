@@ -116,11 +116,13 @@ class Attendance:
                 log.warning("reading_left_out", client_id=session.client.client_id, reading=name, reason=why)
 
     def lost(self, changes: Changes, session: Session) -> None:
-        """Record that a client's lease has run out."""
+        """Record that a client's lease has run out: it is lost, or has left if its trainer said so."""
         now, client_id = changes.now, session.client.client_id
         last_seen_at = now - self._sessions.silent_s(session)
         client = replace(session.client, last_seen_at=last_seen_at, problem=session.problem)
-        changes.record(Event(type="client_lost", client_id=client_id, time=now), client)
+        has_left = session.heartbeat.is_leaving
+        gone = Event(type="client_left") if has_left else Event(type="client_lost")
+        changes.record(replace(gone, client_id=client_id, time=now), client)
 
     def shown(self, client: Client) -> Client:
         """Return a stored client with its current state."""

@@ -55,6 +55,7 @@ from fedplcc.shared.errors import (
     NotAMember,
     RoundNotFound,
 )
+from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.clock import Clock, SteadyClock
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.steering import Verb
@@ -289,7 +290,15 @@ class Coordinator:
     def list_clients(self, *, after: str = "", limit: int | None = None) -> list[Client]:
         """Clients that ever joined, by id, from the one after `after`, with their current state."""
         clients = [self._attendance.shown(client) for client in self._store.list_clients(after=after, limit=limit)]
-        return [replace(each, held_bytes=self._blobs.uploads.held_bytes(each.client_id)) for each in clients]
+        revoked = self._store.revoked_holders(Role.CLIENT.value)
+        return [
+            replace(
+                each,
+                held_bytes=self._blobs.uploads.held_bytes(each.client_id),
+                is_revoked=each.client_id in revoked,
+            )
+            for each in clients
+        ]
 
     def manifest(self, run: Run) -> dict[str, Any]:
         """The content of run.json."""
@@ -423,6 +432,8 @@ class Coordinator:
 
     def _has_problem(self, session: Session, run_id: str, problem: ClientProblem) -> None:
         client_id, run = session.client.client_id, self._ledger.find_open(run_id)
+        if run is None and run_id:
+            problem = replace(problem, is_fatal=False)  # its run has ended meanwhile; it hinders nothing any more
         if problem not in (session.problem, session.problem_in(run_id)):
             self._attendance.reported(session, problem)
         if problem.is_fatal and run is not None and client_id in run.roster:
@@ -475,7 +486,9 @@ class Coordinator:
         open_runs = self._ledger.open_runs()
         without_raising(self._metrics.clients.follow, self._sessions, open_runs)
         without_raising(lambda: self._metrics.runs.follow(open_runs, now=self._ledger.now()))
-        self._layouts.forget(but_of={run.run_id for run in open_runs})
+        are_open = {run.run_id for run in open_runs}
+        self._layouts.forget(but_of=are_open)
+        self._sessions.forget_hindrances(but_of=are_open)
         self._sessions.forget_progress(but_of={name for run in open_runs for name in run.roster})
 
     def work(self) -> bool:

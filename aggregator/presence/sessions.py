@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedplcc.aggregator.presence.progress import Progress
 from fedplcc.aggregator.presence.turns import MAX_KEPT, Turns
@@ -73,6 +73,13 @@ class Session:
         if self.problem is not None and self.problem.is_fatal:
             self.problem = None
 
+    def has_ended(self, run_ids: Collection[str]) -> None:
+        """Forget that the client could not do the tasks of runs that have ended."""
+        ended = [self.hindrances.pop(run_id).problem for run_id in run_ids if run_id in self.hindrances]
+        if self.problem in ended:
+            others = [each.problem for each in self.hindrances.values()]
+            self.problem = others[-1] if others else None
+
     @property
     def cannot_work(self) -> bool:
         """Whether the client has a run's task and has reported that it cannot do it."""
@@ -115,6 +122,7 @@ class Sessions:
         if known is not None and known.token == token:
             # The same object: who reports a problem or finishes a task beside the join has it in hand already.
             known.client, known.last_seen = client, self._clock()
+            known.heartbeat = replace(known.heartbeat, is_leaving=False)
             return known
         session = Session(
             client=client,
@@ -171,6 +179,11 @@ class Sessions:
         session.hindrances[run_id] = Hindrance(problem, self._clock())
         if len(session.hindrances) > MAX_KEPT:
             del session.hindrances[next(iter(session.hindrances))]
+
+    def forget_hindrances(self, *, but_of: Collection[str]) -> None:
+        """Forget what hindered clients in other runs than these, the open ones."""
+        for session in self:
+            session.has_ended([run_id for run_id in list(session.hindrances) if run_id not in but_of])
 
     def is_hindered(self, session: Session, run_id: str) -> bool:
         """Whether a client said a moment ago that it cannot do the task of a run."""

@@ -286,6 +286,9 @@ class Store(Protocol):
     def revoked_serials(self) -> list[str]:
         """Return the serial numbers of the certificates that were revoked, sorted."""
 
+    def revoked_holders(self, role: str) -> frozenset[str]:
+        """Return the names of a role whose certificates were all revoked."""
+
     def list_audit(self, *, after: int = 0, limit: int = 1000) -> list[AuditEntry]:
         """Return the audit's entries after a number, in order, as they are stored, also where they are damaged."""
 

@@ -158,7 +158,8 @@ def _option(name: str, field: Any) -> Any:
         panel = ON_BY_DEFAULT if field.default else None
         return Annotated[bool | None, typer.Option(flag, help=help_text, rich_help_panel=panel)]
     if field.annotation is Path:
-        return Annotated[Path | None, typer.Option(flag, help=help_text, file_okay=False)]
+        is_file = name.endswith("_file")
+        return Annotated[Path | None, typer.Option(flag, help=help_text, file_okay=is_file, dir_okay=not is_file)]
     is_choice = get_origin(field.annotation) is Literal
     values = get_args(field.annotation) if is_choice else VALUES.get(name, ())
     if is_choice:

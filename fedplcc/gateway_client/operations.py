@@ -422,7 +422,7 @@ class AsyncOperations(AsyncCalls):
         )
 
     async def ready(self) -> documents.Readiness:
-        """Report that the aggregator answers and serves."""
+        """Report that the aggregator answers and serves, its database included."""
         return await self.call("GET", "/readyz", documents.Readiness)
 
     async def release_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:
@@ -927,7 +927,7 @@ class Operations(Calls):
         )
 
     def ready(self) -> documents.Readiness:
-        """Report that the aggregator answers and serves."""
+        """Report that the aggregator answers and serves, its database included."""
         return self.call("GET", "/readyz", documents.Readiness)
 
     def release_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from fedplcc.shared.errors import AggregatorUnavailable
+from fedplcc.shared.errors import AggregatorUnavailable, FailedPrecondition
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from fedplcc.shared.identity.invitation_codes import InvitationCode, require_address
@@ -20,8 +20,7 @@ from fedplcc.shared.wire.statuses import translated
 
 ENDPOINT_FILE = "endpoint.json"
 """File in the state directory while the aggregator serves."""
-SOCKET_FILE = "admin.sock"
-"""Socket in the state directory, unless the file above names another path."""
+OPEN = "the aggregator runs with --insecure: whoever reaches it may do anything, and nobody has a certificate or a key"
 CALL_S = 30.0
 
 
@@ -156,19 +155,36 @@ def _held_key(key: Any) -> HeldKey:
     return HeldKey(key.key_id, key.kind, key.label, list(key.scopes), key.created_at, key.expires_at, key.maker)
 
 
+def is_open(state_dir: Path) -> bool:
+    """Whether the aggregator that runs on a state directory asks nobody for a certificate.
+
+    Raises:
+        AggregatorUnavailable: None runs on it.
+    """
+    return _endpoint(state_dir).get("admin_socket") is None
+
+
+def _endpoint(state_dir: Path) -> dict[str, Any]:
+    try:
+        endpoint: dict[str, Any] = json.loads((state_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AggregatorUnavailable(
+            f"no aggregator runs on {state_dir}: start it first, or give its folder with --state-dir"
+        ) from error
+    return endpoint
+
+
 @contextmanager
 def admin_calls(state_dir: Path) -> Iterator[AdminCalls]:
     """Yield AdminService of the aggregator that runs on a state directory.
 
     Raises:
         AggregatorUnavailable: None runs on it.
+        FailedPrecondition: It runs with --insecure.
     """
-    try:
-        endpoint = json.loads((state_dir / ENDPOINT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise AggregatorUnavailable(
-            f"no aggregator runs on {state_dir}: start it first, or give its folder with --state-dir"
-        ) from error
-    socket = Path(endpoint.get("admin_socket") or state_dir / SOCKET_FILE).absolute()
+    endpoint = _endpoint(state_dir)
+    if endpoint.get("admin_socket") is None:
+        raise FailedPrecondition(f"{OPEN}; end it and start it without --insecure")
+    socket = Path(endpoint["admin_socket"]).absolute()
     with grpc.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS) as channel:
         yield AdminCalls(admin_grpc.AdminServiceStub(channel), endpoint.get("host", ""), endpoint.get("enrol_port"))

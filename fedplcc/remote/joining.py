@@ -7,14 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace as with_changes
 from pathlib import Path
 
+from fedplcc.shared.config.site_identity import STATE, folder_for
 from fedplcc.shared.errors import AlreadyExists, StoreUnavailable, TooManyCalls
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.process import disk
 from fedplcc.shared.wire.addresses import split_address
 from fedplcc.shared.wire.enrolment import join
-from fedplcc.shared.wire.renewal import keep, next_key, renewed_in
+from fedplcc.shared.wire.renewal import NEXT_KEY_FILE, keep, next_key, renewed_in
 
+JOINING = STATE / "joining"
+"""Folder of the key of a member whose role is not known yet."""
 ATTEMPTS = 20
 """Most attempts where many sites call from one address."""
 MAX_WAIT_S = 60.0
@@ -22,19 +25,20 @@ MAX_WAIT_S = 60.0
 
 def join_federation(
     code: InvitationCode,
-    folder: Path,
+    folder: Path | None,
     *,
     aggregator: str = "",
     http_proxy: str = "",
     replace: bool = False,
     tell: Callable[[str], None] = lambda _sentence: None,
     sleep: Callable[[float], None] = time.sleep,
-) -> Credentials:
-    """Join by an invitation, and keep the identity in a folder.
+) -> tuple[Credentials, Path]:
+    """Join by an invitation, and keep the identity in a folder; returns both.
 
     Args:
         code: The invitation.
-        folder: State directory of a trainer, a gateway or a monitor; made if it is missing, private to its owner.
+        folder: State directory of a trainer, a gateway or a monitor; made if it is missing, private to its owner. None for
+            the one of the role that the aggregator tells.
         aggregator: HOST:PORT of the aggregator, where it is not the host of the invitation and the port it tells.
         http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
         replace: Whether an identity that is there is given up.
@@ -50,22 +54,27 @@ def join_federation(
     """
     if aggregator:
         split_address(aggregator)
-    is_member = (folder / IDENTITY_FILE).exists()
-    if is_member and not replace:
+    if folder is not None and (folder / IDENTITY_FILE).exists() and not replace:
         held = Credentials.load(folder / IDENTITY_FILE).identity
         raise AlreadyExists(
             f"{folder} has the identity of {held.role.value} {held.name} already; to join anew, add --replace, for another "
             "member choose another --state-dir"
         )
+    keyed = folder or JOINING
     try:
-        disk.make_state_folder(folder, "identity")
-        key = next_key(folder)
+        disk.make_state_folder(keyed, "identity")
+        key = next_key(keyed)
         joined = _patiently(lambda: join(code, key, http_proxy=http_proxy), tell, sleep)
         joined = with_changes(joined, address=aggregator or joined.address)
-        keep(joined, folder)
+        home = folder or folder_for(joined.identity)
+        disk.make_state_folder(home, "identity")
+        keep(joined, home)
+        if folder is None:
+            disk.remove(keyed / NEXT_KEY_FILE, "identity.next_key")
+            keyed.rmdir()
     except OSError as error:
-        raise StoreUnavailable(disk.why_unusable(folder, error)) from error
-    return joined
+        raise StoreUnavailable(disk.why_unusable(keyed, error)) from error
+    return joined, home
 
 
 def renew_identity(

@@ -18,7 +18,7 @@ from fedplcc.shared.config.key_descriptions import key_descriptions
 from fedplcc.shared.config.mix_style import MixStyleSettings
 from fedplcc.shared.config.model import TimmOptions
 from fedplcc.shared.config.partition import RULES
-from fedplcc.shared.config.run import ClientSection, FederationFile
+from fedplcc.shared.config.run import ClientSection, FederationFile, RunSection
 from fedplcc.shared.config.sections import Section
 from fedplcc.shared.config.toml_text import WIDTH, toml_assignment, toml_key
 
@@ -35,6 +35,27 @@ SECTIONS = {
     "stream": "Stages of a run whose data change while it trains.",
     "membership": 'Rounds in which a client takes part, by its name: "11-30", "11-" or "-30"; the others take part in all.',
 }
+USUAL: Mapping[str, str] = {
+    "run.name": "what lists of runs show",
+    "run.method": "fedavg averages; others also share prototypes",
+    "run.rounds": "most rounds; a completed run can go on to more",
+    "run.seed": "another one is another draw of everything",
+    "run.clients": "the run starts when all of them are there",
+    "model.name": "resnet10, resnet18, cnn4, cnn5, timm:NAME or your own",
+    "model.stem": "the first layers, by the size of the images",
+    "data.classes": "as the folders are named, in the order of the model's outputs",
+    "data.image_size": "pixels of a side",
+    "training.local_steps": "batches of a client in a round",
+    "training.local_epochs": "passes over a client's images in a round",
+    "training.batch_size": "",
+    "training.learning_rate": "",
+    "training.augment": "changes of the training images",
+}
+"""Keys that people change, with a word on each."""
+ABOUT_CLIENTS = (
+    "# The clients, for demo and simulate; a deployed trainer says the same on its command line.",
+    "# Paths in data are read from the folder that a command runs in, one in run.initial_model from this file's.",
+)
 EXAMPLES: Mapping[str, Any] = {
     "run.min_clients": 2,
     "run.cohort_size": 2,
@@ -95,6 +116,38 @@ def run_text(federation: FederationFile, written: Mapping[str, Any]) -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
+def short_template(federation: FederationFile) -> str:
+    """A configuration file to start from: the keys that people change, and those that are not as they would be without."""
+    lines = [
+        "# A configuration of fedplcc: the keys that people change. Every other one has a default; all of them, each with",
+        "# its range and meaning, are in the file of:  fedplcc config init FILE --full",
+    ]
+    for name, section in _sections(federation):
+        kind = type(section)
+        chosen = [
+            toml_assignment(key, value) + (f"  # {about}" if (about := USUAL.get(f"{name}.{key}")) else "")
+            for key, value in _values(section).items()
+            if value is not None and (f"{name}.{key}" in USUAL or _differs(kind, section, key))
+        ]
+        lines += ["", f"[{name}]", *chosen] if chosen else []
+    lines += ["", *ABOUT_CLIENTS] if federation.clients else []
+    for name, client in federation.clients.items():
+        given = {key: value for key, value in _values(client).items() if value is not None}
+        lines += ["", f"[clients.{toml_key(name)}]"]
+        lines += [toml_assignment(key, value) for key, value in given.items() if _differs(ClientSection, client, key)]
+    return "\n".join(lines) + "\n"
+
+
+def _differs(kind: type[BaseModel], section: BaseModel, key: str) -> bool:
+    """Whether a key has another value than it would have if it were left out."""
+    if key not in kind.model_fields:
+        return True
+    if kind is RunSection and key == "version":
+        return False
+    field = kind.model_fields[key]
+    return field.is_required() or bool(getattr(section, key) != field.get_default(call_default_factory=True))
+
+
 def template(federation: FederationFile) -> str:
     """A configuration file to start from: every key with its value, range and meaning."""
     lines = [
@@ -116,11 +169,7 @@ def template(federation: FederationFile) -> str:
             lines += _unused_table("training.adversarial", AdversarialSettings)
             lines += ["", "# For features whose channel statistics are mixed between images:"]
             lines += _unused_table("training.mix_style", MixStyleSettings)
-    lines += [
-        "",
-        "# The clients, for demo and simulate; a deployed trainer says the same on its command line.",
-        "# Paths in data are read from the folder that a command runs in, one in run.initial_model from this file's.",
-    ]
+    lines += ["", *ABOUT_CLIENTS]
     for number, (name, client) in enumerate(federation.clients.items()):
         lines += ["", f"[clients.{toml_key(name)}]"] if number else [f"[clients.{toml_key(name)}]"]
         for key, value in _values(client).items():

@@ -12,7 +12,7 @@ PHASES = {phase.value: phase.value for phase in RoundPhase} | {
 }
 """Names of the phases for people."""
 SENTENCES = {
-    "run_recovered": "the aggregator came back; the run goes on",
+    "run_recovered": "the run goes on after an interruption",
     "run_resumed": "the run goes on",
     "pause_requested": "the run pauses when the open round has committed",
     "pause_withdrawn": "the run does not pause",

@@ -149,7 +149,9 @@ def _doing(client: Client | None) -> str:
     """The activity of an awaited client, with its problem."""
     if client is None:
         return "has not joined yet"
-    if not client.is_connected:
+    if client.is_revoked:
+        doing = "revoked"
+    elif not client.is_connected:
         seen = client.last_seen_at
         doing = "away" if seen is None else f"away since {seen.astimezone():%Y-%m-%d %H:%M:%S %Z}"
     elif client.activity is ClientActivity.IDLE:

@@ -81,6 +81,7 @@ VALUES: Mapping[str, Any] = {
     "instance": f"/v1/runs/{RUN}",
     "initial_model": f"sha256:{MODEL}",
     "is_connected": True,
+    "is_revoked": False,
     "is_kept": True,
     "keys": ["training.clip_norm", "training.learning_rate"],
     "label": "notebook of the study",

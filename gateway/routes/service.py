@@ -45,7 +45,7 @@ async def live() -> documents.Health:
 
 @OPERATIONS.add("GET", "/readyz")
 async def ready(request: Request, aggregator: Aggregator) -> documents.Readiness:
-    """Report that the aggregator answers and serves."""
+    """Report that the aggregator answers and serves, its database included."""
     try:
         await aggregator.check_health()
     except AggregatorUnavailable as error:

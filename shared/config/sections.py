@@ -62,6 +62,20 @@ class InvalidKey(ValueError):
         """Key within the validated table."""
 
 
+PLAIN: Mapping[str, str] = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "write a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "write a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "write true or false"),
+    "string_type": "write a text",
+    "finite_number": "write a finite number",
+    "greater_than_equal": "it must be at least {ge}",
+    "greater_than": "it must be more than {gt}",
+    "less_than_equal": "it must be at most {le}",
+    "less_than": "it must be less than {lt}",
+}
+"""What is expected, by pydantic's type of a problem."""
+
+
 def validate(kind: type[Model], values: Any, prefix: str) -> Model:
     """Return the validated record.
 
@@ -88,14 +102,29 @@ def explain(problem: Any, prefix: str = "") -> str:
         return f"{key} {_of_length(problem['type'], problem['ctx'])}"
     if problem["type"] == "string_pattern_mismatch" and problem["ctx"]["pattern"] == NAME_PATTERN:
         return f"{key} = {quoted(problem['input'])}: {ABOUT_NAMES}"
-    message = str(problem["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
-    message = message[:1].lower() + message[1:]
+    message = _plain(problem)
     if not key:
         return message  # concerns the whole table; the message names the keys
     value = problem.get("input")
     if isinstance(value, (str, int, float, bool)) or value is None:
         return f"{key} = {quoted(value)}: {message}"
     return f"{key}: {message}"
+
+
+def _plain(problem: Any) -> str:
+    """Return what is expected in words for people."""
+    said = PLAIN.get(problem["type"])
+    if said is not None:
+        bounds = {name: int(bound) if bound == int(bound) else bound for name, bound in _bounds(problem)}
+        return said.format_map(bounds)
+    message = str(problem["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
+    message = message[:1].lower() + message[1:]
+    return re.sub("^input should be ", "it must be ", message)
+
+
+def _bounds(problem: Any) -> Iterator[tuple[str, float]]:
+    context = problem.get("ctx") or {}
+    return ((name, context[name]) for name in ("ge", "gt", "le", "lt") if name in context)
 
 
 def _of_length(kind: str, context: Mapping[str, Any]) -> str:

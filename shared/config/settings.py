@@ -238,7 +238,7 @@ class GatewaySettings(Settings):
     port: Port = 8080
     """Port to listen at."""
     aggregator: Address = "127.0.0.1:50051"
-    """HOST:PORT of the aggregator."""
+    """HOST:PORT of the aggregator. If not set, the one that the gateway joined, where it has joined one."""
     http_proxy: ProxyAddress = None
     """HOST:PORT of an HTTP proxy that opens the tunnel to the aggregator (CONNECT); none if not set."""
     state_dir: Path = Path("fedplcc-state/gateway")

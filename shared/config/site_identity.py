@@ -8,11 +8,11 @@ from typing import Any
 
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
-from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.names import Identity, Role
 
 STATE = Path("fedplcc-state")
 JOINED = STATE / "trainer"
-"""Folder in which `fedplcc join` keeps an identity unless told another."""
+"""Folder in which `fedplcc join` keeps a client's identity unless told another."""
 
 
 def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,6 +38,18 @@ def with_identity(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     known = {"aggregator": held.address, "client": name, "domain": held.domain, "state_dir": folder}
     return {**{setting: value for setting, value in known.items() if value}, **values}
+
+
+def folder_for(identity: Identity) -> Path:
+    """Return the folder for the identity of a member that names none: its role's, or its own where another member has that.
+
+    Raises:
+        InvalidConfig: An identity that is there cannot be read.
+    """
+    shared = JOINED if identity.role is Role.CLIENT else STATE / identity.role.value
+    if not (shared / IDENTITY_FILE).exists() or Credentials.load(shared / IDENTITY_FILE).identity == identity:
+        return shared
+    return shared.with_name(f"{shared.name}-{identity.name}")
 
 
 def own_folder(values: Mapping[str, Any]) -> Path:

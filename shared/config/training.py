@@ -23,7 +23,7 @@ AUGMENTATIONS = ("crop", "resized_crop", "flip", "color", "gray")
 
 def _augmentation(name: str) -> str:
     if name not in AUGMENTATIONS and not FACTORY.fullmatch(name):
-        raise ValueError(f"input should be one of {', '.join(AUGMENTATIONS)}, or package.module:factory")
+        raise ValueError(f"it must be one of {', '.join(AUGMENTATIONS)}, or package.module:factory")
     return name
 
 

@@ -84,6 +84,7 @@ def client_to_proto(client: Client) -> types_pb2.Client:
         held_bytes=client.held_bytes,
         display_name=client.display_name,
         model_kind=client.model_kind,
+        is_revoked=client.is_revoked,
     )
 
 
@@ -106,6 +107,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         problem=problem_from_proto(message.problem) if message.HasField("problem") else None,
         readings=_possible_readings(message.readings),
         held_bytes=at_least(0, "held_bytes", message.held_bytes),
+        is_revoked=message.is_revoked,
     )
 
 
@@ -120,6 +122,7 @@ def heartbeat_to_proto(heartbeat: Heartbeat, *, instance_token: str) -> round_se
         progress=heartbeat.progress,
         readings=heartbeat.readings,
         problem=None if heartbeat.problem is None else problem_to_proto(heartbeat.problem),
+        is_leaving=heartbeat.is_leaving,
     )
 
 
@@ -135,6 +138,7 @@ def heartbeat_from_proto(request: round_service_pb2.HeartbeatRequest) -> Heartbe
         readings={name: value for name, value in request.readings.items() if name not in impossible},
         left_out={name[:MAX_TEXT]: why for name, why in impossible.items()},
         problem=problem_from_proto(request.problem) if request.HasField("problem") else None,
+        is_leaving=request.is_leaving,
     )
 
 

@@ -62,6 +62,8 @@ class Client(Document):
     """Its latest readings by name; the name ends in the unit."""
     held_bytes: int = 0
     """Bytes of its uploads on the aggregator's disk that no commit has stored yet."""
+    is_revoked: bool = False
+    """Whether every certificate of it was revoked: it can come back by another invitation only."""
 
     @classmethod
     def of(cls, client: types.Client) -> Self:
@@ -94,6 +96,7 @@ class Client(Document):
             else None,
             readings=dict(client.readings),
             held_bytes=client.held_bytes,
+            is_revoked=client.is_revoked,
         )
 
 

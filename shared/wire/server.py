@@ -152,8 +152,7 @@ class RpcServer:
             reflection_pb2_grpc.add_ServerReflectionServicer_to_server(known, _WholeServices(self._server))
         self._port = self._bound(self._server, join_address(self._host, self._port), self._credentials)
         await self._server.start()
-        for name in self._names:
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await self.report(serves=True)
         if self._callers is not None:
             self._callers.start()
         self._connections.start(self._port)
@@ -183,6 +182,12 @@ class RpcServer:
         if not port:
             raise InvalidConfig(f"cannot listen at {where}: the port is taken or the address is not of this machine")
         return port
+
+    async def report(self, *, serves: bool) -> None:
+        """Report healthy or unhealthy."""
+        status = health_pb2.HealthCheckResponse.SERVING if serves else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in self._names:
+            await self._health.set(name, status)
 
     async def announce_stop(self) -> None:
         """Report unhealthy, so that load balancers send no new callers."""

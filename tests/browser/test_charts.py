@@ -132,6 +132,17 @@ def test_names_at_the_ends_of_lines_do_not_overlap(page: Console) -> None:
     assert spread([99, 98, 97]) == [100, 85, 70]
 
 
+def test_ticks_have_as_many_digits_as_they_need_whatever_their_place_and_size(page: Console) -> None:
+    def ticks(*losses: float) -> list[str]:
+        rounds = [{"round": index + 1, "loss": {"ce": loss}} for index, loss in enumerate(losses)]
+        section = shown(page, "charts/losses.js", rounds)
+        return section.locator(".chart-grid text[text-anchor=end]").all_text_contents()
+
+    assert ticks(1.05, 1.38) == ["1", "1.1", "1.2", "1.3", "1.4"]
+    assert ticks(2e6, 6e6) == ["2.00e+6", "3.00e+6", "4.00e+6", "5.00e+6", "6.00e+6"]
+    assert ticks(1e-5, 3e-5) == ["1.00e-5", "1.50e-5", "2.00e-5", "2.50e-5", "3.00e-5"]
+
+
 def test_the_worst_domain_is_named_and_drawn_heaviest(page: Console) -> None:
     section = shown(page, "charts/accuracy.js", THREE)
     expect(section).to_contain_text(

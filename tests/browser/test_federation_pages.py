@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import ClientActivity, ClientProblem
-from tests.support.federation.numpy_client import a_document
+from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.screens.browsing import Console
 
 NUM_RUNS = 23
@@ -16,11 +16,27 @@ PROBLEM = ClientProblem(reason="NO_DATA", detail="the folder has no images", hin
 def test_an_empty_federation_says_how_to_begin(console: Console) -> None:
     main = console.open("#/").page.locator("main")
     expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_visible()
-    expect(main).to_contain_text("fedplcc trainer --aggregator HOST:PORT --client NAME --data folder:PATH")
+    expect(main).to_contain_text("fedplcc trainer --insecure --aggregator HOST:PORT --client NAME --data folder:PATH")
+    origin = console.served.url
+    expect(main).to_contain_text(f"fedplcc run start --config run.toml --gateway {origin}")
     expect(main.get_by_role("link", name="Start a run")).to_have_attribute("href", "#/start")
     console.served.federation.join()
     expect(main.get_by_role("heading", name="Nothing is here yet")).to_be_hidden()
     expect(main).to_contain_text("2 of 2 clients connected")
+
+
+def test_the_page_of_clients_says_how_one_comes_in(console: Console) -> None:
+    main = console.open("#/clients").page.locator("main")
+    expect(main).to_contain_text("No client has ever joined")
+    expect(main).to_contain_text("fedplcc trainer --insecure")
+    console.served.federation.join()
+    expect(main.get_by_text("No client has ever joined")).to_be_hidden()
+
+
+def test_a_client_whose_certificate_was_revoked_is_no_client_that_might_come_back(console: Console) -> None:
+    page = console.open("#/nowhere")
+    client = {"client_id": "ann", "is_connected": False, "activity": "idle", "problem": None, "is_revoked": True}
+    assert page.call("clients/state.js", "stateOf", client) == {"state": "revoked", "tone": "neutral"}
 
 
 def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> None:
@@ -47,6 +63,18 @@ def test_clients_with_problems_come_first_and_can_be_found(console: Console) -> 
     troubled = page.get_by_role("list", name="Clients with problems").get_by_role("listitem")
     expect(troubled).to_have_count(1)
     expect(troubled).to_contain_text("mount the data set")
+
+
+def test_many_clients_have_no_column_of_machines(console: Console) -> None:
+    federation = console.served.federation
+    for number in range(13):
+        client = NumpyClient(f"site-{number:02}")
+        federation.coordinator.join(client.record, client.token)
+    page = console.open("#/clients").page
+    expect(page.locator("main tbody tr")).to_have_count(13)
+    expect(page.get_by_role("columnheader", name="Machine")).to_be_hidden()
+    page.get_by_role("searchbox", name="Find").fill("site-01")
+    expect(page.get_by_role("columnheader", name="Machine")).to_be_visible()
 
 
 def test_earlier_runs_are_turned_like_pages(console: Console) -> None:

@@ -46,6 +46,23 @@ def test_many_open_runs_are_counted_and_the_newest_shown(console: Console) -> No
     assert console.overflow_px() == 0
 
 
+def test_runs_are_ticked_to_be_compared_and_sorted_by_a_heading(console: Console) -> None:
+    coordinator = console.served.federation.coordinator
+    ids = {name: made(coordinator, name) for name in ("melanoma", "digits", "scans")}
+    page = console.open("#/").page
+    names = page.locator("main tbody th a")
+    expect(names).to_have_text(["scans", "digits", "melanoma"])
+    page.get_by_role("columnheader", name="Run").get_by_role("button").click()
+    expect(names).to_have_text(["digits", "melanoma", "scans"])
+    page.get_by_role("checkbox", name="Compare melanoma").check()
+    page.get_by_role("checkbox", name="Compare scans").check()
+    assert console.barriers() == []
+    page.get_by_role("link", name="Compare 2 runs").click()
+    for name in ("melanoma", "scans"):
+        expect(page.locator("main")).to_contain_text(ids[name])
+    assert page.url.endswith(f"#/runs/compare?run={ids['melanoma']}&run={ids['scans']}")
+
+
 def test_a_search_is_in_the_address_and_comes_back_with_it(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     tagged = made(coordinator, "melanoma-1")

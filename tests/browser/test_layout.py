@@ -120,7 +120,7 @@ def test_where_headings_are_seen_no_list_of_their_choices_is(console: Console) -
 def test_the_clients_of_a_run_are_sorted_by_a_heading(console: Console) -> None:
     run_id = console.served.create_and_finish(run={"rounds": 1})
     console.open(f"#/runs/{run_id}")
-    part = console.page.get_by_role("region", name="Clients")
+    part = console.unfold("Clients")
     heading = part.get_by_role("columnheader", name="Client", exact=True)
     names = part.locator("tbody th")
     expect(names.first).to_contain_text("ann")
@@ -181,6 +181,26 @@ def test_the_form_of_a_run_uses_the_width_of_a_desk(console: Console) -> None:
     assert inside is not None
     assert page is not None
     assert inside["width"] > 0.95 * page["width"] - 40
+
+
+@pytest.mark.parametrize("has_ended", [False, True], ids=["running", "ended"])
+def test_a_runs_page_is_a_few_screens_long_and_leads_to_what_it_folds(console: Console, has_ended: bool) -> None:
+    served = console.served
+    run_id = served.create_and_finish(run={"rounds": 2}) if has_ended else served.create(run={"rounds": 3})
+    served.federation.join()
+    served.federation.step()
+    page = console.open(f"#/runs/{run_id}").page
+    expect(page.locator(".facts > div")).not_to_have_count(0)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 3000
+    end = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom + window.scrollY")
+    assert page.evaluate("document.documentElement.scrollHeight") <= end + 100, "nothing hidden makes the page longer"
+    for name, is_open in (("Clients", not has_ended), ("Events", not has_ended), ("Files", has_ended)):
+        fold = page.locator("details", has=page.get_by_role("heading", name=name, exact=True))
+        assert (fold.get_attribute("open") is not None) is is_open, name
+    parts = page.get_by_role("navigation", name="Parts of this page")
+    parts.get_by_role("button", name="Prototype map", exact=True).click()
+    expect(page.get_by_role("heading", name="Prototype map", exact=True)).to_be_focused()
+    expect(page.locator("details", has=page.get_by_role("heading", name="Prototype map"))).to_have_attribute("open", "")
 
 
 @on_a_phone

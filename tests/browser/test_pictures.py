@@ -119,6 +119,7 @@ def expect_everything(tab: Tab) -> None:
     """Wait until each part of a run's page has read what it shows."""
     expect(tab.page.locator("section[aria-labelledby=accuracy-heading] .chart-line").first).to_be_visible()
     expect(tab.page.get_by_text("4 of 4 clients connected")).to_be_visible()
+    tab.unfold("Prototype map")
     expect(map_of(tab).get_by_text(re.compile(r"^Round \d+$"))).to_be_visible()
 
 

@@ -170,7 +170,7 @@ def under_the_pointer_is_the_smaller_of_two_marks(console: Console) -> None:
 
 def the_map(console: Console, run_id: str) -> Locator:
     console.open(f"#/runs/{run_id}")
-    return console.page.locator("section.map")
+    return console.unfold("Prototype map")
 
 
 def commit(served: ServedGateway, run_id: str, number: int) -> None:

@@ -227,5 +227,5 @@ def test_files_are_named_by_run_and_round(console: Console) -> None:
 def test_what_the_server_keeps_stands_among_the_facts(console: Console) -> None:
     run_id = console.served.create_and_finish(method="fedopt", run={"rounds": 1})
     console.open(f"#/runs/{run_id}")
-    facts = console.page.get_by_role("region", name="About this run")
+    facts = console.page.get_by_role("region", name="Files")
     expect(facts).to_contain_text(re.compile(r"Server keeps\s*m \(\d+ bytes\), v \(\d+ bytes\)"))

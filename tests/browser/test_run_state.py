@@ -417,7 +417,7 @@ def types_of_events() -> set[str]:
     }
     found |= {f"round_{phase.value}" for phase in RoundPhase if phase is not RoundPhase.INITIALISING}
     # Events of no run, and one after which nobody is shown the history any more.
-    return found - {"client_forgotten", "client_joined", "client_lost", "run_deleted"}
+    return found - {"client_forgotten", "client_joined", "client_left", "client_lost", "run_deleted"}
 
 
 def test_every_event_that_the_aggregator_writes_has_a_sentence_and_a_place_among_the_filters(modules: Console) -> None:

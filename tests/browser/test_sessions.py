@@ -116,6 +116,24 @@ def test_who_signs_out_is_out_in_every_tab_and_leaves_nothing_typed(context: Bro
     expect(other.locator("#bars")).to_contain_text("Your session has ended", timeout=30_000)
 
 
+def test_an_address_that_is_pasted_into_an_open_tab_signs_in_and_the_page_stays(
+    context: BrowserContext, keyed: Keyed
+) -> None:
+    page = context.new_page()
+    page.goto(f"{keyed.gateway_url}/#/clients")
+    expect(page.locator("#bars")).to_contain_text("Sign in to use the console")
+    code = keyed.code()
+    page.goto(f"{keyed.gateway_url}/#code={code}")  # as a person types it: only what follows # changes
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    expect(page.locator("#bars")).to_be_empty()
+    assert page.url == f"{keyed.gateway_url}/#/clients"
+    expect(page.get_by_role("heading", name="Clients")).to_be_visible()
+    main = page.locator("main")
+    for line in ("fedplcc invite NAME", "fedplcc join", "fedplcc trainer --data folder:PATH"):
+        expect(main).to_contain_text(line)
+    expect(main).not_to_contain_text("--insecure")
+
+
 def test_a_first_visit_without_a_session_is_told_how_to_open_one(context: BrowserContext, keyed: Keyed) -> None:
     page = context.new_page()
     page.goto(keyed.gateway_url)
@@ -123,6 +141,27 @@ def test_a_first_visit_without_a_session_is_told_how_to_open_one(context: Browse
     page.get_by_label("Address or code").fill(keyed.code())
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Overview").or_(page.get_by_role("heading", level=1))).to_be_visible()
+    expect(page.locator("#bars")).to_be_empty()
+
+
+@pytest.mark.parametrize("view", ["#/", "#/clients", "#/runs/digits-1"])
+def test_a_tab_that_nobody_signed_in_to_asks_once_and_not_again_and_again(
+    context: BrowserContext, keyed: Keyed, view: str
+) -> None:
+    page = context.new_page()
+    page.clock.install()
+    refused: list[str] = []
+    page.on("response", lambda answer: refused.append(answer.url) if answer.status == 401 else None)
+    page.goto(f"{keyed.gateway_url}/{view}")
+    expect(page.locator("#bars")).to_contain_text("Sign in to use the console")
+    page.clock.run_for(1000)
+    before = len(refused)
+    assert before > 0
+    for _ in range(60):
+        page.clock.run_for(1000)
+    assert refused[before:] == []
+    page.get_by_label("Address or code").fill(keyed.code())
+    page.get_by_role("button", name="Sign in").click()
     expect(page.locator("#bars")).to_be_empty()
 
 

@@ -153,7 +153,7 @@ def test_who_took_part_is_a_row_for_each_client_and_a_mark_for_each_round(consol
     slider.press("Home")
     expect(part.locator(".timeline-at")).to_contain_text("Round 1, stage 1 · cid was not yet admitted")
     assert part.locator(".timeline path.mark").count() == 6, "one path for each kind"
-    clients = region(console, "Clients")
+    clients = console.unfold("Clients")
     expect(clients.get_by_role("row", name=re.compile("^bob "))).to_contain_text("retired in round 5")
     assert console.barriers() == []
     assert console.overflow_px() <= 0

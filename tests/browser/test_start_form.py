@@ -89,7 +89,7 @@ def test_an_empty_form_says_what_is_missing_and_leads_there(console: Console, fo
     summary = form.locator(".form-summary")
     expect(summary).to_be_focused()
     expect(summary).to_contain_text("2 things are missing or wrong")
-    summary.get_by_role("button", name=re.compile("^Classes: data.classes needs at least 2 entries")).click()
+    summary.get_by_role("button", name=re.compile("^Classes: This needs at least 2 entries")).click()
     expect(box(form, "Classes")).to_be_focused()
     expect(box(form, "Classes")).to_have_attribute("aria-invalid", "true")
     expect(box(form, "Classes")).to_have_accessible_description(re.compile("needs at least 2 entries, not 0"))
@@ -102,15 +102,15 @@ def test_an_empty_form_says_what_is_missing_and_leads_there(console: Console, fo
 def test_what_is_wrong_is_said_at_its_field_while_somebody_writes(console: Console, form: Locator, runs: Runs) -> None:
     row(form, "ann").check()
     for label, text, said in (
-        ("Rounds", "many", "input should be a valid integer"),
-        ("Rounds", "0", "input should be greater than or equal to 1"),
-        ("Name", "two words", "a name is up to 64 letters, digits"),
+        ("Rounds", "many", "Write a whole number"),
+        ("Rounds", "0", "It must be at least 1"),
+        ("Name", "two words", "A name is up to 64 letters, digits"),
     ):
         box(form, label).fill(text)
         expect(box(form, label)).to_have_accessible_description(re.compile(said))
     form.get_by_text("More settings").click()
     box(form, "Tau").fill("0")
-    expect(box(form, "Tau")).to_have_accessible_description(re.compile("greater than or equal to 0.001"))
+    expect(box(form, "Tau")).to_have_accessible_description(re.compile("It must be at least 0.001"))
     box(form, "Deadline in seconds").fill("600")
     expect(box(form, "Min clients")).to_have_accessible_description(re.compile("deadline_s drops nobody"))
     expect(form.get_by_role("status").filter(has_text="4 things are missing or wrong")).to_be_visible()
@@ -217,7 +217,7 @@ def test_what_is_half_filled_in_is_there_after_a_reload(console: Console, form: 
     expect(row(form, "bob")).not_to_be_checked()
     expect(box(form, "Clients that have not joined yet, by name")).to_have_value("sou")
     expect(box(form, "Rounds")).to_have_value("many")
-    expect(box(form, "Rounds")).to_have_accessible_description(re.compile("input should be a valid integer"))
+    expect(box(form, "Rounds")).to_have_accessible_description(re.compile("Write a whole number"))
     expect(box(form, "Method")).to_have_value("fedprox")
     expect(box(form, "Mu")).to_have_value("")
     expect(box(form, "Unit of local training")).to_have_value("epochs")
@@ -343,7 +343,8 @@ def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console
     hashes = {console.served.http.post("/v1/run-configuration/check", json=written).json()["config_hash"]}
     start(form)
     expect(console.page).to_have_url(re.compile("#/runs/"))
-    assert {run["config_hash"] for run in runs()} == hashes
+    assert {run["config_hash"] for run in runs()} > hashes, "beside the run that it began with, under another name"
+    assert written["run"]["name"].endswith("-2")
 
 
 def test_a_run_that_is_not_there_cannot_be_copied(console: Console) -> None:
@@ -386,6 +387,16 @@ def test_names_and_addresses_are_understood(console: Console) -> None:
 
     assert call("namesIn", " a, b\n\nc ,") == ["a", "b", "c"]
     assert call("classesOf", [{"class_counts": {"b": 1, "a": 2}}, {"class_counts": {"10": 1}}]) == ["10", "a", "b"]
-    command = "(module, text) => module.commandOf(new URL(text))"
-    assert console.within("start/run_document.js", command, "http://192.0.2.1:8080/").endswith(" --insecure")
-    assert "--insecure" not in console.within("start/run_document.js", command, "https://fed.example/")
+    assert call("besideField", {"location": "run.seed", "detail": 'run.seed = "a: b": write a whole number'}) == (
+        "Write a whole number."
+    )
+    assert call("besideField", {"location": "run.clients", "detail": "run.clients is missing"}) == "This is missing."
+    assert call("besideField", {"location": "", "detail": "give one of them"}) == "Give one of them."
+    named = "(module, [name, time]) => module.freshName(name ?? undefined, new Date(time))"
+    made = [
+        console.within("start/run_document.js", named, [name, "2026-11-28T09:05:00Z"]) for name in (None, "a", "b-9")
+    ]
+    assert made == ["run-2026-11-28-0905", "a-2", "b-10"]
+    command = "(module, text) => module.runCommands(new URL(text)).start"
+    assert console.within("lib/commands.js", command, "http://192.0.2.1:8080/").endswith(" --insecure")
+    assert "--insecure" not in console.within("lib/commands.js", command, "https://fed.example/")

@@ -36,7 +36,7 @@ SUFFIXES = (
 NAMES = ("Makefile", "Dockerfile.aggregator", "Dockerfile.trainer")
 APART = (
     *("CHANGELOG.md", "DECISIONS.md", "fedplcc/command/old_names.py", "tests/contract/test_command_names.py"),
-    "tests/unit/fedplcc/command/test_help.py",
+    *("tests/unit/fedplcc/command/test_help.py", "tests/contract/test_printed_commands.py"),
 )
 """Files that may name what there was, or half a command."""
 PROSE = frozenset({"is", "needs", "recovery", "trains"})

@@ -75,6 +75,16 @@ def test_a_run_is_started_without_its_clients_tables_and_with_the_roster_that_th
     assert served.federation.coordinator.get_run(run["run_id"]).method == "fedplcc"
 
 
+def test_a_run_is_started_with_other_values_than_the_files(served: ServedGateway, config: Path) -> None:
+    words = ("--set", "run.rounds=7", "--set", "training.learning_rate=0.003", "--json")
+    code, out, _ = called(served, "start", "--config", config, *words)
+    assert code == 0
+    found = json.loads(out)["config"]
+    assert (found["run"]["rounds"], found["training"]["learning_rate"]) == (7, 0.003)
+    refused, _, error = called(served, "start", "--config", config, "--set", "run.round=7")
+    assert (refused, "run.rounds" in error) == (2, True)
+
+
 def test_starting_twice_with_one_request_id_starts_one_run(served: ServedGateway, config: Path, tmp_path: Path) -> None:
     first = answered(served, "start", "--config", config, "--request-id", "once")
     assert answered(served, "start", "--config", config, "--request-id", "once")["run_id"] == first["run_id"]

@@ -308,6 +308,9 @@ def test_a_process_ends_cleanly_on_a_signal_and_shares_its_state_directory_with_
     assert "another trainer uses the state directory" in twin.log()
     assert process.end(signal.SIGTERM, timeout_s=15) == 0
     assert "trainer_ended" in process.log()
+    log = aggregator.processes["aggregator"].log
+    eventually(lambda: '"client_left"' in log(), "its lease ends")
+    assert '"client_lost"' not in log(), "who was ended on purpose is not looked for"
     early = aggregator.start_trainer("early", data)
     eventually(lambda: "trainer_starting" in early.log(), "it starts")
     assert early.end(signal.SIGINT, timeout_s=15) == 0

@@ -33,6 +33,8 @@ INLINE_BYTES = 1 << 20
 ANSWER_S = 30.0
 """Deadline of unary calls. On a link with a delay of one second each way an answer takes two, and more where other traffic
 fills the link. A dead connection is noticed by its keepalive (shared/wire/channels.py), not by this."""
+LEAVING_S = 1.0
+"""Deadline of the last heartbeat, for which the end of a trainer waits."""
 FOLLOWING = "SyncRound"
 """The method by which tasks are followed."""
 
@@ -149,7 +151,7 @@ class RoundServiceCalls:
         """Send a heartbeat; returns whether the work that it names is still wanted."""
         request = heartbeat_to_proto(heartbeat, instance_token=self.instance_token)
         with self.calling("Heartbeat") as link:
-            response = link.stub.Heartbeat(request, timeout=ANSWER_S)
+            response = link.stub.Heartbeat(request, timeout=LEAVING_S if heartbeat.is_leaving else ANSWER_S)
         return bool(response.directive != _Directive.DIRECTIVE_STOP)
 
     def reconnect(self) -> None:

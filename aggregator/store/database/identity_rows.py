@@ -85,6 +85,14 @@ class IdentityReads:
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
+    def revoked_holders(self: _Reader, role: str) -> frozenset[str]:
+        """See `Store.revoked_holders`."""
+        table = schema.certificates
+        query = select(table.c.name).where(table.c.role == role).group_by(table.c.name)
+        with self._reading() as connection:
+            every_one_is = func.count() == func.count(table.c.revoked_at)
+            return frozenset(connection.execute(query.having(every_one_is)).scalars())
+
 
 class IdentityWrites:
     """Writes of a `Transaction` (see base.py) about invitations and certificates."""

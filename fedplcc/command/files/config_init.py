@@ -108,9 +108,15 @@ def init(
         int | None,
         typer.Option(help="With --comparison: seeds, from 0; 2 if not given.", min=1, max=1000, show_default=False),
     ] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Write every key with its value, range and meaning; else those that people change."
+        ),
+    ] = False,
     way: Way,
 ) -> int:
-    """Write a configuration to start from: every key with its value, range and meaning.
+    """Write a configuration to start from.
 
     Without options it trains on digits of four domains that need no download, so it can be simulated as it is. With --data
     the data are opened for their classes, as a trainer opens them. With --gateway the clients are those that are connected,
@@ -119,7 +125,7 @@ def init(
     from fedplcc.runs.atomic_file import write_new
     from fedplcc.runs.backbone_digests import with_digests
     from fedplcc.runs.configuration import DEFAULT_FILE
-    from fedplcc.runs.configuration_text import template
+    from fedplcc.runs.configuration_text import short_template, template
     from fedplcc.runs.recipes import with_recipe
     from fedplcc.shared.config.run import parse_federation
     from fedplcc.shared.errors import InvalidConfig
@@ -128,7 +134,7 @@ def init(
     if comparison:
         from fedplcc.command.files.comparison_init import SEEDS, init_comparison
 
-        if clients or classes or data or way.is_named:
+        if clients or classes or data or full or way.is_named:
             raise InvalidConfig("--comparison takes --dataset, --method and --seeds: leave out the others")
         return init_comparison(file, dataset or [], method or [], seeds=seeds or SEEDS)
     if dataset or seeds is not None or len(method or []) > 1:
@@ -163,7 +169,7 @@ def init(
         document["public"] = PUBLIC_IMAGES
         if data or gateway is not None:
             notes = [*notes, "the public images are digits; name in [public] what every client has"]
-    write_new(file, template(parse_federation(with_digests(document))))
+    write_new(file, (template if full else short_template)(parse_federation(with_digests(document))))
     for note in notes:
         say(note)
     print(f"{file} is written; see what it says with: fedplcc config check {file}")

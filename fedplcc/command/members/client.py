@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors
+from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.command.gateway_calls import Yes, ask_gateway, nothing_changed
 from fedplcc.command.members.invite import InvitedRole
 from fedplcc.command.members.state_dir import DEFAULT_STATE_DIR, StateDir
@@ -32,11 +32,15 @@ def list_(
     import time
     from dataclasses import asdict
 
-    from fedplcc.remote.admin_calls import admin_calls
+    from fedplcc.remote.admin_calls import OPEN, admin_calls, is_open
     from fedplcc.terminal.printable import printable
 
-    with admin_calls(state_dir) as calls:
-        holders = calls.holders()
+    if is_open(state_dir):
+        say(OPEN)
+        holders = []
+    else:
+        with admin_calls(state_dir) as calls:
+            holders = calls.holders()
     if as_json:
         print(json.dumps({"certificates": [asdict(holder) for holder in holders]}, indent=2))
         return ExitCode.OK

@@ -18,19 +18,20 @@ EXAMPLES = examples(
 )
 MAX_CODE = 4096
 """Most characters of an invitation that are read."""
-DEFAULT_FOLDER = Path("fedplcc-state/trainer")
 
 
 @explains_errors
 def join(
     state_dir: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            help="Folder of the trainer's or the gateway's state, or of a monitor's own; the identity is kept in it.",
+            help="Folder of the trainer's or the gateway's state, or of a monitor's own, in which the identity is kept; the "
+            "role's in fedplcc-state if not given.",
             file_okay=False,
             envvar="FEDPLCC_STATE_DIR",
+            show_default=False,
         ),
-    ] = DEFAULT_FOLDER,
+    ] = None,
     code_file: Annotated[
         Path | None,
         typer.Option(help="File with the invitation.", dir_okay=False, metavar="FILE", show_default=False),
@@ -68,19 +69,21 @@ def join(
 
     The invitation is asked for; it may also come by stdin, from --code-file or in FEDPLCC_JOIN. This host makes its key, and
     what answers is checked against the invitation before the secret in it is sent. Then `fedplcc trainer --data ...` knows
-    the aggregator, the client and the domain.
+    the aggregator, the client and the domain, and `fedplcc gateway` the aggregator.
     """
+    from fedplcc.command.members.next_steps import start_command
     from fedplcc.remote.joining import join_federation, renew_identity
+    from fedplcc.shared.config.site_identity import JOINED
     from fedplcc.shared.identity.invitation_codes import InvitationCode
 
     if renew:
-        held, is_new = renew_identity(state_dir, http_proxy=http_proxy)
+        held, is_new = renew_identity(state_dir or JOINED, http_proxy=http_proxy)
         end = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(held.not_after))
         say(
             f"the certificate of {held.identity.role} {held.identity.name} {'now holds' if is_new else 'holds'} until {end}"
         )
         return ExitCode.OK
-    held = join_federation(
+    held, folder = join_federation(
         InvitationCode.parse(_code(code_file)),
         state_dir,
         aggregator=aggregator,
@@ -88,7 +91,9 @@ def join(
         replace=replace,
         tell=say,
     )
-    print(f"{held.identity.role.value} {held.identity.name} of federation {held.identity.federation}: {state_dir}")
+    print(f"{held.identity.role.value} {held.identity.name} of federation {held.identity.federation}: {folder}")
+    if begins := start_command(held.identity, folder):
+        say(f"start it with: {begins}")
     return ExitCode.OK
 
 

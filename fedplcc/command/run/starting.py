@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from fedplcc.remote.rest_client import Gateway
     from fedplcc.shared.documents import Run
 
-EXAMPLES = examples("fedplcc run start", "fedplcc run start --config scans.toml --request-id nightly-7 --json")
+EXAMPLES = examples(
+    "fedplcc run start",
+    "fedplcc run start --config scans.toml --set run.rounds=60",
+    "fedplcc run start --config scans.toml --request-id nightly-7 --json",
+)
 
 
 @explains_errors
@@ -27,6 +31,12 @@ def start(
         Path | None,
         typer.Option(
             help="Configuration file; its [clients] tables are left out. run.toml if not given.", dir_okay=False
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A key in place of the file's, for instance run.rounds=60; repeatable."
         ),
     ] = None,
     request_id: Annotated[
@@ -42,10 +52,10 @@ def start(
     """
     import json
 
-    from fedplcc.runs.configuration import chosen_file, read_federation
+    from fedplcc.runs.configuration import Overrides, chosen_file, read_federation
     from fedplcc.terminal.progress import console_for, shown_transfers
 
-    federation = read_federation(chosen_file(config))
+    federation = read_federation(chosen_file(config), Overrides(assignments=assignments or ()))
     document = json.loads(federation.config.canonical_json)
     key, file = key_of(request_id), federation.initial_model_file
 

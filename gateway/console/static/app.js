@@ -89,7 +89,7 @@ function showBroken(root) {
   return () => {};
 }
 
-window.addEventListener("hashchange", () => void navigate());
+window.addEventListener("hashchange", ({ oldURL }) => void change(oldURL));
 window.addEventListener("unhandledrejection", (event) => {
   // Aborted reads of a page that was left are no errors.
   if (event.reason?.name === "AbortError") event.preventDefault();
@@ -104,13 +104,26 @@ document.getElementById("skip-link")?.addEventListener("click", (event) => {
   main.focus();
 });
 /**
+ * Show what the address names now. A link of `fedplcc console` that was pasted into the address of an open page signs in, and
+ * the page stays.
+ *
+ * @param {string} before The address until now.
+ */
+async function change(before) {
+  if (!(await login(new URL(before).hash))) await navigate();
+}
+
+/**
  * Open a session if the address brings a code, which leaves the address and the history at once. A link may come from anybody:
  * where a session is open, the person is asked before another takes its place.
+ *
+ * @param {string} [page] What the address names in its place.
+ * @returns {Promise<boolean>} Whether it brought one.
  */
-async function login() {
+async function login(page = "#/") {
   const code = /^#code=(?<code>[A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.groups?.code;
-  if (!code) return;
-  history.replaceState(null, "", "#/");
+  if (!code) return false;
+  history.replaceState(null, "", page || "#/");
   try {
     const whose = await openedSession();
     if (whose === null) await openSession(code);
@@ -118,6 +131,7 @@ async function login() {
   } catch (error) {
     announce(error instanceof ApiError ? error.message : "The console could not be opened");
   }
+  return true;
 }
 
 /**

@@ -114,6 +114,10 @@ class ServedGateway:
         """End the service as the aggregator's process does, open streams included."""
         self._await(self._stop_aggregator())
 
+    async def report(self, serves: bool) -> None:
+        """Say whether the aggregator serves, as its process does."""
+        await self._aggregator.report(serves=serves)
+
     def create(self, *, key: str | None = None, **sections: Any) -> str:
         """Create a run by REST; returns its id."""
         headers = {} if key is None else {"Idempotency-Key": key}

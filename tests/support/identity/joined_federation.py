@@ -28,7 +28,7 @@ def admit(state: Path, role: Role, name: str, folder: Path, *, domain: str = "",
     with admin_calls(state) as calls:
         address = join_address("127.0.0.1", calls.enrol_port or 0)
         code, _end = calls.invite(role.value, name, address=address, domain=domain, valid_s=HOUR_S, replaces=True)
-    return join_federation(code, folder, aggregator=aggregator, replace=True)
+    return join_federation(code, folder, aggregator=aggregator, replace=True)[0]
 
 
 def new_key(state: Path, scope: Scope = Scope.RUN) -> str:

@@ -33,6 +33,7 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Download,
+    Locator,
     Page,
     Request,
     expect,
@@ -150,6 +151,16 @@ class Tab:
         """Load the console with one of its views; `#/runs/ID` and the like, or another path. Returns itself."""
         self.page.goto(f"{self.origin}/{view}", wait_until="load")
         return self
+
+    def unfold(self, title: str) -> Locator:
+        """Open a section of a run's page that folds, once the whole page is drawn; returns the section."""
+        expect(self.page.locator(".facts > div")).not_to_have_count(0)  # the last section has what it shows
+        heading = self.page.get_by_role("heading", name=title, exact=True)
+        fold = self.page.locator("details", has=heading)
+        if fold.get_attribute("open") is None:
+            heading.click()
+        expect(fold).to_have_attribute("open", "")
+        return self.page.locator("section", has=heading)
 
     def sign_in(self, code: str) -> Self:
         """Open the console with a code and wait for the session; before that every call is refused. Returns itself."""

@@ -1,5 +1,7 @@
 import asyncio
 import gzip
+import itertools
+import math
 import posixpath
 import re
 from html.parser import HTMLParser
@@ -148,7 +150,9 @@ def test_files_are_compressed_for_who_takes_it(app: FastAPI) -> None:
 
 
 def test_the_first_view_is_small() -> None:
-    names = [INDEX, *imported_by(FILES, *FIRST_VIEW), *STYLES]
+    styles = [name for name in STYLES if f'"console/{name}"' in FILES[INDEX].content.decode()]
+    assert len(styles) > 5
+    names = [INDEX, *imported_by(FILES, *FIRST_VIEW), *styles]
     assert sum(len(FILES[name].compressed) for name in names) < 50_000, "bytes, compressed"
 
 
@@ -293,6 +297,30 @@ def test_no_module_reads_text_as_markup_or_talks_to_somebody_else(name: str) -> 
     assert set(re.findall(r"https?://[^\s\"'`]+", code)) <= {"http://www.w3.org/2000/svg"}
 
 
+NAMED_CALLBACK = re.compile(r"\.(?:map|flatMap|filter|forEach|some|every|find\w*)\(\s*(?!Boolean\b)[\w.#]+\s*[,)]")
+"""A function that is handed to an array's method by its name: it gets the index and the whole array too."""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("axis.ticks.map(formatTick)", True),
+        ("points.filter(this.#isOn).length", True),
+        ("rows.forEach(\n  write,\n)", True),
+        ("texts.map(parseInt)", True),
+        ("axis.ticks.map((tick) => formatTick(tick))", False),
+        ("parts.filter(Boolean).sort(byName)", False),
+    ],
+)
+def test_a_function_by_name_is_found_wherever_an_index_would_be_its_second_argument(text: str, is_found: bool) -> None:
+    assert (NAMED_CALLBACK.search(text) is not None) is is_found
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_function_gets_an_index_for_an_argument_of_its_own(name: str) -> None:
+    assert [found.group() for found in NAMED_CALLBACK.finditer(MODULES[name])] == []
+
+
 @pytest.mark.parametrize("name", sorted(STYLES))
 def test_no_style_loads_from_elsewhere(name: str) -> None:
     assert "@import" not in STYLES[name]
@@ -320,9 +348,14 @@ def test_every_colour_has_a_value_for_light_and_for_dark() -> None:
     assert len(colours(light)) > 25
 
 
-def _luminance(colour: str) -> float:
+def _linear(colour: str) -> tuple[float, float, float]:
     parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return red, green, blue
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = _linear(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -345,3 +378,25 @@ def test_text_and_marks_stand_out_from_what_they_are_on(look: int) -> None:
     assert _contrast(token["on-accent"], token["accent"]) >= 4.5
     for index in range(1, 11):
         assert _contrast(token[f"series-{index}"], token["surface"]) >= 3, f"series-{index}"
+
+
+def _oklab(colour: str) -> tuple[float, float, float]:
+    """A colour where equal distances look equal (Ottosson, "A perceptual color space for image processing", 2020)."""
+    red, green, blue = _linear(colour)
+    long = math.cbrt(0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue)
+    medium = math.cbrt(0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue)
+    short = math.cbrt(0.0883024619 * red + 0.2817188376 * green + 0.6299787005 * blue)
+    return (
+        0.2104542553 * long + 0.7936177850 * medium - 0.0040720468 * short,
+        1.9779984951 * long - 2.4285922050 * medium + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * medium - 0.8086757660 * short,
+    )
+
+
+@pytest.mark.parametrize("look", [0, 1], ids=["light", "dark"])
+def test_colours_of_lines_can_be_told_apart(look: int) -> None:
+    root = re.findall(r":root \{(.*?)\}", STYLES["styles/console.css"], flags=re.DOTALL)[look]
+    token = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", root))
+    found = [_oklab(token[name]) for name in ("text", *(f"series-{index}" for index in range(1, 11)))]
+    assert min(math.dist(one, other) for one, other in itertools.combinations(found, 2)) > 0.12, "it was 0.07"
+    assert min(math.dist(one, other) for one, other in itertools.combinations(found[1:8], 2)) > 0.14

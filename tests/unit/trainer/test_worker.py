@@ -324,6 +324,15 @@ def test_a_refusal_that_a_person_or_a_renewal_can_mend_ends_nothing(shell: Shell
     shell.await_outcome("done")
 
 
+def test_an_end_that_is_meant_is_told(shell: Shell) -> None:
+    shell.push(IDLE)
+    eventually(lambda: shell.worker.is_well, "it is connected", WAIT_S)
+    shell.worker.end()
+    shell.thread.join(WAIT_S)
+    assert shell.client.await_heartbeat(lambda beat: beat.is_leaving) == Heartbeat(client_id="ann", is_leaving=True)
+    assert shell.client.is_closed
+
+
 def test_a_revocation_ends_the_trainer_with_its_reason() -> None:
     ended: queue.SimpleQueue[FedplccError] = queue.SimpleQueue()
 

@@ -41,7 +41,7 @@ export function layoutOf(rounds, series, width, isLog, { format, formatTick = fo
   const low = Math.min(found.low, range?.low ?? Infinity);
   const high = Math.max(found.high, range?.high ?? -Infinity);
   const axis = isLog ? logAxisOf(found.low, found.high) : axisOf(low, high, Math.round(height / 46));
-  const labels = axis.ticks.map(formatTick);
+  const labels = axis.ticks.map((tick) => formatTick(tick));
   const left = Math.max(Math.ceil(Math.max(...labels.map((label) => label.length)) * CHARACTER_PX) + 12, bands.length ? TITLE_PX : 0);
   const named = visible.filter((each) => !each.isBand);
   const hasNames = width >= MIN_WIDTH_OF_NAMES && named.length > 1 && named.length <= MAX_NAMES;
@@ -219,8 +219,7 @@ function roundTicks({ rounds, roundAxis, toX }) {
  * @returns {[number[], (number | null)[]]}
  */
 function known(rounds, values) {
-  const has = (/** @type {unknown} */ _, /** @type {number} */ index) => typeof values[index] === "number";
-  return [rounds.filter(has), values.filter(has)];
+  return [rounds.filter((_, index) => typeof values[index] === "number"), values.filter((value) => typeof value === "number")];
 }
 
 /**

@@ -7,9 +7,10 @@
 import { ApiError, runPath } from "../lib/api.js";
 import { LineChart } from "./line_chart.js";
 import { h, setText } from "../lib/dom.js";
+import { foldingCard } from "../lib/folding.js";
 import { bytes, duration, number, sentence } from "../lib/format.js";
 import { colour, dash, shape } from "../lib/palette.js";
-import { PHASES } from "../lib/sentences.js";
+import { PHASES } from "../lib/standing.js";
 import { repeat } from "../lib/shell.js";
 import { bandsOf } from "../lib/stages.js";
 
@@ -50,10 +51,8 @@ export function section({ runId, api, range: shown }) {
   const seconds = new LineChart({ name: "Seconds of a round by phase", rounds: shown, format: spell, canBeLog: true, range: { low: 0, high: 0 }, height: 240 });
   const sizes = new LineChart({ name: "Bytes of a round's updates", rounds: shown, format: bytes, range: { low: 0, high: 0 }, height: 240 });
   const note = h("p", { class: "muted", role: "status" });
-  const element = h(
-    "details",
-    { class: "card disclosure", on: { toggle: () => turn() } },
-    h("summary", null, h("h2", null, "Time and data of the rounds"), h("span", { class: "muted small" }, "Seconds by phase, bytes that clients sent.")),
+  const { element, fold } = foldingCard(
+    { id: "timings-heading", title: "Time and data of the rounds", hint: "Seconds by phase, bytes that clients sent.", onToggle: () => turn() },
     note,
     h(
       "div",
@@ -91,7 +90,7 @@ export function section({ runId, api, range: shown }) {
 
   function turn() {
     asking?.stop();
-    asking = element.open ? repeat(read, INTERVAL_MS) : null;
+    asking = fold.open ? repeat(read, INTERVAL_MS) : null;
   }
 
   return {

@@ -230,6 +230,8 @@ export function section({ runId, api, range }) {
       // Reports are there for rounds of which one set at least has an accuracy.
       const evaluated = state.rounds.filter((each) => each.accuracy !== null && each.accuracy !== undefined).map((each) => each.round);
       if (evaluated.length === rounds.length) return;
+      // Where classes decide the score, they are looked at first.
+      if (!rounds.length && state.run?.score === "balanced_accuracy") element.open = true;
       rounds = evaluated;
       bands = bandsOf(state.rounds);
       const before = round.value;

@@ -4,6 +4,7 @@
  */
 
 import { allClients, newKey, remove } from "../lib/api.js";
+import { siteSteps } from "../lib/commands.js";
 import { ask } from "../lib/dialog.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, dateTime, percent, reading } from "../lib/format.js";
@@ -17,6 +18,8 @@ import { byTrouble } from "./summary.js";
 const INTERVAL_MS = 2000;
 /** Clients of a page. */
 const PAGE_SIZE = 50;
+/** With more clients than these the table leaves machines and readings out, unless somebody looks for one. */
+const FEW = 12;
 
 /** @typedef {Record<string, any>} Client */
 
@@ -53,13 +56,15 @@ export function show(root) {
     h("thead", null, order.element),
     body,
   );
-  const none = h("p", { class: "muted", hidden: true });
+  const none = h("p", { class: "muted", hidden: true }, "No client is like this.");
+  const nobody = h("div", { hidden: true }, h("p", { class: "muted" }, "No client has ever joined. One comes in like this:"), siteSteps());
   const card = h(
     "section",
     { class: "card", "aria-label": "Clients", hidden: true },
     h("div", { class: "card-head" }, h("div", { class: "filters" }, h("label", null, "Find", search), h("label", null, "Show", choice), order.choice), summary),
     table,
     none,
+    nobody,
     pager,
   );
   root.append(h("div", { class: "page-head" }, h("h1", null, "Clients")), notice.element, card);
@@ -88,10 +93,11 @@ export function show(root) {
     const begin = page * PAGE_SIZE;
     keyed(body, found.slice(begin, begin + PAGE_SIZE), (client) => client.client_id, createRow, updateRow);
     const here = clients.filter((client) => client.is_connected).length;
+    setAttribute(table, "data-brief", found.length > FEW ? "true" : null);
     setText(summary, `${count(here)} of ${counted(clients.length, "client")} connected`);
     setAttribute(table, "hidden", !found.length);
-    setAttribute(none, "hidden", found.length > 0);
-    setText(none, clients.length ? "No client is like this." : "No client has ever joined. On a data host: fedplcc trainer --aggregator HOST:PORT --client NAME --data folder:PATH");
+    setAttribute(none, "hidden", found.length > 0 || !clients.length);
+    setAttribute(nobody, "hidden", clients.length > 0);
     setAttribute(pager, "hidden", pages === 1);
     setAttribute(newer, "disabled", page === 0);
     setAttribute(older, "disabled", page === pages - 1);

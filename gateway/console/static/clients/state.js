@@ -25,6 +25,7 @@ export function isWorking(client) {
  */
 export function stateOf(client) {
   if (!client) return { state: "has not joined yet", tone: "warning" };
+  if (client.is_revoked) return { state: "revoked", tone: "neutral" };
   if (!client.is_connected) return { state: "not connected", tone: "warning" };
   if (client.problem?.is_fatal) return { state: "cannot work", tone: "bad" };
   return isWorking(client) ? { state: client.activity, tone: "info" } : { state: "idle", tone: "neutral" };

@@ -33,7 +33,7 @@ export function show(root) {
   const range = rangeOf(query());
   range.addEventListener("change", () => keepInAddress({ from: range.from, to: range.to }));
   /** @type {Entry[]} */
-  let entries = runsIn(query()).map(entryOf);
+  let entries = runsIn(query()).map((run) => entryOf(run));
   /** @type {import("../run/configuration_rows.js").Form | null} */
   let form = null;
   let which = query().get("accuracy") ?? "accuracy";

@@ -53,7 +53,7 @@ export function overlaidSeries(compared, which) {
 export function keyRows(compared, form) {
   const all = compared.map(({ run }) => new Map(configurationRows(run.config, form).map((row) => [`${row.section}.${row.key}`, row.value])));
   const names = [...new Set(all.flatMap((each) => [...each.keys()]))];
-  const sections = [...new Set(names.map(sectionOf))];
+  const sections = [...new Set(names.map((name) => sectionOf(name)))];
   // Keys that only one method has stand among those of the others.
   const inOrder = sections.flatMap((section) => names.filter((name) => sectionOf(name) === section));
   return inOrder.map((name) => {

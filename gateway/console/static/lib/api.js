@@ -24,12 +24,35 @@ const ANSWER_MS = 40_000;
  */
 
 const SESSIONS_PATH = "/v1/console/sessions";
-/** Name, in the browser's storage, of the mark that a session was opened; it holds nothing secret. */
-const SESSION_MARK = "fedplcc-session";
+/** Name, in the browser's storage, of the mark that a session was opened, and when; it holds nothing secret. */
+export const SESSION_MARK = "fedplcc-session";
 
-/** Says "missing" when the gateway asks for a session that is not there, and "restored" when there is one again. */
+/**
+ * Says "missing" when the gateway asks for a session that is not there, "restored" when there is one again, and "known" when
+ * the gateway has said who asks and whom.
+ */
 export const sessions = new EventTarget();
 let isMissing = false;
+
+/** @type {{caller: string, label: string, federation: string, is_exposed: boolean} | null} */
+let me = null;
+
+/** Who asks, and which federation: its name is empty where it asks nobody for a certificate. Null before that is known. */
+export function whoami() {
+  return me;
+}
+
+/** Ask the gateway who asks. @param {{signal?: AbortSignal}} options */
+export async function askWhoami(options) {
+  me = await get("/v1/me", options);
+  sessions.dispatchEvent(new Event("known"));
+  return /** @type {NonNullable<typeof me>} */ (me);
+}
+
+/** Whether nothing can be read before somebody signs in. */
+export function isSignedOut() {
+  return isMissing;
+}
 
 /**
  * Says "away" when the gateway or the aggregator does not answer, and "here" with the first answer after that.
@@ -207,7 +230,7 @@ export async function openedSession() {
 /** @param {boolean} isOpen */
 function markSession(isOpen) {
   try {
-    if (isOpen) localStorage.setItem(SESSION_MARK, "1");
+    if (isOpen) localStorage.setItem(SESSION_MARK, String(Date.now()));
     else localStorage.removeItem(SESSION_MARK);
   } catch {
     // A browser may forbid storage; then the gateway is asked each time.
@@ -356,7 +379,7 @@ class RunStream {
       const pauseMs = Math.min(MAX_PAUSE_MS, this.#retryMs * 2 ** this.#attempts) * (0.5 + Math.random() / 2);
       this.#attempts += 1;
       this.#follower.onConnection({ state: "lost", reason, retryAt: Date.now() + pauseMs });
-      await this.#pause(pauseMs);
+      await this.#pause(isMissing ? Infinity : pauseMs);
     }
   }
 

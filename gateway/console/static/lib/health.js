@@ -57,5 +57,5 @@ export function watchHealth(element, bars) {
       if (!(error instanceof ApiError)) throw error;
     }
     draw();
-  }, INTERVAL_MS);
+  }, INTERVAL_MS, { isOpen: true });
 }

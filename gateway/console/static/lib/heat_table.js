@@ -22,7 +22,7 @@ export function heatTable({ caption, corner, columns, rows }) {
     h(
       "tbody",
       null,
-      rows.map(({ name, cells }) => h("tr", null, h("th", { scope: "row", title: name }, name), cells.map(cellOf))),
+      rows.map(({ name, cells }) => h("tr", null, h("th", { scope: "row", title: name }, name), cells.map((cell) => cellOf(cell)))),
     ),
   );
 }

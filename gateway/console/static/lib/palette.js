@@ -2,9 +2,9 @@
 /**
  * Colours of classes and marks of domains: the same on all pages, distinct without colour vision.
  *
- * Colours are CSS custom properties of console.css, which has a value of each for light and for dark. The first eight are
- * after Okabe and Ito's palette for all kinds of colour vision; from the eleventh class on they begin again, so colour never
- * stands alone: charts name what they draw, and domains have a shape and a dash of their own.
+ * Colours are CSS custom properties of console.css, which has a value of each for light and for dark. They were chosen for the
+ * greatest distance between any two, with red or green weakness too; a test keeps them apart. From the eleventh class on they
+ * begin again, so colour never stands alone: charts name what they draw, and domains have a shape and a dash of their own.
  */
 
 /** Colours that are there; index modulo this. */

@@ -1,26 +1,17 @@
 // @ts-check
 /**
- * Events, phases and states as sentences. Pure. The words are those of the command line.
+ * Events as sentences. Pure. The words are those of the command line.
  */
 
 import { counted, listed, percent, words } from "./format.js";
 
 /** @typedef {import("./run_state.js").RunEvent} RunEvent */
 
-/** Words for the phases of a round, in their order. */
-export const PHASES = Object.freeze({
-  initialising: "making the first model",
-  collecting: "training",
-  aggregating: "aggregating",
-  evaluating: "evaluating",
-  committed: "committed",
-});
-
 /** @type {Record<string, (event: RunEvent) => string>} */
 const SENTENCES = {
   run_created: () => "The run was created",
   run_started: () => "The run started: its clients are here",
-  run_recovered: () => "The aggregator came back; the run goes on",
+  run_recovered: () => "The run goes on after an interruption",
   run_paused: ({ data }) => because("The run is paused", data.reason),
   run_parked: ({ data }) => because("The run is paused by an error in its own step", data.reason),
   run_resumed: () => "The run goes on",
@@ -166,29 +157,6 @@ export function weightOf(event) {
   if (event.type === "run_failed" || (event.type === "client_problem" && event.data.is_fatal)) return "bad";
   if (WARNINGS.has(event.type)) return "warning";
   return ["round_committed", "run_completed"].includes(event.type) ? "good" : "plain";
-}
-
-/**
- * Activity of a run, or the reason why it waits, in words.
- *
- * @param {Record<string, any>} run
- * @param {readonly string[]} missing Clients that its roster names and that are not connected.
- */
-export function standing(run, missing) {
-  switch (run.status) {
-    case "pending":
-      // The reason of a run that has not begun names nobody.
-      return missing.length ? `waiting for ${listed(missing)} to connect` : run.reason || "waiting for its clients";
-    case "running":
-      if (run.reason) return `waiting: ${run.reason}`;
-      return run.phase && run.phase !== "committed" ? PHASES[/** @type {"collecting"} */ (run.phase)] ?? run.phase : "";
-    case "paused":
-      return run.reason || "paused; it goes on when somebody resumes it";
-    case "stopping":
-      return "stopping: waiting for clients to put their work down";
-    default:
-      return run.reason;
-  }
 }
 
 /**

@@ -4,15 +4,13 @@
  * a session. A page stays as it is while its session is missing, so what was typed into it is kept.
  */
 
-import { ApiError, endSession, get, openSession, sessions } from "./api.js";
+import { ApiError, SESSION_MARK, askWhoami, endSession, openSession, sessions } from "./api.js";
 import { h } from "./dom.js";
 import { sentence } from "./format.js";
 import { announce, repeat } from "./shell.js";
 
-/** Pause between two looks at the session; it may end, or begin in another tab. */
+/** Pause between two looks at the session; it may end. */
 const INTERVAL_MS = 15_000;
-/** Pause while there is none. */
-const MISSING_MS = 3000;
 const CODE = /(?:^|#code=)(?<code>[A-Za-z0-9_-]{20,64})$/;
 
 /**
@@ -25,12 +23,10 @@ export function watchSession(bars, account) {
   let wasOpen = false;
   /** @type {HTMLElement | null} */
   let missing = null;
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  let looking;
 
   const { soon } = repeat(async (signal) => {
     try {
-      const me = await get("/v1/me", { signal });
+      const me = await askWhoami({ signal });
       wasOpen = wasOpen || me.federation !== "";
       show(account, "sign-out", me.federation ? signOutButton(me) : null);
       show(bars, "exposed", me.is_exposed ? exposedBar() : null);
@@ -44,10 +40,12 @@ export function watchSession(bars, account) {
     account.replaceChildren();
     missing = missingBar(wasOpen);
     bars.append(missing);
-    looking = setInterval(soon, MISSING_MS);
+  });
+  // Nobody asks again and again without a session; that one begins in another tab is told by the browser.
+  window.addEventListener("storage", ({ key, newValue }) => {
+    if (key === SESSION_MARK && newValue !== null) soon();
   });
   sessions.addEventListener("restored", () => {
-    clearInterval(looking);
     missing?.remove();
     if (wasOpen) announce("You are signed in again");
     soon();

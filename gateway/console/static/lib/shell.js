@@ -3,7 +3,7 @@
  * Shared parts of all pages: the title, announcements for screen readers, repeated reads while the page is visible.
  */
 
-import { reach } from "./api.js";
+import { isSignedOut, reach, sessions } from "./api.js";
 
 /** Least pause between two announcements, so that listeners can follow. */
 const ANNOUNCE_MS = 1500;
@@ -42,13 +42,15 @@ export function setTitle(title) {
 }
 
 /**
- * Call a function now and repeatedly while the page is visible. Pauses grow with the duration of the calls.
+ * Call a function now and repeatedly while the page is visible and somebody is signed in. Pauses grow with the duration of
+ * the calls.
  *
  * @param {(signal: AbortSignal) => Promise<void>} work Handles its own errors.
  * @param {number} intervalMs
+ * @param {{isOpen?: boolean}} [options] `isOpen`: it needs no session.
  * @returns {{stop: () => void, soon: () => void}} `soon` does it at once.
  */
-export function repeat(work, intervalMs) {
+export function repeat(work, intervalMs, { isOpen = false } = {}) {
   const ended = new AbortController();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
@@ -69,7 +71,7 @@ export function repeat(work, intervalMs) {
       if (!ended.signal.aborted) throw error;
     } finally {
       isWorking = false;
-      if (!ended.signal.aborted && document.visibilityState === "visible") {
+      if (!ended.signal.aborted && (isWanted || (document.visibilityState === "visible" && (!isSignedOut() || isOpen)))) {
         const pauseMs = isWanted ? 0 : Math.max(intervalMs, 10 * (performance.now() - begin));
         timer = setTimeout(once, pauseMs);
       }
@@ -86,6 +88,7 @@ export function repeat(work, intervalMs) {
   );
   // Who was away is asked at once when somebody has answered.
   reach.addEventListener("here", () => void once(), { signal: ended.signal });
+  sessions.addEventListener("restored", () => void once(), { signal: ended.signal });
   void once();
   return {
     stop: () => {

@@ -51,7 +51,7 @@ export function sortedBy(headings, usual, onChange) {
   const sortable = headings.flatMap(({ name, by }, index) => (by ? [{ name, index }] : []));
   const choice = h(
     "select",
-    { on: { change: () => take(...(/** @type {[number, number]} */ (choice.value.split(" ").map(Number)))) } },
+    { on: { change: () => take(...(/** @type {[number, number]} */ (choice.value.split(" ").map((part) => Number(part))))) } },
     h("option", { value: nameOf(-1, 1) }, "usual order"),
     sortable.flatMap(({ name, index }) => [
       h("option", { value: nameOf(index, 1) }, `${name}, rising`),

@@ -207,7 +207,7 @@ export class MapCanvas {
         middle <= this.#height - 8 &&
         !taken.some(([l, m, w]) => Math.abs(m - middle) < 15 && left < l + w + 3 && l < left + wide + 3) &&
         !marks.some(([mx, my, r]) => Math.abs(my - middle) < r + 6 && left < mx + r + 1 && mx - r - 1 < left + wide);
-      const [left, middle] = places.find(isFree) ?? places[0];
+      const [left, middle] = places.find((place) => isFree(place)) ?? places[0];
       taken.push([left, middle, wide]);
       context.globalAlpha = point.alpha;
       context.strokeStyle = look.surface;

@@ -129,7 +129,7 @@ export class MapPlot {
   /** @param {readonly Point[]} [all] Where points are, if they are on their way. */
   #draw(all = this.#points) {
     if (!this.#map) return;
-    const points = all.filter(this.#isOn);
+    const points = all.filter((point) => this.#isOn(point));
     const attached = this.#chosen < 0 ? [] : attachedTo(this.#map, this.#chosen);
     this.#canvas.draw(points, { chosen: this.#chosen, attached, labels: this.#labels(points) });
   }
@@ -181,7 +181,7 @@ export class MapPlot {
 
   /** @param {KeyboardEvent} event */
   #pressed(event) {
-    const shown = this.#points.filter(this.#isOn);
+    const shown = this.#points.filter((point) => this.#isOn(point));
     const place = shown.findIndex((point) => point.index === this.#chosen);
     const last = shown.length - 1;
     /** @type {Record<string, number>} */
@@ -212,7 +212,7 @@ export class MapPlot {
   #choose(index, isPinned = false) {
     this.#isPinned = isPinned;
     const texts = this.#map && index >= 0 ? readoutOf(this.#map, index, this.#names) : [];
-    const shown = this.#points.filter(this.#isOn);
+    const shown = this.#points.filter((point) => this.#isOn(point));
     const place = shown.findIndex((point) => point.index === index);
     this.pointer.setAttribute("aria-valuemax", String(Math.max(shown.length, 1)));
     this.pointer.setAttribute("aria-valuenow", String(Math.max(place + 1, 1)));

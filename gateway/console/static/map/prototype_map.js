@@ -5,6 +5,7 @@
  */
 
 import { h, setText } from "../lib/dom.js";
+import { foldingCard } from "../lib/folding.js";
 import { MapLegend } from "./legend.js";
 import { MapPlot } from "./plot.js";
 import { MapRounds } from "./rounds.js";
@@ -60,10 +61,8 @@ export function section(context) {
     h("div", { class: "map-columns" }, h("div", { class: "map-plot" }, plot.element, time), legend.element),
     numbers,
   );
-  const element = h(
-    "section",
-    { class: "card map", "aria-labelledby": "prototype-map-heading" },
-    h("h2", { id: "prototype-map-heading" }, "Prototype map"),
+  const { element, fold } = foldingCard(
+    { id: "prototype-map-heading", title: "Prototype map", hint: "Prototypes in a plane, round by round.", class: "map", onToggle: () => opened() },
     note,
     failure,
     body,
@@ -74,15 +73,22 @@ export function section(context) {
   let tabled = null;
   /** @type {Names} */
   let names = { classes: [], domains: [] };
+  /** @type {RunState | null} */
+  let latest = null;
   /** Lines of metrics.jsonl. @type {RunState["rounds"]} */
   let metrics = [];
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let playing;
 
-  /** @param {RunState} state */
+  function opened() {
+    if (fold.open && latest) update(latest);
+  }
+
+  /** Nothing is read while nobody looks. @param {RunState} state */
   function update(state) {
+    latest = state;
     const last = state.rounds.at(-1);
-    if (state.rounds === metrics || !last) return;
+    if (!fold.open || state.rounds === metrics || !last) return;
     metrics = state.rounds;
     names = { ...names, classes: state.run?.config?.data?.classes ?? [] };
     if (!metrics.some((each) => each.prototypes?.local || each.prototypes?.global)) {

@@ -7,13 +7,12 @@ import { allClients, get, runPath } from "../lib/api.js";
 import { clientSummary } from "../clients/summary.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, percent, sentence } from "../lib/format.js";
-import { standing } from "../lib/sentences.js";
+import { standing } from "../lib/standing.js";
 import { repeat } from "../lib/shell.js";
 import { staleNotice } from "../lib/stale_notice.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 import { pastRuns } from "./past_runs.js";
 import { addressOf, isEverything, pathOf, searchOf } from "./search.js";
-import { beginning } from "./welcome.js";
 
 /** Pause between two reads of runs and clients. */
 const INTERVAL_MS = 3000;
@@ -36,8 +35,7 @@ export function show(root, params) {
   const idle = h("p", { class: "muted", hidden: true }, "No run is open.");
   const summary = clientSummary();
   const past = pastRuns(searchOf(params.query), () => asking.soon());
-  const empty = beginning();
-  empty.hidden = true;
+  const empty = h("div", { hidden: true });
   const content = h("div", { class: "overview", hidden: true }, open, idle, summary.element, past.element);
   root.append(h("div", { class: "page-head" }, h("h1", null, "Federation")), notice.element, empty, content);
 
@@ -51,6 +49,8 @@ export function show(root, params) {
     /** @type {Run[]} */
     const openRuns = await Promise.all(opened.runs.map(async (/** @type {Run} */ run) => ({ ...run, ...(await get(runPath(run.run_id), { signal })) })));
     const isNew = !opened.total && !clients.length && isEverything(earlier.search) && !earlier.total;
+    // Few visits need it.
+    if (isNew && !empty.childElementCount) empty.replaceChildren((await import("./welcome.js")).beginning());
     setAttribute(empty, "hidden", !isNew);
     setAttribute(content, "hidden", isNew);
     setAttribute(open, "hidden", !openRuns.length);

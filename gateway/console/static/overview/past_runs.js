@@ -4,19 +4,34 @@
  */
 
 import { ApiError, get } from "../lib/api.js";
+import { MAX_RUNS, compareLink } from "../lib/compare_link.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, dateTime, duration, percent, sentence } from "../lib/format.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 import { hasEnded } from "../lib/run_state.js";
+import { sortedBy } from "../lib/sorting.js";
 import { KIND_NAMES, ORDERS, addressOf, isEverything, pathOf, searchOf } from "./search.js";
 
-/** @typedef {Record<string, any>} Run */
+/**
+ * @typedef {Record<string, any>} Run
+ * @typedef {{runs: Run[], total: number, next_page_token: string | null, problem: string}} Answer
+ */
 
 /** Runs of a page. */
 const PAGE_SIZE = 20;
 /** Pause after a letter, so that a word is one search. */
 const TYPING_MS = 250;
-const HEADINGS = [["Run"], ["Status"], ["Method"], ["Rounds", "number"], ["Mean", "number"], ["Worst", "number"], ["Took", "number"], ["Ended"]];
+/** Columns of the table behind the boxes to tick. The gateway orders the pages, these the runs of a page. */
+const HEADINGS = /** @type {import("../lib/sorting.js").Heading<Run>[]} */ ([
+  { name: "Run", by: (run) => run.name || run.run_id },
+  { name: "Status", by: (run) => run.status },
+  { name: "Method", by: (run) => run.method },
+  { name: "Rounds", kind: "number", by: (run) => run.total_rounds },
+  { name: "Mean", kind: "number", by: (run) => run.mean_accuracy ?? null },
+  { name: "Worst", kind: "number", by: (run) => run.worst_accuracy ?? null },
+  { name: "Took", kind: "number", by: (run) => (hasEnded(run) ? Date.parse(run.updated_at) - Date.parse(run.created_at) : null) },
+  { name: "Ended", by: (run) => (hasEnded(run) ? Date.parse(run.updated_at) : null) },
+]);
 
 /**
  * @param {import("./search.js").Search} begin What to look for at first.
@@ -35,18 +50,27 @@ export function pastRuns(begin, onTurn) {
   const first = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf("", 0) } }, "First page");
   const following = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(next, page + 1) } }, "Next page");
   const pager = h("div", { class: "pager" }, first, following);
-  const table = h("table", { class: "stacking" }, h("thead", null, h("tr", null, HEADINGS.map(([title, of]) => h("th", { scope: "col", class: of }, title)))), body);
+  const sorted = sortedBy(HEADINGS, (one, other) => places.get(one.run_id) - places.get(other.run_id), () => latest && draw(latest));
+  sorted.element.prepend(h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Compare")));
+  const table = h("table", { class: "stacking" }, h("thead", null, sorted.element), body);
+  const compare = h("a", { class: "button button-small", href: compareLink([]) }, "Compare …");
   const said = h("p", { class: "muted small", role: "status" });
   /** @type {[string, HTMLElement][]} */
   const labels = [["Show", choice], ["Name or id", name], ["Tag", tag], ["Method", method], ["Sort by", order]];
   const element = h(
     "section",
     { class: "card", "aria-labelledby": "past-runs", hidden: true },
-    h("div", { class: "card-head" }, heading, said, h("a", { class: "button button-small", href: "#/runs/compare" }, "Compare …")),
+    h("div", { class: "card-head" }, heading, said, compare),
     h("div", { class: "filters run-search", role: "search", "aria-label": "Earlier runs" }, labels.map(([label, field]) => h("label", null, label, field)), clear),
     table,
     pager,
   );
+  /** Places of the runs of this page in the gateway's order. @type {Map<string, any>} */
+  let places = new Map();
+  /** @type {Answer | null} */
+  let latest = null;
+  /** Runs that are ticked, also on other pages. @type {Set<string>} */
+  const ticked = new Set();
   let search = begin;
   let token = "";
   let next = "";
@@ -103,9 +127,12 @@ export function pastRuns(begin, onTurn) {
     onTurn();
   }
 
-  /** @param {{runs: Run[], total: number, next_page_token: string | null, problem: string}} answer */
-  function draw({ runs, total, next_page_token: token, problem }) {
-    next = token ?? "";
+  /** @param {Answer} answer */
+  function draw(answer) {
+    const { runs, total, next_page_token: after, problem } = answer;
+    latest = answer;
+    places = new Map(runs.map((run, index) => [run.run_id, index]));
+    next = after ?? "";
     const isAll = isEverything(search);
     setAttribute(element, "hidden", isAll && !runs.length && !page && !next);
     setAttribute(table, "hidden", !runs.length);
@@ -114,7 +141,21 @@ export function pastRuns(begin, onTurn) {
     setAttribute(first, "disabled", !page);
     setAttribute(following, "disabled", !next);
     setText(said, problem || textOf(runs.length, total, page));
-    keyed(body, runs, (run) => run.run_id, createRow, updateRow);
+    keyed(body, [...runs].sort(sorted.compare), (run) => run.run_id, (run) => createRow(run, tickBox(run)), updateRow);
+  }
+
+  /** @param {Run} run */
+  function tickBox(run) {
+    const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.name || run.run_id}`, disabled: run.is_deleted });
+    box.checked = ticked.has(run.run_id);
+    box.addEventListener("change", () => {
+      if (box.checked && ticked.size === MAX_RUNS) box.checked = false;
+      else if (box.checked) ticked.add(run.run_id);
+      else ticked.delete(run.run_id);
+      setAttribute(compare, "href", compareLink([...ticked]));
+      setText(compare, ticked.size ? `Compare ${counted(ticked.size, "run")}${ticked.size === MAX_RUNS ? ", the most" : ""} …` : "Compare …");
+    });
+    return box;
   }
 
   return {
@@ -161,14 +202,18 @@ function textOf(shown, total, page) {
   return `${count(begin + 1)} to ${count(begin + shown)} of ${count(total)}`;
 }
 
-/** @param {Run} run */
-function createRow(run) {
+/**
+ * @param {Run} run
+ * @param {HTMLElement} box
+ */
+function createRow(run, box) {
   const name = run.name || run.run_id;
   // A deleted run has no page any more.
   const link = run.is_deleted ? h("span", null, name) : h("a", { href: `#/runs/${run.run_id}` }, name);
   return h(
     "tr",
     null,
+    h("td", { "data-label": "Compare" }, box),
     h("th", { scope: "row" }, link, h("div", { class: "muted small mono" }, run.run_id), h("ul", { class: "tags", "aria-label": "Tags" })),
     h("td", { "data-label": "Status" }, statusBadge(run.status)),
     h("td", { "data-label": "Method" }, run.method),
@@ -185,7 +230,7 @@ function createRow(run) {
  * @param {Run} run
  */
 function updateRow(line, run) {
-  const cells = line.children;
+  const [, ...cells] = line.children;
   const tags = /** @type {Element} */ (cells[0].lastElementChild);
   keyed(tags, run.tags, (/** @type {string} */ tag) => tag, (/** @type {string} */ tag) => h("li", null, tag));
   setAttribute(tags, "hidden", !run.tags.length);

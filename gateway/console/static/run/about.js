@@ -5,6 +5,7 @@
 
 import { ApiError, runPath, urlOf } from "../lib/api.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
+import { foldingCard } from "../lib/folding.js";
 import { bytes, count, counted, dateTime } from "../lib/format.js";
 import { hasEnded } from "../lib/run_state.js";
 
@@ -30,12 +31,9 @@ export function section({ runId, api }) {
 
   const files = h("ul", { class: "files" });
   const facts = h("dl", { class: "facts" });
-  const again = h("p", null, h("a", { class: "button", href: `#/start?from=${runId}` }, "Start another run like this"));
-  const element = h(
-    "div",
-    { class: "columns" },
-    h("section", { class: "card", "aria-labelledby": "run-files" }, h("h2", { id: "run-files" }, "Files"), files),
-    h("section", { class: "card", "aria-labelledby": "run-facts" }, h("h2", { id: "run-facts" }, "About this run"), facts, again),
+  const { element, fold } = foldingCard(
+    { id: "run-files", title: "Files", hint: "What the run left, and facts about it." },
+    h("div", { class: "columns" }, files, facts),
   );
   /** @type {import("../lib/run_state.js").RunState | null} */
   let shown = null;
@@ -66,6 +64,7 @@ export function section({ runId, api }) {
   return {
     element,
     update(state) {
+      if (shown === null) fold.open = hasEnded(state.run);
       shown = state;
       if (state.run) void askForManifest(state.run);
       draw(state);

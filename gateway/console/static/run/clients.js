@@ -5,13 +5,14 @@
 
 import { askQuarantine, askRelease } from "./controls.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
+import { foldingCard } from "../lib/folding.js";
 import { ago, count, counted, listed, percent } from "../lib/format.js";
-import { allowed } from "../lib/run_state.js";
+import { allowed, hasEnded } from "../lib/run_state.js";
 import { sortedBy } from "../lib/sorting.js";
 import { byTrouble, rowsOf } from "./client_rows.js";
 
 /** Rows that are shown until somebody asks for all. */
-const FIRST_ROWS = 50;
+const FIRST_ROWS = 8;
 /** Columns of the table. */
 const HEADINGS = /** @type {import("../lib/sorting.js").Heading<import("./client_rows.js").ClientRow>[]} */ ([
   { name: "Client", by: (row) => row.clientId },
@@ -24,20 +25,13 @@ const HEADINGS = /** @type {import("../lib/sorting.js").Heading<import("./client
 /** @type {import("../lib/run_state.js").MakeSection} */
 export function section(context) {
   const body = h("tbody");
-  const summary = h("p", { class: "muted small" });
   const worth = h("p", { class: "muted small" });
   const more = h("button", { class: "button", type: "button", hidden: true, on: { click: () => showAll() } });
   const order = sortedBy(HEADINGS, byTrouble, () => last && update(last));
   order.element.append(h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Steering")));
   const table = h("table", { class: "stacking", role: "table", tabindex: -1 }, h("thead", null, order.element), body);
-  const element = h(
-    "section",
-    { class: "card", "aria-labelledby": "run-clients" },
-    h("div", { class: "card-head" }, h("h2", { id: "run-clients" }, "Clients"), h("div", { class: "filters" }, order.choice), summary),
-    worth,
-    table,
-    more,
-  );
+  const filters = h("div", { class: "filters" }, order.choice);
+  const { element, fold, said: summary } = foldingCard({ id: "run-clients", title: "Clients" }, filters, worth, table, more);
   let most = FIRST_ROWS;
   /** @type {import("../lib/run_state.js").RunState | null} */
   let last = null;
@@ -51,6 +45,8 @@ export function section(context) {
 
   /** @param {import("../lib/run_state.js").RunState} state */
   function update(state) {
+    // Whoever watches a run that goes on watches its clients.
+    if (last === null) fold.open = !hasEnded(state.run);
     last = state;
     if (!state.run) return;
     const rows = rowsOf(state).sort(order.compare);

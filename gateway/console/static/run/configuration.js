@@ -87,7 +87,7 @@ function tableOf(name, rows) {
     { class: "keys" },
     h("caption", null, h("code", null, `[${name}]`)),
     h("thead", null, h("tr", null, ["Key", "Value", "Default"].map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", null, rows.map(rowOf)),
+    h("tbody", null, rows.map((row) => rowOf(row))),
   );
 }
 

@@ -8,7 +8,8 @@
 import { ApiError, runPath } from "../lib/api.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { count, counted, dateTime, sentence, timeOfDay } from "../lib/format.js";
-import { MAX_EVENTS } from "../lib/run_state.js";
+import { foldingCard } from "../lib/folding.js";
+import { MAX_EVENTS, hasEnded } from "../lib/run_state.js";
 import { KINDS, sentenceOf, weightOf } from "../lib/sentences.js";
 
 /**
@@ -37,20 +38,14 @@ export function section({ runId, api }) {
   const kind = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "Everything"));
   for (const [value, name] of CHOICES) kind.append(h("option", { value }, name));
   const client = h("select", { on: { change: () => choose() } }, h("option", { value: "" }, "All clients"));
-  const list = h("ol", { class: "events", "aria-label": "Events, newest first", tabindex: -1 });
+  const list = h("ol", { class: "events", "aria-label": "Events, newest first", tabindex: 0 });
   const note = h("p", { class: "muted small", role: "status" });
   const newest = pagerButton("Newest", () => leaf([]));
   const newer = pagerButton("Newer", () => leaf(cursors.slice(0, -1)));
   const older = pagerButton("Older", () => leaf([...cursors, nextBefore()]));
-  const element = h(
-    "section",
-    { class: "card", "aria-labelledby": "run-events" },
-    h(
-      "div",
-      { class: "card-head" },
-      h("h2", { id: "run-events" }, "Events"),
-      h("div", { class: "filters" }, h("label", null, "Show", kind), h("label", null, "Client", client)),
-    ),
+  const { element, fold } = foldingCard(
+    { id: "run-events", title: "Events", hint: "What happened, newest first." },
+    h("div", { class: "filters" }, h("label", null, "Show", kind), h("label", null, "Client", client)),
     list,
     h("div", { class: "pager" }, newest, newer, older, note),
   );
@@ -165,6 +160,8 @@ export function section({ runId, api }) {
   return {
     element,
     update(next) {
+      // While a run goes on, people watch what happens.
+      if (state === null) fold.open = !hasEnded(next.run);
       const isNew = next.events !== state?.events;
       state = next;
       if (next.run) fillClients(client, next.run.roster);

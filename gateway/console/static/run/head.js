@@ -8,7 +8,7 @@ import { controls } from "./controls.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { sentence } from "../lib/format.js";
 import { hasEnded } from "../lib/run_state.js";
-import { standing } from "../lib/sentences.js";
+import { standing } from "../lib/standing.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 
 /** @type {import("../lib/run_state.js").MakeSection} */
@@ -21,6 +21,7 @@ export function section(context) {
   const notice = h("div", { class: "notice", hidden: true }, reason);
   const warnings = h("div", { class: "run-warnings" });
   const actions = controls(context);
+  const again = h("a", { class: "button", href: `#/start?from=${context.runId}` }, "Start another run like this");
   const compare = h("a", { class: "button", href: compareLink([context.runId]) }, "Compare with …");
   const element = h(
     "div",
@@ -35,7 +36,7 @@ export function section(context) {
         h("div", { class: "title-line" }, heading, status),
         h("p", { class: "title-facts small muted" }, h("code", null, context.runId), method, live),
       ),
-      h("div", { class: "buttons" }, compare, actions.element),
+      h("div", { class: "buttons" }, again, compare, actions.element),
     ),
     notice,
     warnings,
@@ -83,8 +84,7 @@ function explanation(state) {
   const run = /** @type {import("../lib/run_state.js").Document} */ (state.run);
   if (run.is_pause_requested) return "The run pauses when the open round has committed.";
   if (run.status === "running" && !run.reason) return "";
-  const isMissing = (/** @type {string} */ id) => !state.clients.get(id)?.is_connected;
-  const missing = state.areClientsKnown ? run.roster.filter(isMissing) : [];
+  const missing = state.areClientsKnown ? run.roster.filter((/** @type {string} */ id) => !state.clients.get(id)?.is_connected) : [];
   const text = standing(run, missing);
   if (run.status === "failed") return sentence(`failed: ${text}`);
   if (run.status === "stopped" && text) return sentence(`stopped: ${text}`);

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * Buttons that lead to the parts of a run's page; shown where the window is small and the page long.
+ * Buttons that lead to the parts of a run's page, and open those that fold.
  */
 
 import { h, keyed, setAttribute } from "../lib/dom.js";

@@ -6,7 +6,7 @@
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { counted, duration, percent } from "../lib/format.js";
 import { hasEnded, isStalled, secondsLeft } from "../lib/run_state.js";
-import { PHASES } from "../lib/sentences.js";
+import { PHASES } from "../lib/standing.js";
 import { stat } from "../lib/stat.js";
 
 /** Phases of a round after round 0, as steps. */

@@ -39,7 +39,7 @@ import { section as timings } from "../charts/timings.js";
  */
 
 /** Sections in the order of the page; an array is a row of sections side by side where there is room. */
-const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, parts, accuracy, stages, clients, participation, classes, [losses, prototypeCounts], timings, prototypeMap, labels, configuration, about, events]);
+const LAYOUT = /** @type {(MakeSection | MakeSection[])[]} */ ([head, progress, parts, accuracy, stages, classes, clients, participation, [losses, prototypeCounts], timings, prototypeMap, events, labels, configuration, about]);
 
 /** Sections that are drawn at once; those below wait until these are on the screen. */
 const FIRST = 4;
@@ -154,7 +154,7 @@ function build(root, context) {
     return section.element;
   };
   const parts = LAYOUT.map((entry) =>
-    Array.isArray(entry) ? h("div", { class: "columns" }, entry.map(made)) : made(entry),
+    Array.isArray(entry) ? h("div", { class: "columns" }, entry.map((make) => made(make))) : made(entry),
   );
   root.replaceChildren(...parts);
   return sections;

@@ -4,15 +4,15 @@
  */
 
 import { urlOf } from "../lib/api.js";
+import { runCommands } from "../lib/commands.js";
 import { h, setText } from "../lib/dom.js";
-import { commandOf } from "./run_document.js";
 import { announce } from "../lib/shell.js";
 
 export class ConfigurationText {
   constructor() {
     this._toml = h("pre", { class: "code", tabindex: 0, "aria-label": "The configuration as TOML" });
     this._json = h("pre", { class: "code", tabindex: 0, "aria-label": "The configuration as JSON" });
-    this._command = h("pre", { class: "code", tabindex: 0, "aria-label": "The command" }, commandOf(new URL(urlOf("/"))));
+    this._command = h("pre", { class: "code", tabindex: 0, "aria-label": "The command" }, runCommands(new URL(urlOf("/"))).start);
     this.element = h(
       "details",
       { class: "card disclosure" },

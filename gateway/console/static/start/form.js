@@ -8,7 +8,7 @@ import { Draft } from "../lib/draft.js";
 import { ConfigurationText } from "./configuration_text.js";
 import { h, setAttribute, setText } from "../lib/dom.js";
 import { counted, listed, sentence } from "../lib/format.js";
-import { fieldOf, refusedLocation } from "./run_document.js";
+import { besideField, fieldOf, freshName, refusedLocation } from "./run_document.js";
 import { Settings } from "./settings.js";
 import { announce } from "../lib/shell.js";
 
@@ -76,6 +76,7 @@ export class StartForm {
       h("div", { class: "start-bar" }, this._button, this._status),
     );
     if (earlier) this._settings.fill(earlier.config);
+    this._settings.setName(freshName(earlier?.config.run?.name, new Date()));
     if (draft) this.#restore(draft);
     this.#check();
   }
@@ -186,9 +187,9 @@ export class StartForm {
     const texts = new Map();
     for (const problem of this.#problems) {
       const known = fields.get(fieldOf(problem.location, (location) => fields.has(location)));
-      if (known && this.#isDue(known)) texts.set(known, [...(texts.get(known) ?? []), problem.detail]);
+      if (known && this.#isDue(known)) texts.set(known, [...(texts.get(known) ?? []), besideField(problem)]);
     }
-    for (const each of new Set(fields.values())) each.setProblem((texts.get(each) ?? []).join("; "));
+    for (const each of new Set(fields.values())) each.setProblem((texts.get(each) ?? []).join(" "));
     const number = this.#problems.length;
     const warnings = number ? [] : this._settings.warnings;
     setAttribute(this._status, "data-tone", number ? null : warnings.length ? "warning" : "good");
@@ -228,7 +229,7 @@ export class StartForm {
         this.#problems.map((problem) => {
           const known = fields.get(fieldOf(problem.location, (location) => fields.has(location)));
           if (!known) return h("li", null, sentence(problem.detail));
-          return h("li", null, h("button", { type: "button", class: "link-button", on: { click: () => reveal(known) } }, `${known.label}: ${problem.detail}`));
+          return h("li", null, h("button", { type: "button", class: "link-button", on: { click: () => reveal(known) } }, `${known.label}: ${besideField(problem)}`));
         }),
       ),
     );

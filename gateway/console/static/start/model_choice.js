@@ -47,7 +47,7 @@ export class ModelChoice {
     this._other.element.append(
       h("ul", { class: "field-hint" }, model_forms.map((/** @type {any} */ each) => h("li", null, h("code", null, each.form), ` ${each.summary}`))),
     );
-    const stems = [...new Set(models.flatMap((/** @type {any} */ each) => each.stems))].map(String);
+    const stems = [...new Set(models.flatMap((/** @type {any} */ each) => each.stems))].map((stem) => String(stem));
     this._stem = selectField("model.stem", [{ value: "", label: "the usual one" }, ...stems.map((value) => ({ value, label: value }))], {
       label: "Stem",
       isLong: true,

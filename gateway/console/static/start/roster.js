@@ -4,6 +4,7 @@
  */
 
 import { besideId, isFound, stateOf } from "../clients/state.js";
+import { siteSteps } from "../lib/commands.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, counted } from "../lib/format.js";
 import { namesIn } from "./run_document.js";
@@ -60,8 +61,8 @@ export class Roster {
     this._empty = h(
       "div",
       { class: "notice", hidden: true },
-      h("p", null, "No client has joined this federation yet. Start a trainer beside the data, or name clients below: the run waits for them."),
-      h("p", null, h("code", null, "fedplcc trainer --aggregator HOST:50051 --client NAME --data folder:PATH")),
+      h("p", null, "No client has joined this federation yet. Let one in, or name clients below: the run waits for them."),
+      siteSteps(),
     );
     this._unknown = h("p", { class: "notice", "data-tone": "warning", role: "status", hidden: true });
     this._name = h("input", {

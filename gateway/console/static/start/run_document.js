@@ -5,7 +5,7 @@
  * The gateway alone decides whether a configuration is right.
  */
 
-import { listed } from "../lib/format.js";
+import { listed, sentence } from "../lib/format.js";
 
 /**
  * @typedef {Record<string, Record<string, unknown>>} Configuration Keys by section.
@@ -80,14 +80,30 @@ export function fieldOf(location, isField) {
 }
 
 /**
- * The command that starts the run of a configuration file through this gateway.
+ * A name for the next run, so that lists can tell it from those before.
  *
- * @param {URL} gateway
+ * @param {string | undefined} earlier The name of a run that is begun anew; the next number follows it.
+ * @param {Date} now
  */
-export function commandOf(gateway) {
-  const isLoopback = /^(localhost|127(?:\.\d+){3}|\[::1\])$/.test(gateway.hostname);
-  const consent = gateway.protocol === "http:" && !isLoopback ? " --insecure" : "";
-  return `fedplcc run start --config run.toml --gateway ${gateway.origin}${consent}`;
+export function freshName(earlier, now) {
+  if (earlier) {
+    const { stem, number } = /^(?<stem>.*?)(?:-(?<number>\d{1,4}))?$/.exec(earlier)?.groups ?? {};
+    return `${(stem ?? "").slice(0, 58)}-${Number(number ?? 1) + 1}`;
+  }
+  const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
+  return `run-${now.getFullYear()}-${two(now.getMonth() + 1)}-${two(now.getDate())}-${two(now.getHours())}${two(now.getMinutes())}`;
+}
+
+/**
+ * What is wrong with a field, as a sentence beside its label: the key and the value stand there already.
+ *
+ * @param {{location: string, detail: string}} problem
+ */
+export function besideField({ location, detail }) {
+  if (!location || !detail.startsWith(location)) return sentence(detail);
+  const rest = detail.slice(location.length);
+  const said = /^(?: = (?:"(?:[^"\\]|\\.)*"|[^:"]*))?: (?<said>.+)$/s.exec(rest)?.groups?.said;
+  return sentence(said ?? `this${rest}`);
 }
 
 /**

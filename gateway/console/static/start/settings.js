@@ -82,13 +82,18 @@ export class Settings {
     return { values, roster: this.#roster.draft, filledClasses: this.#filledClasses };
   }
 
+  /** @param {string} name */
+  setName(name) {
+    this.#fields.get("run.name")?.write(name);
+  }
+
   /** @param {Record<string, any>} draft */
   restore({ values, roster, filledClasses }) {
     this.#roster.restore(roster);
     const write = (/** @type {Field} */ each) => each.location in values && each.write(values[each.location] ?? undefined);
-    this.#written().forEach(write);
+    this.#written().forEach((field) => write(field));
     this.#methodChanged();
-    [...this.#methodFields, ...this.#model.optionFields].forEach(write);
+    [...this.#methodFields, ...this.#model.optionFields].forEach((field) => write(field));
     this.#filledClasses = filledClasses;
   }
 

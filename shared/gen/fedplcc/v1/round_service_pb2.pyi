@@ -158,7 +158,7 @@ class StreamEnd(_message.Message):
     def __init__(self, reason: _Optional[_Union[StreamEnd.Reason, str]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("client_id", "instance_token", "activity", "run_id", "round", "progress", "readings", "problem")
+    __slots__ = ("client_id", "instance_token", "activity", "run_id", "round", "progress", "readings", "problem", "is_leaving")
     class ReadingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class HeartbeatRequest(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     READINGS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    IS_LEAVING_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     instance_token: str
     activity: _types_pb2.ClientActivity
@@ -182,7 +183,8 @@ class HeartbeatRequest(_message.Message):
     progress: float
     readings: _containers.ScalarMap[str, float]
     problem: _types_pb2.ClientProblem
-    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., activity: _Optional[_Union[_types_pb2.ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., readings: _Optional[_Mapping[str, float]] = ..., problem: _Optional[_Union[_types_pb2.ClientProblem, _Mapping]] = ...) -> None: ...
+    is_leaving: bool
+    def __init__(self, client_id: _Optional[str] = ..., instance_token: _Optional[str] = ..., activity: _Optional[_Union[_types_pb2.ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., readings: _Optional[_Mapping[str, float]] = ..., problem: _Optional[_Union[_types_pb2.ClientProblem, _Mapping]] = ..., is_leaving: bool = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("directive",)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedplcc.aggregator.coordinator.attendance import MAX_LEFT_OUT
-from fedplcc.shared.types import ClientProblem, Heartbeat
+from fedplcc.shared.steering import StopRun
+from fedplcc.shared.types import ClientActivity, ClientProblem, Heartbeat
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 
@@ -24,6 +26,30 @@ def test_a_problem_outlives_a_new_connection_of_the_same_instance_and_ends_with_
     local.run_to_end(run.run_id)
     assert [client.problem for client in local.coordinator.list_clients()] == [None]
     local.store.close()
+
+
+def test_a_problem_in_a_run_ends_with_the_run_and_one_in_another_stays(tmp_path: Path) -> None:
+    ann = NumpyClient("ann")
+    with LocalFederation(tmp_path, [ann]) as local:
+        local.join()
+        runs = [local.coordinator.create_run(name, a_document(clients=("ann",))).run_id for name in ("one", "other")]
+        problems = [ClientProblem(reason="INVALID_DATA", detail=run_id, is_fatal=True) for run_id in runs]
+
+        def shown() -> ClientProblem | None:
+            local.coordinator.tick()
+            (client,) = local.coordinator.list_clients()
+            return client.problem
+
+        for run_id, problem in zip(runs, problems, strict=True):
+            local.heartbeat(ann, run_id=run_id, activity=ClientActivity.TRAINING, problem=problem)
+        assert shown() == problems[1]
+        local.heartbeat(ann)
+        local.coordinator.steer(runs[1], StopRun())
+        assert shown() == problems[0]
+        local.coordinator.steer(runs[0], StopRun())
+        assert shown() is None
+        local.heartbeat(ann, run_id=runs[0], activity=ClientActivity.TRAINING, problem=problems[0])
+        assert shown() == replace(problems[0], is_fatal=False)
 
 
 def test_a_reading_that_cannot_be_is_said_once_and_the_heartbeat_counts(

@@ -12,7 +12,7 @@ import pytest
 
 from fedplcc.aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
 from fedplcc.aggregator.coordinator.service import Limits
-from fedplcc.aggregator.store.base import Invitation
+from fedplcc.aggregator.store.base import Certificate, Invitation
 from fedplcc.shared.errors import (
     ClientIdTaken,
     FedplccError,
@@ -222,6 +222,39 @@ def test_a_trainer_that_falls_silent_is_lost_once_its_lease_has_run_out(
     assert len(federation.events("", "client_lost")) == 1
     with pytest.raises(NotAMember):
         federation.heartbeat(federation.clients["bob"])
+
+
+def test_a_trainer_that_says_that_it_ends_has_left_and_is_not_lost(
+    federation: LocalFederation, ann: NumpyClient
+) -> None:
+    federation.heartbeat(ann, is_leaving=True)
+    federation.heartbeat(federation.clients["bob"], is_leaving=True)
+    federation.coordinator.join(federation.clients["bob"].record, federation.clients["bob"].token)
+    federation.clock.now += LEASE_S + 1
+    federation.coordinator.tick()
+    assert [event.client_id for event in federation.events("", "client_left")] == ["ann"]
+    assert [event.client_id for event in federation.events("", "client_lost")] == ["bob"], "it came back before"
+
+
+def test_a_client_whose_certificates_were_all_revoked_is_shown_so(federation: LocalFederation) -> None:
+    held = [
+        Certificate(
+            serial=serial,
+            role="client",
+            name=name,
+            public_key_sha256="0",
+            issued_at=0.0,
+            not_after=9e9,
+            revoked_at=revoked_at,
+            pem="",
+        )
+        for serial, name, revoked_at in (("1", "ann", 1.0), ("2", "bob", 1.0), ("3", "bob", None))
+    ]
+    with federation.store.transaction() as transaction:
+        for certificate in held:
+            transaction.save_certificate(certificate)
+    shown = {client.client_id: client.is_revoked for client in federation.coordinator.list_clients()}
+    assert shown == {"ann": True, "bob": False}
 
 
 def test_an_open_stream_alone_keeps_no_lease(federation: LocalFederation, ann: NumpyClient) -> None:

@@ -16,6 +16,7 @@ from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.members.durations import seconds_of
+from fedplcc.remote.admin_calls import ENDPOINT_FILE
 from fedplcc.remote.own_address import invitation_address, own_address
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
@@ -75,6 +76,27 @@ def test_the_invitation_comes_from_a_file_or_the_environment_never_from_an_argum
     assert host.run("join", host.invite("west")).exit_code == 2
 
 
+def test_a_member_that_names_no_folder_gets_its_roles_and_is_told_how_it_starts(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for invited, folder, begins in (
+        (("north",), "trainer", "fedplcc trainer --data folder:PATH"),
+        (("second", "--role", "gateway"), "gateway", "fedplcc gateway"),
+        (("south",), "trainer-south", "fedplcc trainer --data folder:PATH --state-dir fedplcc-state/trainer-south"),
+        (("north", "--replace"), "trainer", "fedplcc trainer --data folder:PATH"),
+        (("prometheus", "--role", "monitor"), "monitor", ""),
+    ):
+        joined = host.run("join", given=host.invite(*invited))
+        assert joined.exit_code == 0, joined.stderr
+        held = Credentials.load(tmp_path / "fedplcc-state" / folder / IDENTITY_FILE)
+        assert held.identity.name == invited[0]
+        assert joined.stdout.endswith(f": fedplcc-state/{folder}\n")
+        assert joined.stderr.partition("start it with: ")[2].strip() == begins
+    assert not (tmp_path / "fedplcc-state" / "joining").exists()
+    assert Credentials.load(tmp_path / "fedplcc-state/gateway" / IDENTITY_FILE).address == "127.0.0.1:50051"
+
+
 def test_who_has_joined_joins_anew_only_on_purpose(host: Host, tmp_path: Path) -> None:
     site = str(tmp_path / "site")
     assert host.run("join", "--state-dir", site, given=host.invite("north")).exit_code == 0
@@ -129,6 +151,15 @@ def test_without_an_aggregator_the_sentence_says_where_it_was_looked_for(tmp_pat
     result = CliRunner().invoke(app, ["client", "list", "--state-dir", str(tmp_path)])
     assert result.exit_code == 3
     assert str(tmp_path) in result.stderr
+
+
+def test_an_aggregator_that_asks_nobody_has_an_empty_list_and_invites_nobody(tmp_path: Path) -> None:
+    (tmp_path / ENDPOINT_FILE).write_text(json.dumps({"host": "127.0.0.1", "admin_socket": None}))
+    listed = CliRunner().invoke(app, ["client", "list", "--json", "--state-dir", str(tmp_path)])
+    assert (listed.exit_code, json.loads(listed.stdout)) == (0, {"certificates": []})
+    assert "--insecure" in listed.stderr
+    invited = CliRunner().invoke(app, ["invite", "north", "--state-dir", str(tmp_path)])
+    assert (invited.exit_code, "--insecure" in invited.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86_400), ("7d", 604_800)])

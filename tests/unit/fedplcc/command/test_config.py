@@ -67,7 +67,7 @@ def images(folder: Path, *, classes: tuple[str, ...] = ("cat", "dog"), test: int
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_init_writes_is_right_and_has_every_key(file: Path, method: str) -> None:
-    code, out, error = called("init", file, "--method", method)
+    code, out, error = called("init", file, "--full", "--method", method)
     assert (code, error) == (0, "")
     assert f"fedplcc config check {file}" in out
     text = file.read_text(encoding="utf-8")
@@ -88,8 +88,24 @@ def test_what_init_writes_is_right_and_has_every_key(file: Path, method: str) ->
     assert all(re.search(rf"^# {key} = ", text, re.MULTILINE) for key in TimmOptions.model_fields)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_without_full_init_writes_the_same_configuration_in_the_lines_that_people_change(
+    file: Path, tmp_path: Path, method: str
+) -> None:
+    whole = tmp_path / "full" / file.name
+    whole.parent.mkdir()
+    assert called("init", whole, "--full", "--method", method)[::2] == (0, "")
+    assert called("init", file, "--method", method)[::2] == (0, "")
+    assert load_federation(file) == load_federation(whole)
+    lines = file.read_text(encoding="utf-8").partition("\n[clients.")[0].splitlines()
+    assert 15 < len([line for line in lines if line and line[0] != "#"]) < 36
+    assert {"rounds", "clients", "classes", "image_size", "learning_rate"} <= {
+        line.partition(" = ")[0] for line in lines
+    }
+
+
 def test_every_meaning_and_range_stands_above_its_key(file: Path) -> None:
-    called("init", file)
+    called("init", file, "--full")
     text = file.read_text(encoding="utf-8")
     flat = " ".join(line.removeprefix("# ") for line in text.splitlines())
     kinds: list[type[BaseModel]] = [*SECTIONS.values(), ClientSection, METHODS["fedplcc"].config]
@@ -116,7 +132,7 @@ NEEDED = {
 
 
 def test_a_key_that_is_not_set_may_be_taken_out_of_its_comment(file: Path) -> None:
-    called("init", file)
+    called("init", file, "--full")
     lines = file.read_text(encoding="utf-8").splitlines()
     own = lines[: lines.index("# For timm:NAME, instead of options above:")]
     settable = [number for number, line in enumerate(own) if re.match(r"# \w+ = ", line)]

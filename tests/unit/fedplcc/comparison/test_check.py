@@ -90,7 +90,7 @@ def test_the_problems_of_tables_and_of_the_files_that_they_name_come_in_one_go(t
         f"fedplcc: {path}: taken for the file of a comparison",
         f"fedplcc: {path}: unknown key 'compare.titel'; did you mean 'compare.title'?",
         f"fedplcc: {path}: rows.average.method: unknown method 'fedav'; did you mean 'fedavg'?",
-        f'fedplcc: {path}: run.toml: run.rounds = "many": input should be a valid integer',
+        f'fedplcc: {path}: run.toml: run.rounds = "many": write a whole number',
         f"fedplcc: {path}: run.toml: unknown key 'data.image_sise'; did you mean 'data.image_size'?",
     ]
 

@@ -207,7 +207,7 @@ def test_a_data_set_without_clients_is_refused(tmp_path: Path) -> None:
         ("rows = 3", "rows holds one table for each name; write [rows.NAME]"),
         ("compare = 3", "compare is a table of keys; write [compare]"),
         ("[rows]\nx = 3\n", "rows.x is a table of keys; write [rows.x]"),
-        ("[datasets.x]\nconfig = 3\n", "datasets.x.config = 3: input should be a valid string"),
+        ("[datasets.x]\nconfig = 3\n", "datasets.x.config = 3: write a text"),
         ("[compare]\nseeds = []\n", "compare.seeds needs at least 1 entry, not 0"),
     ],
 )

@@ -105,7 +105,7 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
     assert text.splitlines() == [
         "the run is paused",
         "the run goes on",
-        "the aggregator came back; the run goes on",
+        "the run goes on after an interruption",
         "client ann: an update was refused: it holds NaN",
         "client ann: a report was refused: the run is stopping",
         "client ann: 2 files cannot be read; look at a.png",

@@ -94,14 +94,14 @@ SLIPS: dict[str, tuple[dict[str, Any], str]] = {
     "a long tail as the kind": ({"kind": "long_tail"}, "for a long tail set partition.imbalance beside any kind"),
     "no data": ({"data": None}, "partition.data is missing"),
     "no number": ({"num_clients": None}, "partition.num_clients is missing"),
-    "no client": ({"num_clients": 0}, "partition.num_clients = 0: input should be greater than or equal to 1"),
+    "no client": ({"num_clients": 0}, "partition.num_clients = 0: it must be at least 1"),
     "a misspelt key": ({"num_client": 2}, "unknown key 'partition.num_client'; did you mean 'partition.num_clients'?"),
     "another kind's key": ({"alpha": 1}, 'partition.alpha belongs to kind = "dirichlet", and the kind is "domain"'),
-    "a number as text": ({"fraction": "0.5"}, 'partition.fraction.0 = "0.5": input should be a valid number'),
-    "too large a fraction": ({"fraction": 1.5}, "partition.fraction.0 = 1.5: input should be less than or equal to 1"),
+    "a number as text": ({"fraction": "0.5"}, 'partition.fraction.0 = "0.5": write a number'),
+    "too large a fraction": ({"fraction": 1.5}, "partition.fraction.0 = 1.5: it must be at most 1"),
     "a list of another length": ({"count": [1, 2, 3]}, "partition.count lists 3 numbers for 2 clients"),
     "two sizes": ({"count": 1, "fraction": 0.1}, "partition: set at most one of 'fraction' and 'count'"),
-    "a bad tail": ({"imbalance": 0}, "partition.imbalance = 0: input should be greater than 0"),
+    "a bad tail": ({"imbalance": 0}, "partition.imbalance = 0: it must be more than 0"),
     "a bad label": ({"domain": "a b"}, 'partition.domain = "a b": a domain\'s name is up to 40 letters'),
     "two ways": ({"domains": {"x": GOOD}}, "set either partition.data or [partition.domains.NAME] tables, not both"),
     "no domains": ({"data": None, "domains": {}}, "partition.domains holds one table per domain"),
@@ -136,7 +136,7 @@ def test_a_partition_and_tables_of_clients_exclude_each_other() -> None:
 
 
 def test_what_is_wrong_with_the_run_is_told_as_ever() -> None:
-    with pytest.raises(InvalidConfig, match=r'run.seed = "x": input should be a valid integer'):
+    with pytest.raises(InvalidConfig, match=r'run.seed = "x": write a whole number'):
         parse_federation({**BASE, "run": {"method": "fedavg", "seed": "x"}, "partition": GOOD})
 
 

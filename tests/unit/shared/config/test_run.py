@@ -171,15 +171,15 @@ def test_an_empty_admission_is_none_and_limits_are_part_of_the_hash() -> None:
 @pytest.mark.parametrize(
     ("admission", "sentence"),
     [
-        ({"max_update_norm": 0.0}, "admission.max_update_norm = 0.0: input should be greater than 0"),
-        ({"max_update_norm": float("inf")}, "admission.max_update_norm = Infinity: input should be a finite number"),
-        ({"max_num_examples": 0}, "admission.max_num_examples = 0: input should be greater than or equal to 1"),
-        ({"quarantine_after": True}, "admission.quarantine_after = true: input should be a valid integer"),
+        ({"max_update_norm": 0.0}, "admission.max_update_norm = 0.0: it must be more than 0"),
+        ({"max_update_norm": float("inf")}, "admission.max_update_norm = Infinity: write a finite number"),
+        ({"max_num_examples": 0}, "admission.max_num_examples = 0: it must be at least 1"),
+        ({"quarantine_after": True}, "admission.quarantine_after = true: write a whole number"),
         ({"quarantined": ["bob", "ann"]}, "admission.quarantined names every client of the run; leave at least one"),
-        ({"max_prototype_norm": -1.0}, "admission.max_prototype_norm = -1.0: input should be greater than 0"),
+        ({"max_prototype_norm": -1.0}, "admission.max_prototype_norm = -1.0: it must be more than 0"),
         (
             {"max_prototypes_per_class": 4097},
-            "admission.max_prototypes_per_class = 4097: input should be less than or equal to 4096",
+            "admission.max_prototypes_per_class = 4097: it must be at most 4096",
         ),
         ({"max_update_nrm": 1.0}, "unknown key 'admission.max_update_nrm'; did you mean 'admission.max_update_norm'?"),
     ],
@@ -342,7 +342,7 @@ def test_no_styles_are_mixed_where_it_is_not_set() -> None:
     ("sections", "sentence"),
     [
         ({"training": {"mix_style": {"alfa": 0.1}}}, "did you mean 'training.mix_style.alpha'"),
-        ({"training": {"mix_style": {"alpha": 0.0}}}, "training.mix_style.alpha = 0.0: input should be greater than 0"),
+        ({"training": {"mix_style": {"alpha": 0.0}}}, "training.mix_style.alpha = 0.0: it must be more than 0"),
         ({"training": {"mix_style": {"probability": 1.5}}}, "training.mix_style.probability = 1.5"),
         ({"training": {"mix_style": {"probability": 0}}}, "training.mix_style.probability = 0"),
         (
@@ -412,16 +412,16 @@ NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round wait
             {"clients": None, "min_clients": 4},
             "quorum.min_clients = 5 is more than 4, the number of clients that the run begins with (run.min_clients)",
         ),
-        ({"deadline_s": -1.0}, {}, "quorum.deadline_s = -1.0: input should be greater than or equal to 0"),
+        ({"deadline_s": -1.0}, {}, "quorum.deadline_s = -1.0: it must be at least 0"),
         (
             {"deadline_s": 1.0, "min_clients": 0},
             {},
-            "quorum.min_clients = 0: input should be greater than or equal to 1",
+            "quorum.min_clients = 0: it must be at least 1",
         ),
         (
             {"deadline_s": 1.0, "min_clients": 1, "silence_s": 0.0},
             {},
-            "quorum.silence_s = 0.0: input should be greater than 0",
+            "quorum.silence_s = 0.0: it must be more than 0",
         ),
         ({"hard_deadline_s": 60.0}, {}, NO_DEADLINE),
         (
@@ -429,7 +429,7 @@ NO_DEADLINE = "quorum: set 'deadline_s' too: without a deadline every round wait
             {},
             "quorum: set 'hard_deadline_s' to more seconds than 'deadline_s'",
         ),
-        ({"on_no_quorum": "stop"}, {}, "quorum.on_no_quorum = \"stop\": input should be 'wait' or 'fail'"),
+        ({"on_no_quorum": "stop"}, {}, "quorum.on_no_quorum = \"stop\": it must be 'wait' or 'fail'"),
         ({"deadline": 600.0}, {}, "unknown key 'quorum.deadline'; did you mean 'quorum.deadline_s'?"),
     ],
 )
@@ -520,26 +520,26 @@ def test_what_is_unknown_is_named_with_the_nearest_known(what: str) -> None:
 
 
 OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
-    "run.rounds": ({"run": {"rounds": 0}}, "run.rounds = 0: input should be greater than or equal to 1"),
+    "run.rounds": ({"run": {"rounds": 0}}, "run.rounds = 0: it must be at least 1"),
     "run.rounds, fewer than the method needs": (
         {"run": {"rounds": 1, "method": "classsums"}},
         "run.rounds = 1: as it is set, method classsums needs 2, the last of which chooses by what the one before made",
     ),
-    "run.rounds, high": ({"run": {"rounds": 10**9}}, "run.rounds = 1000000000: input should be less than or equal to"),
-    "run.seed": ({"run": {"seed": -1}}, "run.seed = -1: input should be greater than or equal to 0"),
-    "run.seed, high": ({"run": {"seed": 2**31}}, "run.seed = 2147483648: input should be less than 2147483648"),
-    "method.tau": ({"method": {"tau": 0}}, "method.tau = 0: input should be greater than or equal to 0.001"),
-    "method.phi": ({"method": {"phi": 1.5}}, "method.phi = 1.5: input should be less than or equal to 1"),
-    "method.lambda1": ({"method": {"lambda1": -1}}, "method.lambda1 = -1: input should be greater than or equal to 0"),
-    "not a number": ({"method": {"lambda1": float("nan")}}, "method.lambda1 = NaN: input should be a finite number"),
-    "infinity": ({"training": {"learning_rate": float("inf")}}, "training.learning_rate = Infinity: input should be a"),
-    "training.momentum": ({"training": {"momentum": 1}}, "training.momentum = 1: input should be less than 1"),
+    "run.rounds, high": ({"run": {"rounds": 10**9}}, "run.rounds = 1000000000: it must be at most"),
+    "run.seed": ({"run": {"seed": -1}}, "run.seed = -1: it must be at least 0"),
+    "run.seed, high": ({"run": {"seed": 2**31}}, "run.seed = 2147483648: it must be less than 2147483648"),
+    "method.tau": ({"method": {"tau": 0}}, "method.tau = 0: it must be at least 0.001"),
+    "method.phi": ({"method": {"phi": 1.5}}, "method.phi = 1.5: it must be at most 1"),
+    "method.lambda1": ({"method": {"lambda1": -1}}, "method.lambda1 = -1: it must be at least 0"),
+    "not a number": ({"method": {"lambda1": float("nan")}}, "method.lambda1 = NaN: write a finite number"),
+    "infinity": ({"training": {"learning_rate": float("inf")}}, "training.learning_rate = Infinity: write a"),
+    "training.momentum": ({"training": {"momentum": 1}}, "training.momentum = 1: it must be less than 1"),
     "batch_size": (
         {"training": {"batch_size": 1}},
-        "training.batch_size = 1: input should be greater than or equal to",
+        "training.batch_size = 1: it must be at least",
     ),
-    "image_size": ({"data": {"image_size": 7}}, "data.image_size = 7: input should be greater than or equal to 8"),
-    "std": ({"data": {"std": [0.5, 0, 0.5]}}, "data.std.1 = 0: input should be greater than 0"),
+    "image_size": ({"data": {"image_size": 7}}, "data.image_size = 7: it must be at least 8"),
+    "std": ({"data": {"std": [0.5, 0, 0.5]}}, "data.std.1 = 0: it must be more than 0"),
     "mean": ({"data": {"mean": [0.5, 0.5]}}, "data.mean.2 is missing"),
     "stem": (
         {"model": {"stem": "big"}},
@@ -551,7 +551,7 @@ OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a norm": (
         {"model": {"norm": "layer"}},
-        "model.norm = \"layer\": input should be 'batch' or 'group'",
+        "model.norm = \"layer\": it must be 'batch' or 'group'",
     ),
     "a norm of no model": (
         {"model": {"name": "cnn5", "norm": "group"}},
@@ -587,18 +587,18 @@ OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an option of timm": (
         {"model": {"name": "timm:resnet18", "options": {"hidden_dim": -1}}},
-        "model.options.hidden_dim = -1: input should be greater than or equal to 0",
+        "model.options.hidden_dim = -1: it must be at least 0",
     ),
     "augment": (
         {"training": {"augment": ["crop", "turn"]}},
-        'training.augment.1 = "turn": input should be one of crop, resized_crop, flip, color, gray, or package',
+        'training.augment.1 = "turn": it must be one of crop, resized_crop, flip, color, gray, or package',
     ),
     "partition": ({"method": {"partition": "best"}}, 'method.partition = "best": '),
-    "a text for a number": ({"run": {"rounds": "30"}}, 'run.rounds = "30": input should be a valid integer'),
-    "a truth for a number": ({"run": {"rounds": True}}, "run.rounds = true: input should be a valid integer"),
-    "a truth for a float": ({"method": {"tau": True}}, "method.tau = true: input should be a valid number"),
-    "a fraction for a count": ({"run": {"rounds": 2.5}}, "run.rounds = 2.5: input should be a valid integer"),
-    "a number for a class": ({"data": {"classes": [0, 1]}}, "data.classes.0 = 0: input should be a valid string"),
+    "a text for a number": ({"run": {"rounds": "30"}}, 'run.rounds = "30": write a whole number'),
+    "a truth for a number": ({"run": {"rounds": True}}, "run.rounds = true: write a whole number"),
+    "a truth for a float": ({"method": {"tau": True}}, "method.tau = true: write a number"),
+    "a fraction for a count": ({"run": {"rounds": 2.5}}, "run.rounds = 2.5: write a whole number"),
+    "a number for a class": ({"data": {"classes": [0, 1]}}, "data.classes.0 = 0: write a text"),
 }
 
 
@@ -653,7 +653,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "an unprintable class": ({"data": {"classes": ["cat", "\ud800"]}}, "data.classes: '\\ud800' is no name of"),
     "options that are no JSON": ({"model": {"options": {"x": {1, 2}}}}, "model.options.x: input was not a valid JSON"),
     "a date among options": ({"model": {"options": {"x": datetime.date(2020, 1, 1)}}}, "not a valid JSON value"),
-    "NaN among options": ({"model": {"options": {"x": float("nan")}}}, "input should be a finite number"),
+    "NaN among options": ({"model": {"options": {"x": float("nan")}}}, "write a finite number"),
     "a number for a section": ({"training": 3}, "training is a table of keys, not 3"),
     "a number for hyper-parameters": ({"method": 3}, "method is a table of keys, not 3"),
     "a text for the run": ({"run": "fedavg"}, 'run is a table of keys, not "fedavg"'),
@@ -703,10 +703,10 @@ BAD_CLIENTS = {
     "an unknown key": ({"ann": {"data": "x", "sample_per_class": 3}}, "did you mean 'clients.ann.samples_per_class'?"),
     "no samples": (
         {"ann": {"data": "x", "samples_per_class": 0}},
-        "clients.ann.samples_per_class = 0: input should be",
+        "clients.ann.samples_per_class = 0: it must be",
     ),
-    "no share": ({"ann": {"data": "x", "fraction": 0.0}}, "clients.ann.fraction = 0.0: input should be greater than 0"),
-    "too much": ({"ann": {"data": "x", "fraction": 1.5}}, "clients.ann.fraction = 1.5: input should be less than or"),
+    "no share": ({"ann": {"data": "x", "fraction": 0.0}}, "clients.ann.fraction = 0.0: it must be more than 0"),
+    "too much": ({"ann": {"data": "x", "fraction": 1.5}}, "clients.ann.fraction = 1.5: it must be at most 1"),
     "two sizes": (
         {"ann": {"data": "x", "fraction": 0.3, "samples_per_class": 3}},
         "clients.ann: set at most one of 'samples_per_class' and 'fraction'",

@@ -98,7 +98,7 @@ def test_what_cuda_may_see_is_read_entry_by_entry(
         (TrainerSettings, {**TRAINER, "sync": "push"}, ["sync", "push", "stream", "poll"]),
         (TrainerSettings, {**TRAINER, "poll_hold_s": 0}, ["poll_hold_s", "0", "0.05"]),
         (TrainerSettings, {**TRAINER, "samples_per_class": 0}, ["samples_per_class", "0", "1"]),
-        (TrainerSettings, {**TRAINER, "fraction": 0}, ["fraction", "0", "greater than 0"]),
+        (TrainerSettings, {**TRAINER, "fraction": 0}, ["fraction", "0", "more than 0"]),
         (
             TrainerSettings,
             {**TRAINER, "fraction": 0.3, "samples_per_class": 3},

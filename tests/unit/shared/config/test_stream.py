@@ -39,7 +39,7 @@ def test_other_rounds_than_the_streams_are_refused() -> None:
         ({"stages": 2}, 'set the rounds of a stage, or advance = "manual"'),
         ({"stages": 1, "rounds_per_stage": 3}, "a stream has at least 2 stages"),
         ({"passes": 2}, "a stream has at least 2 stages"),
-        ({"stages": 65, "rounds_per_stage": 1}, "stream.stages = 65: input should be less than or equal to 64"),
+        ({"stages": 65, "rounds_per_stage": 1}, "stream.stages = 65: it must be at most 64"),
         ({"stages": 2, "advance": "manual", "rounds_per_stage": 3}, "leave rounds_per_stage out"),
         ({"stages": 2, "advance": "manual", "passes": 3}, "goes through the stages once"),
         ({"stages": 2, "rounds_per_stage": 1, "classes": [["cat"]]}, "classes has 1 lists, and stages is 2"),

@@ -136,7 +136,7 @@ def test_parts_that_are_asked_for_one_after_another_may_share_one_opened_set(
             r"a long tail goes before the data that is divided: part:0/10:dirichlet:long",
         ),
         ("part:0/2:dirichlet(alpa=1):{}", r"unknown key 'dirichlet.alpa'; did you mean 'dirichlet.alpha'\?"),
-        ("part:0/2:dirichlet(alpha=0):{}", "dirichlet.alpha = 0: input should be greater than 0"),
+        ("part:0/2:dirichlet(alpha=0):{}", "dirichlet.alpha = 0: it must be more than 0"),
         ("part:0/2:dirichlet(alpha):{}", "write settings as KEY=VALUE with a comma between two"),
         ("part:0/2:dirichlet(0.5:{}", r"write NAME\(KEY=VALUE,...\)"),
         ("part:0/2:domain(fraction=0.1,count=3):{}", "set at most one of 'fraction' and 'count'"),
@@ -150,7 +150,7 @@ def test_parts_that_are_asked_for_one_after_another_may_share_one_opened_set(
         ("part:0/9:sharding(shards=20):{}", "the smallest class has 20 training images, too few for 45 shards of it"),
         ("part:0/2:domain:npz:/nowhere.npz", "there is no file /nowhere.npz"),
         ("long_tail:{}", r"long_tail.imbalance is missing; write long_tail\(imbalance=0.1,seed=0\):DATA"),
-        ("long_tail(imbalance=2):{}", "long_tail.imbalance = 2: input should be less than or equal to 1"),
+        ("long_tail(imbalance=2):{}", "long_tail.imbalance = 2: it must be at most 1"),
         ("long_tail(imbalance=0.5)", r"names nothing after the colon; write long_tail\(imbalance=IF\):DATA"),
     ],
 )

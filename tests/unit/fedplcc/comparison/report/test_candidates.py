@@ -218,7 +218,7 @@ def test_progress_and_trackers_are_told_no_test_number(tmp_path: Path) -> None:
         ),
         (f'{WIDE}group = "candidates"', f'{WIDE}group = ["methods", "extra"]', "unknown group 'extra'; known: candidates"),
         ('choose = "validation"', 'view = "last5"', "groups.candidates.view: only a group that chooses has one"),
-        ('choose = "validation"', 'choose = "test"', "groups.candidates.choose = \"test\": input should be 'validation'"),
+        ('choose = "validation"', 'choose = "test"', "groups.candidates.choose = \"test\": it must be 'validation'"),
     ],
 )  # fmt: skip
 def test_what_would_show_a_test_number_is_refused_by_name(old: str, new: str, problem: str, tmp_path: Path) -> None:

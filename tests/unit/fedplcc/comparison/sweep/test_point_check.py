@@ -26,7 +26,7 @@ trials = 4
 rows = ["average", "all"]
 """
 UNKNOWN = "unknown key 'training.lerning_rate'; did you mean 'training.learning_rate'?"
-TOO_HIGH = "training.learning_rate = 100: input should be less than or equal to 10"
+TOO_HIGH = "training.learning_rate = 100: it must be at most 10"
 
 
 def problems(folder: Path, sweep: str, run: str = VALIDATED, more: str = "") -> list[str]:
