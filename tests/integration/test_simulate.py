@@ -15,7 +15,7 @@ import pytest
 
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
-from fedplcc.runs.artifacts import EVALUATIONS, FILES
+from fedplcc.runs.artifacts import EVALUATIONS, FILES, METRICS, MODEL, PROTOTYPES, RELIABILITY
 from fedplcc.shared.documents import Event
 from fedplcc.shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
 from fedplcc.simulation import Observers, Simulation
@@ -73,10 +73,22 @@ def test_every_report_of_a_client_is_kept_with_its_counts(data: Path, tmp_path: 
         assert accuracy == {client: metrics["accuracy"][client] for client in tiny_federation.CLIENTS}
 
 
-def test_confusion_matrices_are_kept_where_the_run_asks_and_change_nothing_else(data: Path, tmp_path: Path) -> None:
+def test_confusion_and_histograms_are_kept_where_the_run_asks_and_change_nothing_else(
+    data: Path, tmp_path: Path
+) -> None:
     simulated(tiny_federation.document(data), tmp_path / "without")
-    simulated(tiny_federation.document(data, evaluation={"confusion": True}), tmp_path / "with")
-    assert hashed(tmp_path / "with") == hashed(tmp_path / "without")
+    details = {"confusion": True, "histograms": True}
+    simulated(tiny_federation.document(data, evaluation=details), tmp_path / "with")
+    for name in (MODEL, PROTOTYPES):
+        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+    lines = [
+        [json.loads(line) for line in (tmp_path / name / METRICS).read_text().splitlines()]
+        for name in ("without", "with")
+    ]
+    scores = ("macro_f1", "auc", "calibration_error")
+    assert all(line.keys() >= set(scores) for line in lines[1])
+    assert [{key: line[key] for key in line if key not in scores} for line in lines[1]] == lines[0]
+    assert (tmp_path / "with" / RELIABILITY).exists()
     plain, asked = ((tmp_path / name / EVALUATIONS).read_text().splitlines() for name in ("without", "with"))
     assert "confusion" not in "".join(plain)
     for without, line in zip(plain, asked, strict=True):
@@ -85,6 +97,12 @@ def test_confusion_matrices_are_kept_where_the_run_asks_and_change_nothing_else(
             matrix = np.array(counts.pop("confusion"))
             assert matrix.diagonal().tolist() == counts["correct"]
             assert matrix.sum(axis=1).tolist() == counts["total"]
+            assert counts.pop("scores")["recall"] == [
+                hits / n for hits, n in zip(counts["correct"], counts["total"], strict=True)
+            ]
+            assert sum(each["num_examples"] for each in counts.pop("calibration")["reliability"]) == sum(
+                counts["total"]
+            )
         assert report == json.loads(without)
 
 
