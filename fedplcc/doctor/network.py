@@ -59,7 +59,7 @@ def gateway(subject: Subject) -> Iterator[Finding]:
         return
     import httpx
 
-    from fedplcc.remote.gateway_tls import context_for
+    from fedplcc.gateway_client.gateway_tls import context_for
     from fedplcc.remote.health import READY_PATH, first_serving
     from fedplcc.shared.wire.addresses import is_loopback
 

@@ -108,7 +108,7 @@ def _grpc_refusal(address: str, service: str, code: object, timeout_s: float) ->
 async def _ask_gateway(address: str, *, timeout_s: float, insecure: bool, identity: Path | None) -> None:
     import httpx
 
-    from fedplcc.remote.gateway_tls import context_for
+    from fedplcc.gateway_client.gateway_tls import context_for
 
     try:
         url = httpx.URL(address)

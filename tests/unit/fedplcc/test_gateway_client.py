@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
@@ -15,8 +14,9 @@ import httpx
 import numpy as np
 import pytest
 
-from fedplcc.remote import rest_client
-from fedplcc.remote.rest_client import ATTEMPTS, Gateway, GatewayAbsent
+from fedplcc.gateway_client import transfers
+from fedplcc.gateway_client.clients import AsyncGateway
+from fedplcc.gateway_client.transport import ATTEMPTS, GatewayAbsent, Transport
 from fedplcc.shared.documents import Event, InitialModel, RoundPage, Run
 from fedplcc.shared.errors import (
     BlobTooLarge,
@@ -59,10 +59,11 @@ class Recorded:
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
 
-    def ask(self, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
+    def ask(self, question: Callable[[AsyncGateway], Coroutine[Any, Any, Result]]) -> Result:
         async def asked() -> Result:
-            transport = httpx.MockTransport(self)
-            async with Gateway("http://127.0.0.1:1", transport=transport, sleep=self.sleep) as gateway:
+            url = "http://127.0.0.1:1"
+            transport = Transport(url, connections=httpx.MockTransport(self), sleep=self.sleep)
+            async with AsyncGateway(url, transport=transport) as gateway:
                 return await question(gateway)
 
         return asyncio.run(asked())
@@ -109,7 +110,7 @@ class Breaking(httpx.AsyncByteStream):
 
 
 def follow(gateway: Recorded) -> list[int | str]:
-    async def collect(there: Gateway) -> list[int | str]:
+    async def collect(there: AsyncGateway) -> list[int | str]:
         async with aclosing(there.follow("r")) as items:
             return [item.status.value if isinstance(item, Run) else item.sequence async for item in items]
 
@@ -152,7 +153,7 @@ def test_nobody_there_is_said_at_once_with_what_to_do() -> None:
 
 def test_a_name_that_nobody_knows_is_said() -> None:
     async def ask() -> None:
-        async with Gateway("http://gateway.invalid:8080", insecure=True) as there:
+        async with AsyncGateway("http://gateway.invalid:8080", insecure=True) as there:
             await there.get_run("x")
 
     with pytest.raises(GatewayAbsent, match=r"the name gateway\.invalid is not known here \("):
@@ -165,7 +166,7 @@ def test_the_aggregators_port_is_named(scheme: str, has_tls: bool) -> None:
     async def ask() -> None:
         async with (
             serving(TestAuthority() if has_tls else None) as address,
-            Gateway(f"{scheme}://{address}") as there,
+            AsyncGateway(f"{scheme}://{address}") as there,
         ):
             await there.get_run("x")
 
@@ -176,19 +177,19 @@ def test_the_aggregators_port_is_named(scheme: str, has_tls: bool) -> None:
 @pytest.mark.parametrize("url", ["", "http://", "ftp://host:1", "http://host:port", "http://[::1"])
 def test_a_url_that_is_none_shows_how_to_write_one(url: str) -> None:
     with pytest.raises(InvalidConfig, match="http://HOST:PORT"):
-        Gateway(url)
+        AsyncGateway(url)
 
 
 def test_the_scheme_may_be_left_out() -> None:
-    assert Gateway("localhost:8080/").url == "http://localhost:8080"
+    assert AsyncGateway("localhost:8080/").url == "http://localhost:8080"
 
 
 def test_plain_text_stays_on_this_machine_unless_somebody_accepts_it() -> None:
     for url in ("http://127.0.0.1:1", "http://[::1]:1", "https://elsewhere:1"):
-        assert Gateway(url).url == url
+        assert AsyncGateway(url).url == url
     with pytest.raises(InvalidConfig, match="--insecure"):
-        Gateway("http://elsewhere:1")
-    assert Gateway("http://elsewhere:1", insecure=True).url == "http://elsewhere:1"
+        AsyncGateway("http://elsewhere:1")
+    assert AsyncGateway("http://elsewhere:1", insecure=True).url == "http://elsewhere:1"
 
 
 def test_a_runs_id_stays_one_part_of_the_path() -> None:
@@ -202,7 +203,7 @@ def test_a_runs_id_stays_one_part_of_the_path() -> None:
 
 def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
     gateway = Recorded(httpx.ReadError("reset"), httpx.ReadTimeout("late"), ok())
-    run = gateway.ask(lambda there: there.start_run({"run": {}}, request_id="once"))
+    run = gateway.ask(lambda there: there.create_run({"run": {}}, request_id="once"))
     assert run == a_run_document()
     assert [request.headers["Idempotency-Key"] for request in gateway.requests] == ["once"] * 3
     assert {request.content for request in gateway.requests} == {b'{"run":{}}'}
@@ -213,9 +214,9 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key() -> None:
 @pytest.mark.parametrize(
     "steer",
     [
-        lambda there: there.pause("x", now=True),
-        lambda there: there.resume("x"),
-        lambda there: there.stop("x", reason="enough"),
+        lambda there: there.pause_run("x", now=True),
+        lambda there: there.resume_run("x"),
+        lambda there: there.stop_run("x", reason="enough"),
     ],
 )
 def test_every_attempt_to_steer_a_run_has_one_key_and_every_wish_its_own(steer: Any) -> None:
@@ -243,7 +244,7 @@ def test_who_is_away_for_now_is_asked_again_a_few_times(answer: httpx.Response) 
 def test_a_refusal_is_not_asked_again() -> None:
     gateway = Recorded(problem("REQUEST_ID_REUSED", 409))
     with pytest.raises(RequestIdReused):
-        gateway.ask(lambda there: there.start_run({}, request_id="once"))
+        gateway.ask(lambda there: there.create_run({}, request_id="once"))
     assert len(gateway.requests) == 1
 
 
@@ -272,7 +273,7 @@ def test_who_follows_is_told_why_events_stopped_and_when_they_may_come_again() -
     )
     told: list[str] = []
 
-    async def collect(there: Gateway) -> None:
+    async def collect(there: AsyncGateway) -> None:
         async with aclosing(there.follow("r", on_trouble=told.append)) as items:
             async for _ in items:
                 pass
@@ -294,7 +295,7 @@ def test_a_gateway_that_was_never_there_is_not_waited_for() -> None:
 
 
 def test_a_gateway_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest_client, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(transfers, "PATIENCE_S", 0.0)
     gateway = Recorded(httpx.Response(200, headers=EVENTS, text=frame(1)), httpx.ConnectError("refused"))
     with pytest.raises(GatewayAbsent):
         follow(gateway)
@@ -315,20 +316,27 @@ def test_an_event_that_is_not_understood_is_said() -> None:
 # Downloads
 
 
-def download(gateway: Recorded) -> tuple[bytes, list[int]]:
-    file = io.BytesIO()
+def download(gateway: Recorded, tmp_path: Path) -> tuple[bytes, list[int]]:
+    file = tmp_path / "model"
     counts: list[int] = []
-    gateway.ask(lambda there: there.download("r", MODEL, file, round_number=4, on_bytes=counts.append))
-    return file.getvalue(), counts
+
+    def on_bytes(count: int, size_bytes: int) -> None:
+        assert size_bytes == MODEL.size_bytes
+        counts.append(count)
+
+    gateway.answers.insert(0, a_round_page(RoundPhase.COMMITTED))
+    gateway.ask(lambda there: there.download("r", "model", file, round_number=4, on_bytes=on_bytes))
+    del gateway.requests[0]  # for the name of the model
+    return file.read_bytes(), counts
 
 
-def test_a_download_that_breaks_goes_on_where_it_was() -> None:
+def test_a_download_that_breaks_goes_on_where_it_was(tmp_path: Path) -> None:
     gateway = Recorded(
         httpx.Response(200, stream=Breaking(b"0123")),
         httpx.Response(206, stream=Breaking(b"45")),
         httpx.Response(206, content=b"6789"),
     )
-    data, counts = download(gateway)
+    data, counts = download(gateway, tmp_path)
     assert data == b"0123456789"
     assert sum(counts) == len(data)
     assert [request.headers.get("Range") for request in gateway.requests] == [None, "bytes=4-", "bytes=6-"]
@@ -336,17 +344,17 @@ def test_a_download_that_breaks_goes_on_where_it_was() -> None:
     assert {request.url.params["round"] for request in gateway.requests} == {"4"}
 
 
-def test_a_download_whose_file_changed_does_not_mix_the_two() -> None:
+def test_a_download_whose_file_changed_does_not_mix_the_two(tmp_path: Path) -> None:
     gateway = Recorded(httpx.Response(200, stream=Breaking(b"0123")), httpx.Response(200, content=b"0123456789"))
     with pytest.raises(Unavailable, match="changed"):
-        download(gateway)
+        download(gateway, tmp_path)
 
 
-def test_a_download_that_never_moves_is_given_up() -> None:
+def test_a_download_that_never_moves_is_given_up(tmp_path: Path) -> None:
     gateway = Recorded(*(httpx.Response(200, stream=Breaking()) for _ in range(ATTEMPTS + 1)))
     with pytest.raises(Unavailable, match="broke"):
-        download(gateway)
-    assert len(gateway.requests) == ATTEMPTS
+        download(gateway, tmp_path)
+    assert len(gateway.requests) == 1 + ATTEMPTS
 
 
 def a_round_page(phase: RoundPhase) -> httpx.Response:
@@ -360,7 +368,7 @@ def test_the_results_of_a_round_are_named_once_it_has_committed() -> None:
     assert dict(gateway.requests[0].url.params) == {"after": "3", "page_size": "1"}
     for number, phase in ((4, RoundPhase.EVALUATING), (3, RoundPhase.COMMITTED)):
         with pytest.raises(RoundNotFound, match="has not committed"):
-            Recorded(a_round_page(phase)).ask(partial(Gateway.results, run_id="r", number=number))
+            Recorded(a_round_page(phase)).ask(partial(AsyncGateway.results, run_id="r", number=number))
 
 
 # Pages
@@ -373,12 +381,12 @@ def test_pages_are_read_until_there_are_enough_runs() -> None:
         httpx.Response(200, json={"runs": [run] * 2, "total": 4, "totals": {}, "next_page_token": None}),
     ]
     gateway = Recorded(*pages)
-    found = gateway.ask(lambda there: there.list_runs(limit=9, status=["failed", "stopped"], tag=[], name=""))
+    found = gateway.ask(lambda there: there.first_runs(9, status=["failed", "stopped"], tag=[], name=""))
     assert (len(found.runs), found.total) == (4, 4)
     assert all(request.url.params.get_list("status") == ["failed", "stopped"] for request in gateway.requests)
     assert "name" not in gateway.requests[0].url.params
     assert [request.url.params.get("page_token") for request in gateway.requests] == [None, "two"]
-    assert len(Recorded(*pages).ask(lambda there: there.list_runs(limit=1)).runs) == 1
+    assert len(Recorded(*pages).ask(lambda there: there.first_runs(1)).runs) == 1
 
 
 def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_it_refuses(tmp_path: Path) -> None:
@@ -390,7 +398,7 @@ def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_i
     answers = (problem("STORE_UNAVAILABLE", 503), httpx.Response(200, text=stored.model_dump_json()))
     counts: list[int] = []
     recorded = Recorded(*answers)
-    assert recorded.ask(lambda there: there.store_model(file, on_bytes=counts.append)) == blob
+    assert recorded.ask(lambda there: there.upload_model(file, on_bytes=counts.append)) == f"sha256:{blob.sha256}"
     assert [request.content for request in recorded.requests] == [data, data]
     (request, _again) = recorded.requests
     assert (request.method, request.url.path) == ("PUT", f"/v1/models/{blob.sha256}")
@@ -402,10 +410,10 @@ def test_a_model_is_sent_whole_again_where_the_gateway_was_away_and_once_where_i
     odd = tmp_path / "line\nend\u00a0\udce9.safetensors"
     odd.write_bytes(data)
     recorded = Recorded(httpx.Response(200, text=stored.model_dump_json()))
-    recorded.ask(lambda there: there.store_model(odd))
+    recorded.ask(lambda there: there.upload_model(odd))
     assert recorded.requests[0].url.params["name"] == "line?end??.safetensors"
 
     refusing = Recorded(problem("BLOB_TOO_LARGE", 413))
     with pytest.raises(BlobTooLarge, match="a sentence"):
-        refusing.ask(lambda there: there.store_model(file))
+        refusing.ask(lambda there: there.upload_model(file))
     assert len(refusing.requests) == 1

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from cryptography import x509
 
-from fedplcc.remote.own_keys import roots_for
+from fedplcc.gateway_client.own_keys import roots_for
 from fedplcc.shared.errors import FedplccError, InvalidConfig
 from fedplcc.shared.identity.certificates import GATEWAY_DNS, federation_of, issuer_of
 from fedplcc.shared.identity.credentials import Credentials
