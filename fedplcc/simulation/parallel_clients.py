@@ -14,11 +14,9 @@ from fedplcc.simulation.messages import Activity, Ask, Perform, Read
 from fedplcc.simulation.placement import READING, Placement
 from fedplcc.simulation.worker_pool import Order, PoolWorker, WorkerPool
 from fedplcc.trainer.cancellation import ShouldStop
-from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.client_state import ClientStates, States
 
-STATE_METHODS = frozenset(
-    {"manifest", "stage", "finished", "sent", "promote", "drop", "settle", "forget", "forget_runs", "state"}
-)
+STATE_METHODS = frozenset(name for name in vars(States) if not name.startswith("_"))
 """Questions about a client's kept state, from a worker that cannot reach its folder."""
 AGGREGATOR_METHODS = frozenset({"announce", "commit_update", "report_evaluation"})
 """Questions that the aggregator answers as they are."""

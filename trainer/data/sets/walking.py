@@ -36,6 +36,8 @@ SYSTEM_FOLDERS = frozenset(
 )
 """Folders that operating systems and file servers make, in small letters."""
 
+APPLE_DOUBLE = b"\x00\x05\x16\x07"
+"""First bytes of the file that a Mac writes beside another on a foreign disk, with `._` before its name (RFC 1740)."""
 
 Key = TypeVar("Key")
 
@@ -105,7 +107,7 @@ class Walk:
             with os.scandir(self._root / below) as entries:
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     path = os.path.join(below, entry.name)
-                    if is_system(entry.name):
+                    if is_system(entry.name) and not _is_damaged_twin(entry):
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(path)
@@ -135,6 +137,19 @@ class Walk:
     def remarks(self) -> tuple[str, ...]:
         """Return a sentence on each kind of file that is left out."""
         return tuple(f"{count} {what}: left out, no images" for what, count in sorted(self.left_out.items()))
+
+
+def _is_damaged_twin(entry: os.DirEntry[str]) -> bool:
+    """Whether a file has the name of what a Mac writes beside an image, and not its first bytes: it may be a lost image."""
+    if not entry.name.startswith("._") or os.path.splitext(entry.name)[1].lower() not in IMAGE_ENDINGS:
+        return False
+    try:
+        if not entry.is_file():
+            return False
+        with open(entry.path, "rb") as file:
+            return file.read(len(APPLE_DOUBLE)) != APPLE_DOUBLE
+    except OSError:
+        return True
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -14,7 +14,7 @@ from PIL import Image
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import load_dataset
-from fedplcc.trainer.data.loading import remarks
+from fedplcc.trainer.data.loading import load_split, remarks
 from fedplcc.trainer.data.specs import open_source
 
 
@@ -109,6 +109,16 @@ def test_folders_of_systems_are_no_classes(system: str, tmp_path: Path) -> None:
     found = names(tmp_path)
     assert found["classes"] == ["cat", "dog"]
     assert sorted(found["train"] + found["test"]) == ["cat/1.png", "dog/2.png"]
+
+
+def test_a_file_named_as_a_systems_twin_that_is_none_is_a_lost_image(tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    put(tmp_path / "dog" / "2.png")
+    (tmp_path / "dog" / "._2.png").write_bytes(b"\0\5\x16\7")
+    (tmp_path / "dog" / "._3.png").write_bytes(b"x")
+    contract = DataSection(classes=("cat", "dog"), image_size=8)
+    _, unreadable = load_split(f"folder:{tmp_path}", split="all", contract=contract)
+    assert [Path(name).name for name in unreadable] == ["._3.png"]
 
 
 def test_classes_without_images_and_images_without_a_class_are_said(tmp_path: Path) -> None:
