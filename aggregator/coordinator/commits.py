@@ -8,15 +8,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
+from fedplcc.aggregator.computation.checked import Content
 from fedplcc.aggregator.computation.first_model_checks import check_first_model
-from fedplcc.aggregator.computation.update_checks import (
-    Content,
-    check_evaluation,
-    check_first_totals,
-    check_stage,
-    check_totals,
-    check_update,
-)
+from fedplcc.aggregator.computation.report_checks import check_evaluation, check_first_totals, check_totals
+from fedplcc.aggregator.computation.update_checks import check_stage, check_update
 from fedplcc.aggregator.coordinator.changes import Changes
 from fedplcc.aggregator.coordinator.damage import park_if_damaged
 from fedplcc.aggregator.coordinator.inline_blobs import InlineBlob, came_along

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedplcc.aggregator.computation.update_checks import check_model
+from fedplcc.aggregator.computation.model_checks import check_model
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.blobs.uploads import Upload
 from fedplcc.shared.config.initial_model import ModelBlob, ModelFile, ModelOfRun, parse_initial_model

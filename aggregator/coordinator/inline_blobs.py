@@ -18,7 +18,7 @@ MAX_KEPT_BYTES = 8 << 20
 
 
 class InlineBlob:
-    """Content of a blob that came inside a commit; keeps `update_checks.Content`."""
+    """Content of a blob that came inside a commit; keeps `checked.Content`."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

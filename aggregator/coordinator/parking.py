@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from fedplcc.aggregator.computation.update_checks import check_entries, check_evaluation
+from fedplcc.aggregator.computation.report_checks import check_evaluation
+from fedplcc.aggregator.computation.update_checks import check_entries
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.shared.errors import FedplccError, InvalidConfig, MalformedUpdate
 from fedplcc.shared.process.log import get_logger

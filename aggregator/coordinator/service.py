@@ -460,7 +460,7 @@ class Coordinator:
         """Add a report to its round; the first one of a client counts.
 
         Raises:
-            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/update_checks.py and rounds/machine.py.
+            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/report_checks.py and rounds/machine.py.
         """
         self._commits.report_evaluation(client_id, token, run_id, number, evaluation)
 

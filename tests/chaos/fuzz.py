@@ -28,7 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from fedplcc.aggregator.computation.update_checks import Content, check_update
+from fedplcc.aggregator.computation.checked import Content
+from fedplcc.aggregator.computation.update_checks import check_update
 from fedplcc.aggregator.coordinator.inline_blobs import came_along
 from fedplcc.aggregator.coordinator.service import Limits
 from fedplcc.aggregator.store.blobs.reserve import RESERVE_FILE

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Iterator, Set
 from dataclasses import replace
 
+from fedplcc.aggregator.computation.prototype_checks import prototype_norm
 from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
-from fedplcc.aggregator.computation.update_checks import prototype_norm
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.base import Store

@@ -12,13 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.computation import update_checks
-from fedplcc.aggregator.computation.update_checks import (
-    check_norm,
-    check_prototype_norms,
-    max_prototype_bytes,
-    update_norm,
-)
+from fedplcc.aggregator.computation import model_checks
+from fedplcc.aggregator.computation.model_checks import check_norm, update_norm
+from fedplcc.aggregator.computation.prototype_checks import check_prototype_norms, max_prototype_bytes
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds import refusals as admission
 from fedplcc.shared.config.run import parse_run_config
@@ -384,5 +380,5 @@ def test_a_small_model_has_the_norm_that_its_blocks_give_to_the_last_bit(
     with files[0].open("rb") as file:
         table = read_header(file)
     small = update_norm(files[0], files[1], table)
-    monkeypatch.setattr(update_checks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(model_checks, "SMALL_BYTES", 0)
     assert update_norm(files[0], files[1], table) == small > 0
