@@ -16,7 +16,7 @@ from fedplcc.shared.types import RoundPhase, Run, RunStatus
 
 
 class RosterRule(Protocol):
-    """The clients that take part in a run; see RunSection in shared/config/run.py."""
+    """The clients that take part in a run; see RunSection in shared/config/run_tables.py."""
 
     @property
     def clients(self) -> tuple[str, ...] | None:
