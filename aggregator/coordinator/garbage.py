@@ -20,13 +20,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fedplcc.aggregator.computation.parts.prototypes import num_past_rounds
+from fedplcc.aggregator.coordinator.best_rounds import find_best
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
-from fedplcc.aggregator.rounds.validation import BEST_ROUND, Best, best_of
+from fedplcc.aggregator.rounds.validation import Best
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.config.initial_model import ModelBlob, parse_initial_model
 from fedplcc.shared.errors import InvalidConfig
-from fedplcc.shared.types import BlobRef, EventQuery, Round, Run, result_blobs, state_blobs
+from fedplcc.shared.types import BlobRef, Round, Run, result_blobs, state_blobs
 
 PAGE = 100
 """Runs and rounds read at a time."""
@@ -125,11 +126,6 @@ def prototypes_of(current: Round) -> set[str]:
     """Return the SHA-256 of a round's prototypes, global and local."""
     sets = [blob for update in current.updates.values() for blob in update.payload.prototype_sets]
     return {blob.sha256 for blob in (*sets, current.prototypes) if blob is not None}
-
-
-def find_best(store: Store, run_id: str) -> Best | None:
-    """Return the best round of a run by validation, as its history says; None if none was validated."""
-    return best_of(store.list_events(EventQuery(run_id=run_id, types=(BEST_ROUND,), newest_first=True, limit=1)))
 
 
 def _keep_every(run: Run) -> int | None:

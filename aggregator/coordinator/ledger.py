@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from fedplcc.aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
+from fedplcc.aggregator.coordinator.best_rounds import find_best
 from fedplcc.aggregator.coordinator.changes import Changes, Step, Write
 from fedplcc.aggregator.coordinator.event_log import log_event
-from fedplcc.aggregator.coordinator.garbage import find_best
 from fedplcc.aggregator.coordinator.groups import Groups, Waiting
 from fedplcc.aggregator.coordinator.parking import check_numbers, why_parked, without_raising
 from fedplcc.aggregator.coordinator.recent_accuracies import RecentAccuracies
