@@ -18,9 +18,9 @@ from typing import IO
 
 from fedplcc.aggregator.admin_socket import AdminSocket
 from fedplcc.aggregator.aggregation_pool import AggregationPool
-from fedplcc.aggregator.coordinator.collection import GarbageCollection
-from fedplcc.aggregator.coordinator.garbage import Keep
 from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.garbage.collection import GarbageCollection
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.audit import Audit
 from fedplcc.aggregator.identity.authority import Authority

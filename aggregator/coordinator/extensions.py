@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from fedplcc.aggregator.computation.parts.prototypes import pooled_updates
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.store.base import Store

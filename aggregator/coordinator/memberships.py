@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedplcc.aggregator.coordinator.extensions import Extensions
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.bounds import MAX_FORGOTTEN_RUNS
 from fedplcc.shared.identity.audit_chain import AuditHead

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fedplcc.aggregator.coordinator.garbage import Keep, kept_rounds
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.garbage.rules import Keep, kept_rounds
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.base import Store

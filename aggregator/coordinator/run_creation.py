@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.aggregator.computation.carried_prototypes import carried_prototypes
-from fedplcc.aggregator.coordinator.audited import AuditLog
-from fedplcc.aggregator.coordinator.initial_models import Beginning, CommittedModel, InitialModels
-from fedplcc.aggregator.coordinator.ledger import Ledger
 from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from fedplcc.aggregator.incoming.initial_models import Beginning, CommittedModel, InitialModels
+from fedplcc.aggregator.ledger.audited import AuditLog
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore

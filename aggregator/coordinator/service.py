@@ -1,8 +1,8 @@
 """The coordinator: the use cases of runs, rounds and updates. It imports neither gRPC nor a particular store.
 
 The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine.py for each.
-The parts: ledger.py makes steps durable, transfers.py moves bytes, run_creation.py makes runs, commits.py takes results,
-round_work.py aggregates.
+The parts: ledger/ makes steps durable, incoming/ takes bytes and results, garbage/ removes blobs, run_creation.py makes runs,
+work/ aggregates.
 
 Any thread may call a method. Reading waits for nobody, and changes that arrive together are one transaction. Long work
 (the fold, clustering, checks of blobs) runs outside the lock, in `work` and in the caller's thread.
@@ -19,27 +19,26 @@ from typing import Any
 
 from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS
 from fedplcc.aggregator.coordinator.attendance import Attendance
-from fedplcc.aggregator.coordinator.audited import AuditLog
-from fedplcc.aggregator.coordinator.changes import Changes, Write
-from fedplcc.aggregator.coordinator.collection import GarbageCollection
-from fedplcc.aggregator.coordinator.commits import Commits
 from fedplcc.aggregator.coordinator.deletion import Deletion
 from fedplcc.aggregator.coordinator.extensions import Extensions
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.initial_models import InitialModels
-from fedplcc.aggregator.coordinator.inline_blobs import SmallBlobs
-from fedplcc.aggregator.coordinator.layouts import Layouts
-from fedplcc.aggregator.coordinator.ledger import Ledger, Listener
 from fedplcc.aggregator.coordinator.memberships import Memberships
-from fedplcc.aggregator.coordinator.parking import without_raising
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
 from fedplcc.aggregator.coordinator.request_ids import Requests
-from fedplcc.aggregator.coordinator.round_work import RoundWork
 from fedplcc.aggregator.coordinator.run_creation import RunCreation
 from fedplcc.aggregator.coordinator.run_labels import Labels
-from fedplcc.aggregator.coordinator.space import Space
 from fedplcc.aggregator.coordinator.steering import Steering
-from fedplcc.aggregator.coordinator.transfers import Transfers
+from fedplcc.aggregator.garbage.collection import GarbageCollection
+from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.histories.layouts import Layouts
+from fedplcc.aggregator.incoming.commits import Commits
+from fedplcc.aggregator.incoming.initial_models import InitialModels
+from fedplcc.aggregator.incoming.inline_blobs import SmallBlobs
+from fedplcc.aggregator.incoming.space import Space
+from fedplcc.aggregator.incoming.transfers import Transfers
+from fedplcc.aggregator.ledger.audited import AuditLog
+from fedplcc.aggregator.ledger.changes import Changes, Write
+from fedplcc.aggregator.ledger.ledger import Ledger, Listener
+from fedplcc.aggregator.ledger.parking import without_raising
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.sessions import Session, Sessions
 from fedplcc.aggregator.rounds import machine, results, tasks
@@ -47,6 +46,7 @@ from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import RunEvent
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.work.round_work import RoundWork
 from fedplcc.shared.chance import RunWarning
 from fedplcc.shared.errors import (
     BlobNotFound,
@@ -451,7 +451,7 @@ class Coordinator:
         Raises:
             MalformedUpdate: A check of computation/update_checks.py failed.
             BlobNotFound: A blob was not uploaded by this client, and did not come along.
-            BlobTooLarge, BlobCorrupt: See coordinator/inline_blobs.py.
+            BlobTooLarge, BlobCorrupt: See incoming/inline_blobs.py.
             RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine.py.
         """
         return self._commits.commit_update(client_id, token, run_id, number, update, inline)

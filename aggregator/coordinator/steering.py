@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from fedplcc.aggregator.coordinator.changes import Write
 from fedplcc.aggregator.coordinator.extensions import Extensions
-from fedplcc.aggregator.coordinator.ledger import Ledger
 from fedplcc.aggregator.coordinator.memberships import keeps_nothing
 from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from fedplcc.aggregator.coordinator.run_creation import RunCreation
 from fedplcc.aggregator.coordinator.run_labels import Audited
-from fedplcc.aggregator.coordinator.space import Space
+from fedplcc.aggregator.incoming.space import Space
+from fedplcc.aggregator.ledger.changes import Write
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.base import ControlRequest, Store

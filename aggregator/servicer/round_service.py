@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any
 
 from fedplcc.aggregator.coordinator.service import Coordinator
-from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.incoming.transfers import Receiver
 from fedplcc.aggregator.servicer.blob_pieces import pieces_of
 from fedplcc.aggregator.servicer.calls import Context, call, in_time
 from fedplcc.aggregator.servicer.inline_tasks import InlineTasks

@@ -44,7 +44,7 @@ VIOLATIONS = {
     "Methods and records are pure": ("shared/methods/maths.py", "import sqlite3"),
     "Methods know parts, parts know no method": ("shared/methods/config.py", "import fedplcc.shared.methods.method"),
     "The coordinator does not know how it is called or where it stores": (
-        "aggregator/coordinator/ledger.py",
+        "aggregator/ledger/ledger.py",
         "from fedplcc.aggregator.store.database.sql_store import SqlStore",
     ),
     "Rounds are pure": ("aggregator/rounds/quorum.py", "import fedplcc.shared.process.log"),

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.changes import Changes
-from fedplcc.aggregator.coordinator.groups import Groups, Waiting
+from fedplcc.aggregator.ledger.changes import Changes
+from fedplcc.aggregator.ledger.groups import Groups, Waiting
 from fedplcc.aggregator.store.database.sql_store import SqlTransaction
 from fedplcc.shared.errors import LateUpdate, MalformedRequest, RunEnded, StoreUnavailable
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Event, Heartbeat, Run, RunStatus, TaskKind

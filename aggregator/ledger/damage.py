@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.process.log import get_logger

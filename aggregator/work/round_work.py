@@ -15,16 +15,16 @@ from fedplcc.aggregator.computation.aggregation import aggregate
 from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
 from fedplcc.aggregator.computation.round_inputs import RoundInputs
 from fedplcc.aggregator.computation.weighed_domains import weighed_domains
-from fedplcc.aggregator.coordinator.aggregation_turns import AggregationTurns
-from fedplcc.aggregator.coordinator.damage import damaged_blob, damaged_updates
-from fedplcc.aggregator.coordinator.layouts import Layouts
-from fedplcc.aggregator.coordinator.ledger import Ledger
-from fedplcc.aggregator.coordinator.parking import why_parked
+from fedplcc.aggregator.histories.layouts import Layouts
+from fedplcc.aggregator.ledger.damage import damaged_blob, damaged_updates
+from fedplcc.aggregator.ledger.ledger import Ledger
+from fedplcc.aggregator.ledger.parking import why_parked
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.far_updates import far_among
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.work.aggregation_turns import AggregationTurns
 from fedplcc.shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import AggregationFailed, sentence_of

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedplcc.aggregator.coordinator.best_rounds import find_best
-from fedplcc.aggregator.coordinator.garbage import PAGE, Keep, KeptRounds, all_runs, initial_model, kept_rounds
+from fedplcc.aggregator.garbage.rules import PAGE, Keep, KeptRounds, all_runs, initial_model, kept_rounds
+from fedplcc.aggregator.histories.best_rounds import find_best
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.validation import Best, best_after, better
 from fedplcc.aggregator.store.base import Store

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fedplcc.aggregator.coordinator.announcements import check_announcement, payload_limits
-from fedplcc.aggregator.coordinator.changes import Changes
-from fedplcc.aggregator.coordinator.damage import park_if_damaged
-from fedplcc.aggregator.coordinator.layouts import Layouts
-from fedplcc.aggregator.coordinator.ledger import Ledger
-from fedplcc.aggregator.coordinator.space import Space
-from fedplcc.aggregator.coordinator.write_trouble import WriteTrouble
+from fedplcc.aggregator.histories.layouts import Layouts
+from fedplcc.aggregator.incoming.announcements import check_announcement, payload_limits
+from fedplcc.aggregator.incoming.space import Space
+from fedplcc.aggregator.ledger.changes import Changes
+from fedplcc.aggregator.ledger.damage import park_if_damaged
+from fedplcc.aggregator.ledger.ledger import Ledger
+from fedplcc.aggregator.ledger.write_trouble import WriteTrouble
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS, What
 from fedplcc.aggregator.metrics.transfers import Direction, Transfer

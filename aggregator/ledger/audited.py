@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fedplcc.aggregator.coordinator.changes import Write
+from fedplcc.aggregator.ledger.changes import Write
 from fedplcc.shared.types import AuditHead
 
 

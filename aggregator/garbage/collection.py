@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.kept_blobs import KeptBlobs, named_by
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.garbage.kept_blobs import KeptBlobs, named_by
+from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.blobs.disk_errors import full_disk, refused_by_disk

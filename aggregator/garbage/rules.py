@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fedplcc.aggregator.computation.parts.prototypes import num_past_rounds
-from fedplcc.aggregator.coordinator.best_rounds import find_best
+from fedplcc.aggregator.histories.best_rounds import find_best
 from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.rounds.validation import Best

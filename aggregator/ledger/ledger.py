@@ -18,16 +18,16 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from fedplcc.aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
-from fedplcc.aggregator.coordinator.best_rounds import find_best
-from fedplcc.aggregator.coordinator.changes import Changes, Step, Write
-from fedplcc.aggregator.coordinator.event_log import log_event
-from fedplcc.aggregator.coordinator.groups import Groups, Waiting
-from fedplcc.aggregator.coordinator.parking import check_numbers, why_parked, without_raising
-from fedplcc.aggregator.coordinator.recent_accuracies import RecentAccuracies
-from fedplcc.aggregator.coordinator.run_warnings import RunWarnings
-from fedplcc.aggregator.coordinator.stage_memories import StageMemories
-from fedplcc.aggregator.coordinator.stage_rows import StageRows
-from fedplcc.aggregator.coordinator.write_trouble import WriteTrouble
+from fedplcc.aggregator.histories.best_rounds import find_best
+from fedplcc.aggregator.histories.recent_accuracies import RecentAccuracies
+from fedplcc.aggregator.histories.run_warnings import RunWarnings
+from fedplcc.aggregator.histories.stage_memories import StageMemories
+from fedplcc.aggregator.histories.stage_rows import StageRows
+from fedplcc.aggregator.ledger.changes import Changes, Step, Write
+from fedplcc.aggregator.ledger.event_log import log_event
+from fedplcc.aggregator.ledger.groups import Groups, Waiting
+from fedplcc.aggregator.ledger.parking import check_numbers, why_parked, without_raising
+from fedplcc.aggregator.ledger.write_trouble import WriteTrouble
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.deadlines import Deadlines
 from fedplcc.aggregator.presence.sessions import Sessions

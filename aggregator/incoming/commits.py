@@ -12,13 +12,13 @@ from fedplcc.aggregator.computation.checked import Content
 from fedplcc.aggregator.computation.first_model_checks import check_first_model
 from fedplcc.aggregator.computation.report_checks import check_evaluation, check_first_totals, check_totals
 from fedplcc.aggregator.computation.update_checks import check_stage, check_update
-from fedplcc.aggregator.coordinator.changes import Changes
-from fedplcc.aggregator.coordinator.damage import park_if_damaged
-from fedplcc.aggregator.coordinator.inline_blobs import InlineBlob, came_along
-from fedplcc.aggregator.coordinator.layouts import Layouts
-from fedplcc.aggregator.coordinator.ledger import Ledger
-from fedplcc.aggregator.coordinator.taken_in import TakenIn
-from fedplcc.aggregator.coordinator.transfers import Transfers
+from fedplcc.aggregator.histories.layouts import Layouts
+from fedplcc.aggregator.histories.taken_in import TakenIn
+from fedplcc.aggregator.incoming.inline_blobs import InlineBlob, came_along
+from fedplcc.aggregator.incoming.transfers import Transfers
+from fedplcc.aggregator.ledger.changes import Changes
+from fedplcc.aggregator.ledger.damage import park_if_damaged
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS
 from fedplcc.aggregator.presence.sessions import Session, Sessions
