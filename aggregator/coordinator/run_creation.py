@@ -13,8 +13,8 @@ from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from fedplcc.aggregator.incoming.initial_models import Beginning, CommittedModel, InitialModels
 from fedplcc.aggregator.ledger.audited import AuditLog
 from fedplcc.aggregator.ledger.ledger import Ledger
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
@@ -173,7 +173,7 @@ class RunCreation:
         """Return the model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
         run = self._ledger.get(run_id)
         if number is None:
-            number = machine.last_committed(run)
+            number = run_facts.last_committed(run)
         blob, path = self._artifact(run_id, -1 if number is None else number, "model")
         assert number is not None, "without a committed round there is no model"
         theirs = document_of(run)

@@ -1,8 +1,7 @@
 """The coordinator: the use cases of runs, rounds and updates. It imports neither gRPC nor a particular store.
 
-The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine.py for each.
-The parts: ledger/ makes steps durable, incoming/ takes bytes and results, garbage/ removes blobs, run_creation.py makes runs,
-work/ aggregates.
+The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine/ for each.
+The parts: ledger/ makes steps durable, incoming/ takes bytes and results, work/ aggregates, garbage/ removes blobs.
 
 Any thread may call a method. Reading waits for nobody, and changes that arrive together are one transaction. Long work
 (the fold, clustering, checks of blobs) runs outside the lock, in `work` and in the caller's thread.
@@ -41,9 +40,10 @@ from fedplcc.aggregator.ledger.ledger import Ledger, Listener
 from fedplcc.aggregator.ledger.parking import without_raising
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.sessions import Session, Sessions
-from fedplcc.aggregator.rounds import machine, results, tasks
+from fedplcc.aggregator.rounds import results, tasks
 from fedplcc.aggregator.rounds.configuration import document_of
-from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.rounds.machine import run_facts, run_moves
+from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.work.round_work import RoundWork
@@ -326,7 +326,7 @@ class Coordinator:
         current: Run | Round | None = run if number < 0 else self._store.find_round(run_id, number)
         if isinstance(current, Round) and current.phase is not RoundPhase.COMMITTED:
             current = None
-        blob = None if current is None or machine.last_committed(run) is None else getattr(current, kind)
+        blob = None if current is None or run_facts.last_committed(run) is None else getattr(current, kind)
         if blob is None:
             which = "any round" if number < 0 else f"round {number}"
             raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
@@ -452,7 +452,7 @@ class Coordinator:
             MalformedUpdate: A check of computation/update_checks.py failed.
             BlobNotFound: A blob was not uploaded by this client, and did not come along.
             BlobTooLarge, BlobCorrupt: See incoming/inline_blobs.py.
-            RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine.py.
+            RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine/.
         """
         return self._commits.commit_update(client_id, token, run_id, number, update, inline)
 
@@ -460,7 +460,7 @@ class Coordinator:
         """Add a report to its round; the first one of a client counts.
 
         Raises:
-            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/report_checks.py and rounds/machine.py.
+            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/report_checks.py and rounds/machine/.
         """
         self._commits.report_evaluation(client_id, token, run_id, number, evaluation)
 
@@ -566,7 +566,7 @@ class Coordinator:
         sessions = map(self._sessions.find, run.roster)
         has_work = any(session is not None and session.works_for(run.run_id) for session in sessions)
         if not has_work or self._monotonic_clock() - self._stopping_since[run.run_id] > self._limits.stop_s:
-            self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
+            self._ledger.step(run, run_moves.move(run, RunEvent.ALL_IDLE, reason=run.reason))
 
     def _next_task(self, session: Session) -> Task:
         client_id, creator_of = session.client.client_id, self._run_creation.creator_of

@@ -14,8 +14,8 @@ from fedplcc.aggregator.coordinator.run_labels import Audited
 from fedplcc.aggregator.incoming.space import Space
 from fedplcc.aggregator.ledger.changes import Write
 from fedplcc.aggregator.ledger.ledger import Ledger
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.machine import members, opening, run_moves
 from fedplcc.aggregator.store.base import ControlRequest, Store
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import ClientNotFound, InvalidTransition, MalformedRequest, StoreUnavailable
@@ -123,24 +123,24 @@ class Steering:
         """Return the change of a run that a verb asks for."""
         match verb:
             case PauseRun(now):
-                return lambda run: machine.pause(run, now=now)
+                return lambda run: run_moves.pause(run, now=now)
             case ResumeRun():
-                return machine.resume
+                return run_moves.resume
             case StopRun(reason):
-                return lambda run: machine.stop(run, reason=reason or "stopped by request")
+                return lambda run: run_moves.stop(run, reason=reason or "stopped by request")
             case ExtendRun(rounds):
                 return self._extended(rounds)
             case QuarantineClient(client_id, reason):
                 why = reason or "quarantined by request"
-                return lambda run: machine.quarantine(self._with_client(run, client_id), client_id, why)
+                return lambda run: members.quarantine(self._with_client(run, client_id), client_id, why)
             case ReleaseClient(client_id):
-                return lambda run: machine.release(self._with_client(run, client_id), client_id)
+                return lambda run: members.release(self._with_client(run, client_id), client_id)
             case AdmitClient(client_id):
-                return lambda run: machine.enter(self._with_client(run, client_id), client_id)
+                return lambda run: members.enter(self._with_client(run, client_id), client_id)
             case RetireClient(client_id, forgets):
                 return lambda run: self._retired(run, client_id, forgets=forgets)
             case AdvanceStage():
-                return lambda run: machine.advance(run, config_of(run).stream)
+                return lambda run: opening.advance(run, config_of(run).stream)
 
     def _extended(self, rounds: int) -> Callable[[Run], Run]:
         step = self._extensions.step(rounds)
@@ -156,7 +156,7 @@ class Steering:
         if client_id not in run.roster:
             self._with_client(run, client_id)
             raise ClientNotFound(f"client {client_id[:64]!r} is not of run {run.run_id}", run_id=run.run_id)
-        return machine.retire(run, client_id, forgets=forgets, min_clients=config_of(run).quorum.min_clients)
+        return members.retire(run, client_id, forgets=forgets, min_clients=config_of(run).quorum.min_clients)
 
     def _with_client(self, run: Run, client_id: str) -> Run:
         """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""

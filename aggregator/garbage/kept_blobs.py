@@ -18,7 +18,7 @@ import numpy as np
 
 from fedplcc.aggregator.garbage.rules import PAGE, Keep, KeptRounds, all_runs, initial_model, kept_rounds
 from fedplcc.aggregator.histories.best_rounds import find_best
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.rounds.validation import Best, best_after, better
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.errors import RowCorrupt, StoreUnavailable
@@ -233,7 +233,7 @@ class KeptBlobs:
         """Return the names that an ended run keeps, from its rows."""
         if isinstance(run.reason, RowDamaged):
             raise RowCorrupt(sentence_of(run.reason))
-        last = machine.last_committed(run)
+        last = run_facts.last_committed(run)
         kept = kept_rounds(run, self._keep, find_best(self._store, run.run_id))
         read = self._read(run.run_id, _first_kept(kept), -1 if last is None else last)
         return {*_base(run), *(name for number, each in read.items() for name in each.kept(number, kept))}
@@ -241,7 +241,7 @@ class KeptBlobs:
     def _follow(self, run: Run, is_new: bool) -> list[Name]:
         if isinstance(run.reason, RowDamaged):
             raise RowCorrupt(sentence_of(run.reason))
-        last = machine.last_committed(run)
+        last = run_facts.last_committed(run)
         committed, known = -1 if last is None else last, self._followed.get(run.run_id)
         if known is None:
             kept = kept_rounds(run, self._keep, find_best(self._store, run.run_id))

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from fedplcc.aggregator.computation.parts.prototypes import num_past_rounds
 from fedplcc.aggregator.histories.best_rounds import find_best
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.rounds.validation import Best
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.config.initial_model import ModelBlob, parse_initial_model
@@ -88,7 +88,7 @@ def kept_rounds(run: Run, keep: Keep, best: Best | None = None) -> KeptRounds:
         keep: The settings.
         best: Its best round by validation, if it has one.
     """
-    last = machine.last_committed(run)
+    last = run_facts.last_committed(run)
     committed = -1 if last is None else last
     end = committed + 1 if run.status.is_final else run.round_number + 1
     updates_from = max(0, committed + 1 - keep.updates)

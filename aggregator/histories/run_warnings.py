@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds import doubted_model, large_shares, machine
+from fedplcc.aggregator.rounds import doubted_model, large_shares
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.doubted_model import FIRST_ROUND, doubters
 from fedplcc.aggregator.rounds.far_updates import UPDATE_FAR, FarUpdate, far_in, warning_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.rounds.standing_still import cannot_train
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.chance import RunWarning
@@ -70,7 +71,7 @@ class RunWarnings:
 
     def _of_last(self, run: Run) -> tuple[RunWarning, ...]:
         """The warnings about the last committed round: one client's share, and classes that nobody's model finds."""
-        number = machine.last_committed(run) or 0
+        number = run_facts.last_committed(run) or 0
         known = self._last.get(run.run_id)
         if known is None or known[0] != number:
             is_it = run.current_round is not None and run.round_number == number

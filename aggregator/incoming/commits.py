@@ -22,8 +22,8 @@ from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS
 from fedplcc.aggregator.presence.sessions import Session, Sessions
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of, place_of
+from fedplcc.aggregator.rounds.machine import opening, round_parts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.errors import PayloadCorrupt, RowCorrupt
@@ -96,7 +96,9 @@ class Commits:
                 return committed
             if is_without_data(run, update):
                 return self._left_stage(client_id, token, run_id, number, update, committed)
-            machine.add_update(run, number, update, now=self._ledger.now())  # refuses early, before any blob is read
+            round_parts.add_update(
+                run, number, update, now=self._ledger.now()
+            )  # refuses early, before any blob is read
             with self._computing if inline else nullcontext():
                 arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
                 try:
@@ -112,7 +114,7 @@ class Commits:
             def change(changes: Changes) -> Session | None:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
                 run = changes.find(run_id) or self._ledger.get(run_id, of=client_id)
-                after = machine.add_update(run, number, update, now=changes.now)
+                after = round_parts.add_update(run, number, update, now=changes.now)
                 if after is run:
                     return None
                 changes.step(run, after, update=update)
@@ -138,7 +140,7 @@ class Commits:
             config, place = config_of(run), place_of(run)
             assert place is not None
             check_stage(update, place)
-            after = machine.leave_stage(
+            after = opening.leave_stage(
                 run,
                 number,
                 client_id,
@@ -163,7 +165,7 @@ class Commits:
             current = self._round_of(run, number, client_id)
             if current is not None and client_id in current.evaluations:
                 return None
-            after = machine.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
+            after = round_parts.add_evaluation(run, number, report)  # first: it refuses a client outside the cohort
             check_evaluation(report, config_of(run))
             if first is None:
                 has = session.client.num_examples

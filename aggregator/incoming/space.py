@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from fedplcc.aggregator.ledger.ledger import Ledger
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.blobs.disk_errors import full_disk, refused_by_disk
 from fedplcc.aggregator.store.blobs.garbage_lock import BackupIsRunning, collecting
@@ -158,7 +158,7 @@ def in_order(holders: Mapping[str, int], runs: Sequence[Run], *, with_awaited: b
 def _is_awaited(client_id: str, runs: Iterable[Run]) -> bool:
     """Whether an open round waits for an update of this client."""
     return any(
-        machine.has_open_round(run)
+        run_facts.has_open_round(run)
         and run.current_round is not None
         and client_id in run.current_round.cohort
         and client_id not in run.current_round.updates

@@ -19,8 +19,8 @@ from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS, What
 from fedplcc.aggregator.metrics.transfers import Direction, Transfer
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.machine import members, round_parts
 from fedplcc.aggregator.rounds.refusals import reject, speaks_against_sender, why_quarantined
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
@@ -236,7 +236,7 @@ class Transfers:
         if what == "update" and speaks_against_sender(error):
             after = reject(run, client_id, number, error, now=now)
             why = why_quarantined(after, client_id, config_of(run).admission.quarantine_after)
-            after = changes.step(run, after if why is None else machine.quarantine(after, client_id, why), extra=events)
+            after = changes.step(run, after if why is None else members.quarantine(after, client_id, why), extra=events)
             if why is not None:
                 changes.afterwards.append(partial(self._space.drop_quarantined, after))
         else:
@@ -324,7 +324,7 @@ class Transfers:
             current = run.current_round
             if current is None or current.number != number or client_id not in current.updates:
                 try:
-                    machine.check_takes_updates(run, number, client_id)
+                    round_parts.check_takes_updates(run, number, client_id)
                 except RoundClosed:
                     if not self._store.has_stored(client_id, blob.sha256):
                         raise

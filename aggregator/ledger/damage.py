@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedplcc.aggregator.ledger.ledger import Ledger
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import run_moves
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.reasons import BlobDamaged
@@ -50,7 +50,7 @@ def park_if_damaged(ledger: Ledger, run_id: str, blobs: BlobStore) -> None:
         run = ledger.find_open(run_id)
         if run is not None and reason.sha256 in _needed(run):
             log.error("blob_damaged", run_id=run_id, round=run.round_number, role=reason.role, sha256=reason.sha256)
-            ledger.step(run, machine.park(run, reason))
+            ledger.step(run, run_moves.park(run, reason))
 
 
 def _needed(run: Run) -> set[str]:

@@ -1,6 +1,6 @@
 """The ledger: the one way to change a run.
 
-A pure step of rounds/machine.py returns the next state, and rounds/settling.py takes the steps that follow by themselves.
+A pure step of rounds/machine/ returns the next state, and rounds/settling.py takes the steps that follow by themselves.
 One transaction writes the last state and the events in between. Only then is the state in memory replaced, and listeners
 are called. A crash at any point loses nothing that was acknowledged: the next start reads the open runs and settles them
 by the same path.
@@ -31,10 +31,11 @@ from fedplcc.aggregator.ledger.write_trouble import WriteTrouble
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.deadlines import Deadlines
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds import machine, results
+from fedplcc.aggregator.rounds import results
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.rounds.doubted_model import first_model_came, why_uncompared
 from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.aggregator.rounds.machine import absences, members, round_parts, run_facts, run_moves
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
 from fedplcc.aggregator.rounds.validation import Best, best_after, early_stop, event_of, judged_round
@@ -91,7 +92,7 @@ class Ledger:
         self.lock = threading.RLock()
         self._store, self._blobs, self._metrics, self._sessions = store, blobs, metrics, sessions
         self.write_trouble = WriteTrouble(monotonic_clock)
-        self._pending_s = pending_days * machine.DAY_S
+        self._pending_s = pending_days * run_moves.DAY_S
         self._listeners: list[Listener] = []
         self._moved: set[str] = set()
         found = {run.run_id: run for run in store.open_runs()}
@@ -145,7 +146,7 @@ class Ledger:
     def _interruptions(self, run: Run) -> tuple[int, Collection[str]]:
         """Return the number of the open round and the phases of it in which an aggregator was started, this one included."""
         current = run.current_round
-        if current is None or not machine.has_open_round(run):
+        if current is None or not run_facts.has_open_round(run):
             return -1, ()
         query = EventQuery(run_id=run.run_id, types=("run_recovered",), newest_first=True, limit=RESTARTS)
         earlier = [event for event in self._store.list_events(query) if event.round == current.number]
@@ -154,7 +155,7 @@ class Ledger:
     def _show_last_round(self, run_id: str) -> None:
         """Set the metrics of an open run to its last committed round, which may be hours old."""
         run = self.find_open(run_id)
-        number = None if run is None else machine.last_committed(run)
+        number = None if run is None else run_facts.last_committed(run)
         if run is None or number is None:
             return
         current = run.current_round if number == run.round_number else self._store.find_round(run_id, number)
@@ -269,7 +270,7 @@ class Ledger:
             self.for_each(self._let_time_pass_for)
 
     def _let_time_pass_for(self, run: Run) -> None:
-        expired = machine.expire(run, now=self.now(), pending_s=self._pending_s)
+        expired = run_moves.expire(run, now=self.now(), pending_s=self._pending_s)
         if expired is not run:
             self.step(run, expired)
             return
@@ -289,7 +290,7 @@ class Ledger:
         there = self._deadlines.presence(
             run, deadline_s=rule.deadline_s, silence_s=rule.silence_s, hard_deadline_s=rule.hard_deadline_s
         )
-        after = machine.drop_absent(
+        after = absences.drop_absent(
             run,
             absent=there.absent,
             slow=there.slow,
@@ -491,12 +492,12 @@ class Ledger:
     def _parked(self, run: Run, error: Exception) -> Run:
         reason = why_parked(run, error)
         log.error("run_cannot_go_on", run_id=run.run_id, round=run.round_number, exc_info=error)
-        return machine.park(run, reason)
+        return run_moves.park(run, reason)
 
     def _settled(self, run: Run, now: float) -> Run:
         if not may_settle(run, self._sessions.is_connected):
             return run
-        looks_for_clients = run.status is RunStatus.PENDING or machine.may_open_another(run)
+        looks_for_clients = run.status is RunStatus.PENDING or run_facts.may_open_another(run)
         connected = self._sessions.connected() if looks_for_clients else ()
         if run.status is RunStatus.PENDING and not run.roster and not connected:
             return run
@@ -527,7 +528,7 @@ class Ledger:
     def _with_examples(self, run: Run) -> Run:
         clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]
         found = {client.client_id: client.num_examples for client in clients if client is not None}
-        return machine.record_examples(run, found) if found else run
+        return members.record_examples(run, found) if found else run
 
     def _committed(self, run: Run, now: float) -> Run:
         current = run.current_round
@@ -553,7 +554,7 @@ class Ledger:
         )
         number, phases = self._interrupted.get(run.run_id, (-1, ()))
         timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
-        return machine.commit_round(
+        return round_parts.commit_round(
             run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
         )
 
@@ -593,7 +594,7 @@ class Ledger:
 
     def _events(self, before: Run, after: Run, now: float) -> list[Event]:
         events = [self._with_facts(event, after) for event in events_between(before, after, now=now)]
-        if machine.has_open_round(before) and not machine.has_open_round(after):
+        if run_facts.has_open_round(before) and not run_facts.has_open_round(after):
             best = self._best_after(after)
             if best is not None and best.round == after.round_number:
                 events.append(event_of(best, after.run_id, now))
@@ -649,7 +650,7 @@ class Ledger:
         now = self.now()
         for states in changed:
             before, after = states[0], states[-1]
-            if after.status.is_final or machine.last_committed(after) != machine.last_committed(before):
+            if after.status.is_final or run_facts.last_committed(after) != run_facts.last_committed(before):
                 self._moved.add(after.run_id)
             if after.status.is_final:
                 self._configs.pop(after.run_id, None)
@@ -661,7 +662,7 @@ class Ledger:
         for states in changed:
             for before, after in itertools.pairwise(states):
                 self._metrics.rounds.stepped(before, after, now=now)
-                has_closed = machine.has_open_round(before) and not machine.has_open_round(after)
+                has_closed = run_facts.has_open_round(before) and not run_facts.has_open_round(after)
                 if after.current_round is not None and has_closed:
                     self._best[after.run_id] = self._best_after(after)
                     self._show_results(after, after.current_round)
@@ -678,6 +679,6 @@ def _shows_differently(before: Run, after: Run) -> bool:
     """Whether metrics of runs may change by a step; updates and reports alone change none."""
 
     def what(run: Run) -> tuple[object, ...]:
-        return run.status, run.reason, run.round_number, machine.has_open_round(run)
+        return run.status, run.reason, run.round_number, run_facts.has_open_round(run)
 
     return before is after or what(before) != what(after)

@@ -20,8 +20,8 @@ from fedplcc.aggregator.ledger.damage import damaged_blob, damaged_updates
 from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.ledger.parking import why_parked
 from fedplcc.aggregator.metrics import AggregatorMetrics
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.far_updates import far_among
+from fedplcc.aggregator.rounds.machine import round_parts, run_facts, run_moves
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.work.aggregation_turns import AggregationTurns
@@ -131,18 +131,18 @@ class RoundWork:
             if damaged:
                 for client_id in damaged:
                     self._blobs.uploads.forget(client_id)  # may be other names of the damaged files
-                return lambda run: machine.ask_again(run, number, damaged, now=self._ledger.now())
+                return lambda run: round_parts.ask_again(run, number, damaged, now=self._ledger.now())
             try:
                 found = damaged_blob(run, earlier_updates(run, self._store), self._blobs)
             except RowCorrupt as damage:
                 reason = why_parked(run, damage)
-                return lambda run: machine.park(run, reason)
+                return lambda run: run_moves.park(run, reason)
             if found is None:
                 raise
-            return partial(machine.park, reason=found)
+            return partial(run_moves.park, reason=found)
         far = far_among(made.prototype_norms, number, "prototypes")
         extra += [each.event(run.run_id, self._ledger.now()) for each in far]
-        return lambda run: machine.aggregated(
+        return lambda run: round_parts.aggregated(
             run,
             number,
             model=made.model,
@@ -172,4 +172,4 @@ class RoundWork:
 
 
 def _may_aggregate(run: Run) -> bool:
-    return run.status in (RunStatus.RUNNING, RunStatus.PAUSED) and not machine.is_parked(run)
+    return run.status in (RunStatus.RUNNING, RunStatus.PAUSED) and not run_facts.is_parked(run)

@@ -48,7 +48,7 @@ VIOLATIONS = {
         "from fedplcc.aggregator.store.database.sql_store import SqlStore",
     ),
     "Rounds are pure": ("aggregator/rounds/quorum.py", "import fedplcc.shared.process.log"),
-    "Folders of the aggregator": ("aggregator/rounds/machine.py", "import fedplcc.aggregator.presence.sessions"),
+    "Folders of the aggregator": ("aggregator/rounds/settling.py", "import fedplcc.aggregator.presence.sessions"),
     "Folders of the trainer": ("trainer/models/cnn.py", "import fedplcc.trainer.learning.training"),
     "Folders of the gateway": ("gateway/run_service.py", "import fedplcc.gateway.http.problem"),
     "The command knows the services, these know shared and never each other": (

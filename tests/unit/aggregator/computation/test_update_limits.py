@@ -15,8 +15,8 @@ import pytest
 from fedplcc.aggregator.computation import model_checks
 from fedplcc.aggregator.computation.model_checks import check_norm, update_norm
 from fedplcc.aggregator.computation.prototype_checks import check_prototype_norms, max_prototype_bytes
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds import refusals as admission
+from fedplcc.aggregator.rounds.machine import members
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import (
     ClientQuarantined,
@@ -343,11 +343,11 @@ def test_a_released_client_is_part_of_the_open_round_again_with_nothing_held_aga
     assert task.run is not None
     with pytest.raises(MalformedUpdate):
         submit(federation, task, num_excluded=-1)
-    run = machine.release(federation.coordinator.get_run(task.run.run_id), "bob")
+    run = members.release(federation.coordinator.get_run(task.run.run_id), "bob")
     assert (run.quarantined, run.rejections) == ({}, {})
     assert run.current_round is not None
     assert run.current_round.dropped == {}
-    assert machine.release(run, "bob") is run
+    assert members.release(run, "bob") is run
 
 
 def test_only_so_many_clients_are_remembered_those_of_the_latest_refusals() -> None:
