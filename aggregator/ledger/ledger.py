@@ -13,43 +13,32 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Context, copy_context
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
-from fedplcc.aggregator.computation.weighed_domains import HAS_ALL_UPDATES, with_domains
-from fedplcc.aggregator.histories.best_rounds import find_best
-from fedplcc.aggregator.histories.recent_accuracies import RecentAccuracies
-from fedplcc.aggregator.histories.run_warnings import RunWarnings
-from fedplcc.aggregator.histories.stage_memories import StageMemories
-from fedplcc.aggregator.histories.stage_rows import StageRows
+from fedplcc.aggregator.histories.run_memories import LastRound, RunMemories
 from fedplcc.aggregator.ledger.changes import Changes, Step, Write
+from fedplcc.aggregator.ledger.consequences import Consequences
 from fedplcc.aggregator.ledger.event_log import log_event
 from fedplcc.aggregator.ledger.groups import Groups, Waiting
-from fedplcc.aggregator.ledger.parking import check_numbers, why_parked, without_raising
+from fedplcc.aggregator.ledger.parking import without_raising
 from fedplcc.aggregator.ledger.write_trouble import WriteTrouble
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.deadlines import Deadlines
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds import results
-from fedplcc.aggregator.rounds.configuration import config_of
-from fedplcc.aggregator.rounds.doubted_model import first_model_came, why_uncompared
-from fedplcc.aggregator.rounds.events import events_between
-from fedplcc.aggregator.rounds.machine import absences, members, round_parts, run_facts, run_moves
-from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
-from fedplcc.aggregator.rounds.settling import Surroundings, is_looked_at, may_settle, settled
-from fedplcc.aggregator.rounds.validation import Best, best_after, early_stop, event_of, judged_round
+from fedplcc.aggregator.rounds.machine import absences, run_facts, run_moves
+from fedplcc.aggregator.rounds.quorum import Quorum
+from fedplcc.aggregator.rounds.settling import is_looked_at
+from fedplcc.aggregator.rounds.validation import Best
 from fedplcc.aggregator.store.base import ControlRequest, Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.chance import RunWarning
-from fedplcc.shared.config.run import RunConfig, canonical_json, own_kind_refusal
 from fedplcc.shared.errors import InvalidTransition, RunDeleted, RunNotFound, StoreUnavailable
 from fedplcc.shared.process.clock import not_before
 from fedplcc.shared.process.failpoints import failpoint
 from fedplcc.shared.process.log import get_logger
-from fedplcc.shared.reasons import RowDamaged, StoppedEarly, sentence_of
+from fedplcc.shared.reasons import RowDamaged, sentence_of
 from fedplcc.shared.types import (
-    Client,
     Evaluation,
     Event,
     EventQuery,
@@ -101,15 +90,8 @@ class Ledger:
         # Replaced after each transaction, never changed: whoever reads it waits for nobody.
         self._runs: Mapping[str, Run] = MappingProxyType(readable)
         self._groups: Groups[_Change] = Groups(self.lock, self._write_group)
-        self._configs: dict[str, RunConfig] = {}
-        self._best: dict[str, Best | None] = {}
-        """The best round of each open run by validation, as of its last committed round."""
-        self._accuracies = RecentAccuracies(store)
-        self._warnings = RunWarnings(store, sessions)
-        self._stage_rows = StageRows(store)
-        self._stage_memories = StageMemories(store)
-        self._interrupted: dict[str, tuple[int, Collection[str]]] = {}
-        """The open round of each run that an earlier process left, and its phases in which an aggregator was started."""
+        self._memories = RunMemories(store, sessions)
+        self._consequences = Consequences(store, sessions, self._memories)
         # A run's times never decrease, so no duration in it is negative.
         self.now = not_before(wall_clock, max((run.updated_at for run in self._runs.values()), default=0.0))
         self._deadlines = Deadlines(sessions, wall_clock=self.now, monotonic_clock=monotonic_clock)
@@ -136,12 +118,12 @@ class Ledger:
         phase = {} if run.current_round is None else {"phase": run.current_round.phase.value}
         event = Event(type="run_recovered", run_id=run.run_id, round=run.round_number, data=phase, time=now)
         try:
-            self._interrupted[run.run_id] = self._interruptions(run)
-            return self._settled_or_parked(run, run, now, extra=[event])
+            self._memories.interrupted[run.run_id] = self._interruptions(run)
+            return self._consequences.step(run, run, now, extra=[event])
         except StoreUnavailable:
             raise
         except Exception as error:
-            return self._settled_or_parked(run, self._parked(run, error), now, extra=[event])
+            return self._consequences.step(run, self._consequences.parked(run, error), now, extra=[event])
 
     def _interruptions(self, run: Run) -> tuple[int, Collection[str]]:
         """Return the number of the open round and the phases of it in which an aggregator was started, this one included."""
@@ -160,13 +142,13 @@ class Ledger:
             return
         current = run.current_round if number == run.round_number else self._store.find_round(run_id, number)
         if current is not None:
-            self._show_results(run, current)
+            self._show_results(run, current, self._memories.last_round(run))
 
-    def _show_results(self, run: Run, current: Round) -> None:
+    def _show_results(self, run: Run, current: Round, last: LastRound) -> None:
         """Set the metrics of an open run to a committed round, its last one."""
         self._metrics.runs.committed(run, current)
-        self._metrics.runs.warned(run.run_id, self._accuracies.committed(run))
-        self._metrics.runs.forgot(run.run_id, self._stage_memories.committed(run))
+        self._metrics.runs.warned(run.run_id, last.warnings)
+        self._metrics.runs.forgot(run.run_id, last.forgotten)
 
     def get(self, run_id: str, *, of: str | None = None) -> Run:
         """One run.
@@ -257,7 +239,7 @@ class Ledger:
             run = self._runs.get(run_id)
             if run is not None:
                 try:
-                    self.step(run, self._parked(run, error))
+                    self.step(run, self._consequences.parked(run, error))
                 except StoreUnavailable:
                     raise
                 except Exception:
@@ -279,7 +261,7 @@ class Ledger:
         if run.status is not RunStatus.RUNNING:
             self._metrics.runs.waits(run.run_id, moved_at=moved_at, patience_s=None)
             return
-        rule = self._config_of(run).quorum
+        rule = self._memories.config_of(run).quorum
         self._metrics.runs.waits(
             run.run_id,
             moved_at=moved_at,
@@ -296,19 +278,11 @@ class Ledger:
             slow=there.slow,
             moving=there.moving,
             unknown=there.unknown,
-            quorum=self.quorum_of(run),
+            quorum=self._consequences.quorum_of(run),
             fails=rule.on_no_quorum == "fail",
             now=self.now(),
         )
         self.step(run, after)
-
-    def quorum_of(self, run: Run) -> Quorum:
-        """The quorum of a run's open round."""
-        rule = self._config_of(run).quorum
-        if rule.min_clients is None and not rule.every_domain:
-            return WHOLE_COHORT
-        cohort = () if run.current_round is None else run.current_round.cohort
-        return Quorum(min_clients=rule.min_clients, domains=self._domains_of(cohort) if rule.every_domain else None)
 
     def change(
         self,
@@ -396,7 +370,7 @@ class Ledger:
         runs, ended = self._runs, dict[str, Run]()
         for waiting in group:
             change, context = waiting.change
-            changes = Changes(dict(runs), dict(ended), self._settled_or_parked, self.now(), context)
+            changes = Changes(dict(runs), dict(ended), self._consequences.step, self.now(), context)
             try:
                 made.append((waiting, changes, change(changes)))
             except Exception as error:
@@ -426,7 +400,7 @@ class Ledger:
     def _changing(self) -> Iterator[Changes]:
         """Yield changes that one transaction writes when the block has ended, alone."""
         with self.lock:
-            changes = Changes(dict(self._runs), {}, self._settled_or_parked, self.now(), copy_context())
+            changes = Changes(dict(self._runs), {}, self._consequences.step, self.now(), copy_context())
             yield changes
             self._commit([changes])
             self._publish([changes])
@@ -461,179 +435,17 @@ class Ledger:
             for listener in self._listeners:
                 without_raising(listener, tasks_of, runs)
 
-    def _settled_or_parked(
-        self,
-        before: Run,
-        after: Run,
-        now: float,
-        *,
-        update: Update | None = None,
-        evaluation: Evaluation | None = None,
-        request: ControlRequest | None = None,
-        extra: Sequence[Event] = (),
-    ) -> Step:
-        """Return a step with all that follows by itself; after an error in that, with the run parked."""
-        states, events = [before, after], [*extra]
-        if after is not before:
-            events += self._events(before, after, now)
-        try:
-            while (state := self._settled(states[-1], now)) is not states[-1]:
-                happened = self._events(states[-1], state, now)
-                states.append(state)
-                events += happened
-        except StoreUnavailable:
-            raise
-        except Exception as error:
-            states.append(self._parked(states[-1], error))
-            events += self._events(states[-2], states[-1], now)
-        step = Step(states, events, states[-1], update, evaluation, request)
-        return step if step.only_adds else replace(step, final=replace(states[-1], updated_at=now))
-
-    def _parked(self, run: Run, error: Exception) -> Run:
-        reason = why_parked(run, error)
-        log.error("run_cannot_go_on", run_id=run.run_id, round=run.round_number, exc_info=error)
-        return run_moves.park(run, reason)
-
-    def _settled(self, run: Run, now: float) -> Run:
-        if not may_settle(run, self._sessions.is_connected):
-            return run
-        looks_for_clients = run.status is RunStatus.PENDING or run_facts.may_open_another(run)
-        connected = self._sessions.connected() if looks_for_clients else ()
-        if run.status is RunStatus.PENDING and not run.roster and not connected:
-            return run
-        config = self._config_of(run)
-        if config.run.min_clients is not None and own_kind_refusal(config) is not None:
-            # Its trainer would refuse every task, and the run would wait for it. A roster names it all the same.
-            connected = [name for name in connected if not self._sessions.kind_of(name)]
-        around = Surroundings(
-            rule=config.run,
-            connected=connected,
-            quorum=self.quorum_of,
-            fails=config.quorum.on_no_quorum == "fail",
-            evaluates=config.evaluates(run.round_number, run.total_rounds),
-            commit=lambda evaluated: self._committed(evaluated, now),
-            stream=config.stream,
-            plan=config.membership,
-            stops_early=lambda run: self._early_stop(run, config.run.patience),
-        )
-        after = settled(run, around, now=now)
-        has_more = after.roster is not run.roster or after.status is not run.status
-        has_more = has_more or (after.num_admissions > 0 and after.round_number > run.round_number)
-        return after if not (config.algorithm.has("scalars") and has_more) else self._with_examples(after)
-
-    def _early_stop(self, run: Run, patience: int | None) -> StoppedEarly | None:
-        best = self._best_after(run)
-        return early_stop(best, judged_round(run.current_round, best), patience)
-
-    def _with_examples(self, run: Run) -> Run:
-        clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]
-        found = {client.client_id: client.num_examples for client in clients if client is not None}
-        return members.record_examples(run, found) if found else run
-
-    def _committed(self, run: Run, now: float) -> Run:
-        current = run.current_round
-        assert current is not None
-        assert current.prototype_counts is not None
-        check_numbers(current)
-        domains = self._domains_of(current.cohort)
-        domains |= {client_id: evaluation.domain for client_id, evaluation in current.evaluations.items()}
-        config = self._config_of(run)
-        evaluated = config.evaluated_models
-        num_global = current.prototype_counts.total
-        line = results.metrics_line(
-            current,
-            domains=domains,
-            num_global_prototypes=num_global,
-            evaluated=evaluated,
-            is_evaluated=config.evaluates(current.number, run.total_rounds),
-            attacks=config.evaluation.attacks,
-            is_validated=config.data.validation_every is not None,
-            is_alone=len(run.roster) == 1,
-            score=config.evaluation.score,
-            stage=self._stage_rows.context(run, config),
-        )
-        number, phases = self._interrupted.get(run.run_id, (-1, ()))
-        timings = results.timings_line(current, now=now, interrupted=phases if number == current.number else ())
-        return round_parts.commit_round(
-            run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
-        )
+    def quorum_of(self, run: Run) -> Quorum:
+        """The quorum of a run's open round."""
+        return self._consequences.quorum_of(run)
 
     def best(self, run: Run) -> Best | None:
         """Return the best round of a run by validation; None if none was validated."""
-        is_open = self.find_open(run.run_id) is not None
-        return self._best_after(run) if is_open else find_best(self._store, run.run_id)
+        return self._memories.best(run, is_open=self.find_open(run.run_id) is not None)
 
     def warnings(self, run: Run) -> tuple[RunWarning, ...]:
-        """Return the warnings about a run, from its last evaluated rounds, its updates' norms and its clients' problems."""
-        is_open = self.find_open(run.run_id) is not None
-        return (*self._accuracies.warnings(run, is_open=is_open), *self._warnings.of(run, is_open=is_open))
-
-    def _best_after(self, run: Run) -> Best | None:
-        """Return the best round of an open run by validation, its latest round included if that has committed."""
-        if run.run_id not in self._best:
-            self._best[run.run_id] = find_best(self._store, run.run_id)
-        return best_after(self._best[run.run_id], run.current_round)
-
-    def _config_of(self, run: Run) -> RunConfig:
-        """Return an open run's configuration, parsed once and held until the run ends."""
-        config = self._configs.get(run.run_id)
-        if config is None:
-            config = self._configs[run.run_id] = config_of(run)
-        return config
-
-    def _find_client(self, client_id: str) -> Client | None:
-        """A client's record: that of its session, which may be about to be written, else the stored one."""
-        session = self._sessions.find(client_id)
-        return self._store.find_client(client_id) if session is None else session.client
-
-    def _domains_of(self, clients: Sequence[str]) -> dict[str, str]:
-        """Domains by client; see `_find_client`."""
-        sessions = {client_id: self._sessions.find(client_id) for client_id in clients}
-        present = {client_id: session.client.domain for client_id, session in sessions.items() if session is not None}
-        return self._store.domains(clients) | present
-
-    def _events(self, before: Run, after: Run, now: float) -> list[Event]:
-        events = [self._with_facts(event, after) for event in events_between(before, after, now=now)]
-        if run_facts.has_open_round(before) and not run_facts.has_open_round(after):
-            best = self._best_after(after)
-            if best is not None and best.round == after.round_number:
-                events.append(event_of(best, after.run_id, now))
-        if first_model_came(before, after):
-            why = why_uncompared(after, begins_with_weights=self._config_of(after).model.begins_with_weights)
-            if why is not None:
-                facts = {"detail": why}
-                events.append(Event(type="first_model_uncompared", run_id=after.run_id, round=0, data=facts, time=now))
-        admitted = set() if after.roster is before.roster else set(after.roster) - set(before.roster)
-        has_started = before.status is RunStatus.PENDING and after.status is RunStatus.RUNNING
-        if has_started:
-            admitted = set(after.roster)
-        if not admitted:
-            return events
-        clients = [self._find_client(client_id) for client_id in sorted(admitted)]
-        entries = {client.client_id: results.roster_entry(client) for client in clients if client is not None}
-        if has_started:
-            events = [replace(event, data={**event.data, "clients": entries}) for event in events]
-        else:
-            events.insert(0, Event(type="clients_admitted", run_id=after.run_id, data={"clients": entries}, time=now))
-        environments = [entry["environment"] for entry in entries.values()]
-        if any(environment != environments[0] for environment in environments):
-            # Such a run is correct, but its bytes cannot be repeated on one type of machine.
-            events.append(Event(type="environments_differ", run_id=after.run_id, time=now))
-        return events
-
-    def _with_facts(self, event: Event, run: Run) -> Event:
-        """Return the event; that a round has all its updates, with their clients' domains where those weigh.
-
-        That a client is admitted, with the samples that it has: see taken_in.py.
-        """
-        if event.type == "client_admitted":
-            client = self._find_client(event.client_id)
-            more = {} if client is None else {"num_examples": client.num_examples}
-            return replace(event, data={**event.data, **more})
-        if event.type != HAS_ALL_UPDATES or self._config_of(run).method.averaging != "domain":
-            return event
-        assert run.current_round is not None
-        return with_domains(event, self._domains_of(sorted(run.current_round.updates)))
+        """Return the warnings about a run; see `RunMemories.warnings`."""
+        return self._memories.warnings(run, is_open=self.find_open(run.run_id) is not None)
 
     @property
     def has_moved(self) -> bool:
@@ -652,9 +464,6 @@ class Ledger:
             before, after = states[0], states[-1]
             if after.status.is_final or run_facts.last_committed(after) != run_facts.last_committed(before):
                 self._moved.add(after.run_id)
-            if after.status.is_final:
-                self._configs.pop(after.run_id, None)
-                self._interrupted.pop(after.run_id, None)
             if after.status.is_final and not before.status.is_final:
                 self._metrics.runs.ended(after, now=now)
         if any(_shows_differently(states[0], states[-1]) for states in changed):
@@ -664,15 +473,10 @@ class Ledger:
                 self._metrics.rounds.stepped(before, after, now=now)
                 has_closed = run_facts.has_open_round(before) and not run_facts.has_open_round(after)
                 if after.current_round is not None and has_closed:
-                    self._best[after.run_id] = self._best_after(after)
-                    self._show_results(after, after.current_round)
+                    self._show_results(after, after.current_round, self._memories.closed(after))
         for states in changed:
             if states[-1].status.is_final:
-                self._best.pop(states[-1].run_id, None)
-                self._accuracies.ended(states[-1].run_id)
-                self._warnings.ended(states[-1].run_id)
-                self._stage_rows.ended(states[-1].run_id)
-                self._stage_memories.ended(states[-1].run_id)
+                self._memories.ended(states[-1].run_id)
 
 
 def _shows_differently(before: Run, after: Run) -> bool:

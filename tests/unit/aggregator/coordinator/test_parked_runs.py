@@ -211,7 +211,7 @@ class TestABug:
         ("module", "function"),
         [
             ("fedplcc.aggregator.ledger.ledger", "is_looked_at"),
-            ("fedplcc.aggregator.ledger.ledger", "settled"),
+            ("fedplcc.aggregator.ledger.consequences", "settled"),
             ("fedplcc.aggregator.rounds.tasks", "_start"),
         ],
     )

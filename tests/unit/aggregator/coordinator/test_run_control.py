@@ -9,7 +9,7 @@ import pytest
 
 from fedplcc.aggregator.computation.aggregation import Aggregated, aggregate
 from fedplcc.aggregator.computation.round_inputs import RoundInputs
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import parse_run_config
@@ -602,7 +602,7 @@ def test_a_run_whose_stored_configuration_cannot_be_read_is_parked_alone(
         return config_of(run)
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedplcc.aggregator.ledger.ledger.config_of", refuse)
+        patched.setattr("fedplcc.aggregator.histories.run_memories.config_of", refuse)
         federation.restart()
     parked = federation.coordinator.get_run(unreadable.run_id)
     assert parked.status is RunStatus.PAUSED
