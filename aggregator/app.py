@@ -18,7 +18,8 @@ from typing import IO
 
 from fedplcc.aggregator.admin_socket import AdminSocket
 from fedplcc.aggregator.aggregation_pool import AggregationPool
-from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.coordinator.limits import Limits
+from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.garbage.collection import GarbageCollection
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.identity.admissions import Admissions
@@ -289,7 +290,7 @@ def _membership(
 
     def end_lease(role: Role, name: str) -> None:
         if role is Role.CLIENT:
-            coordinator.end_lease(name)
+            coordinator.leases.end(name)
 
     ends = CertificateEnds(admissions.list_recoverable())
     admissions.on_issued(ends.issued)

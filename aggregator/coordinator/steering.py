@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from fedplcc.aggregator.coordinator.extensions import Extensions
+from fedplcc.aggregator.coordinator.leases import Leases
 from fedplcc.aggregator.coordinator.memberships import keeps_nothing
 from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from fedplcc.aggregator.coordinator.run_creation import RunCreation
@@ -46,10 +47,8 @@ class Steering:
         space: Space,
         extensions: Extensions,
         run_creation: RunCreation,
+        leases: Leases,
         audited: Audited,
-        *,
-        end_stopping_runs: Callable[[], None],
-        end_lease: Callable[[str], object],
     ) -> None:
         """Steer the runs of a ledger.
 
@@ -60,13 +59,11 @@ class Steering:
             space: Room on the disk.
             extensions: How completed runs go on.
             run_creation: Knows whether there is room for another open run.
+            leases: Of clients, which may join again, and of runs that stop.
             audited: Returns what adds the audit's record of a change.
-            end_stopping_runs: Ends runs that are stopping and that nobody works for.
-            end_lease: Lets a client's trainer join again.
         """
         self._ledger, self._store, self._requests, self._space = ledger, store, requests, space
-        self._extensions, self._run_creation, self._audited = extensions, run_creation, audited
-        self._end_stopping_runs, self._end_lease = end_stopping_runs, end_lease
+        self._extensions, self._run_creation, self._leases, self._audited = extensions, run_creation, leases, audited
 
     def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:
         """Carry out a verb, once for each request id; return the changed run.
@@ -90,7 +87,7 @@ class Steering:
         run = self._done(run_id, change, self._request(run_id, verb, request_id), audited)
         is_to_forget = isinstance(verb, RetireClient) and keeps_nothing(run, client_id)
         if is_to_forget and (before is None or not keeps_nothing(before, client_id)):
-            self._end_lease(client_id)
+            self._leases.end(client_id)
         return run
 
     def _request(self, run_id: str, verb: Verb, request_id: str) -> ControlRequest | None:
@@ -114,7 +111,7 @@ class Steering:
                 if not self._space.relieve():
                     raise
                 self._ledger.change(run_id, change, request=request, audited=audited)
-            self._end_stopping_runs()
+            self._leases.end_stopping_runs()
             changed = self._ledger.get(run_id)
             self._space.drop_quarantined(changed)
             return changed

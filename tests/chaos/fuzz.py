@@ -30,7 +30,7 @@ import numpy as np
 
 from fedplcc.aggregator.computation.checked import Content
 from fedplcc.aggregator.computation.update_checks import check_update
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.incoming.inline_blobs import came_along
 from fedplcc.aggregator.store.blobs.reserve import RESERVE_FILE
 from fedplcc.shared.config.run import RunConfig, parse_run_config

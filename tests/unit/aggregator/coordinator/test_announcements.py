@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.incoming.announcements import SLACK_BYTES
 from fedplcc.aggregator.incoming.transfers import Receiver
 from fedplcc.shared.errors import BlobTooLarge, MalformedUpdate, UploadSuperseded

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.incoming.transfers import Receiver
 from fedplcc.aggregator.store.database import rows
 from fedplcc.shared.config.run import parse_run_config

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.incoming.initial_models import InitialModelReceiver
 from fedplcc.aggregator.servicer.run_service import MAX_MODEL_UPLOADS, RunServicer
 from fedplcc.aggregator.store.blobs.reserve import MOST_BYTES
