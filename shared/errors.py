@@ -42,9 +42,8 @@
     |   |   |-- LateReport                 the open round accepts no more reports
     |   |   `-- EarlyReport                the open round has no model to report on yet
     |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
-    |   |-- FileNotAllowed             a run names a file that the owner did not list
     |   |-- DataNotAllowed             a run needs public images, and the owner named none
-    |   |-- DownloadNotAllowed         a run wants a download that the owner did not list
+    |   |-- WeightsMissing             a run names a backbone that the store of a trainer's site has not
     |   |-- ModelKindRefused           a client has its own kind of model, and the run averages models
     |   |-- FirstModelDiffers          the run's first model is not what a client makes of specification and seed
     |   |-- UploadSuperseded           another stream of the same upload has taken over
@@ -402,22 +401,16 @@ class CodeNotAllowed(FailedPrecondition):
     reason = "CODE_NOT_ALLOWED"
 
 
-class FileNotAllowed(FailedPrecondition):
-    """The run's document names a file that the owner of a trainer's site did not list; it was not opened."""
-
-    reason = "FILE_NOT_ALLOWED"
-
-
 class DataNotAllowed(FailedPrecondition):
     """The run needs public images, and the owner of a trainer's site named none; nothing was opened."""
 
     reason = "DATA_NOT_ALLOWED"
 
 
-class DownloadNotAllowed(FailedPrecondition):
-    """The run's document wants a download that the owner of a trainer's site did not list; nothing was downloaded."""
+class WeightsMissing(FailedPrecondition):
+    """The run names a backbone that the store of a trainer's site has not, or not with that SHA-256; none was used."""
 
-    reason = "DOWNLOAD_NOT_ALLOWED"
+    reason = "WEIGHTS_MISSING"
 
 
 class ModelKindRefused(FailedPrecondition):

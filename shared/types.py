@@ -62,6 +62,7 @@ class ClientActivity(StrEnum):
     IDLE = "idle"
     DOWNLOADING = "downloading"
     INITIALISING = "initialising"
+    EXTRACTING = "extracting"
     TRAINING = "training"
     SUMMARISING = "summarising"
     UPLOADING = "uploading"

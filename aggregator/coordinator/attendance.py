@@ -19,7 +19,7 @@ from fedplcc.aggregator.presence.allowances import Allowances
 from fedplcc.aggregator.presence.sessions import Session, Sessions
 from fedplcc.aggregator.rounds.doubted_model import failed
 from fedplcc.aggregator.store.base import Store
-from fedplcc.shared.errors import CodeNotAllowed, DownloadNotAllowed, FileNotAllowed, FirstModelDiffers
+from fedplcc.shared.errors import CodeNotAllowed, FirstModelDiffers, WeightsMissing
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import Client, ClientProblem, Environment, Event, Run
 
@@ -38,7 +38,7 @@ MAX_NAMED_CHANGES = 4
 MAX_SHOWN = 64
 """Most characters of such a fact's name or value that an event has."""
 
-OWNERS_REFUSALS = frozenset(error.reason for error in (CodeNotAllowed, FileNotAllowed, DownloadNotAllowed))
+OWNERS_REFUSALS = frozenset(error.reason for error in (CodeNotAllowed, WeightsMissing))
 """Problems that are refusals: the owner of a site has not allowed what a run asks for."""
 
 MAX_LEFT_OUT = 32

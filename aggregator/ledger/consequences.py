@@ -164,7 +164,7 @@ class Consequences:
             if best is not None and best.round == after.round_number:
                 events.append(event_of(best, after.run_id, now))
         if first_model_came(before, after):
-            why = why_uncompared(after, begins_with_weights=self._memories.config_of(after).model.begins_with_weights)
+            why = why_uncompared(after)
             if why is not None:
                 facts = {"detail": why}
                 events.append(Event(type="first_model_uncompared", run_id=after.run_id, round=0, data=facts, time=now))

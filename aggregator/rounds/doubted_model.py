@@ -85,8 +85,6 @@ def first_model_came(before: Run, after: Run) -> bool:
     return is_made and before.round_number == 0 and before.model is None
 
 
-def why_uncompared(run: Run, *, begins_with_weights: bool) -> str | None:
+def why_uncompared(run: Run) -> str | None:
     """Return why nobody can compare a run's first model with another; None where others can."""
-    if begins_with_weights:
-        return "it begins with weights that other clients may lack"
     return "the run has no other client" if len(run_facts.eligible(run)) < 2 else None

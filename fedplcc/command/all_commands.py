@@ -11,7 +11,7 @@ import typer
 
 from fedplcc.command import doctor, exit_codes, services, shared_options
 from fedplcc.command.examples import examples
-from fedplcc.command.files import config, config_init, data
+from fedplcc.command.files import config, config_init, data, weights
 from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE, AllCommands
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
@@ -45,6 +45,7 @@ config_group = _group("Write and check configuration files.")
 config_group.command("init", epilog=config_init.EXAMPLES)(config_init.init)
 config_group.command("check", epilog=config.EXAMPLES)(config.check)
 app.add_typer(config_group, name="config", rich_help_panel=PREPARE)
+app.add_typer(weights.app, name="weights", rich_help_panel=PREPARE)
 app.command("doctor", rich_help_panel=PREPARE, epilog=doctor.EXAMPLES)(doctor.doctor)
 for service in services.SERVICES:
     app.command(service.__name__, rich_help_panel=SERVE)(service)

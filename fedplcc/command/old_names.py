@@ -12,6 +12,7 @@ NEW_NAMES: Mapping[str, str] = {
     "health": "fedplcc doctor --serves ADDRESS",
     "logout": "fedplcc login --forget",
     "model clusters": "fedplcc model map MODEL",
+    "model import": "fedplcc weights add FILE --model MODEL",
     "plugin check": "fedplcc doctor --method NAME",
     "replay": "fedplcc state replay RUN --round T",
     "restore": "fedplcc state restore BACKUP STATE_DIR",

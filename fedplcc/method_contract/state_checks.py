@@ -106,7 +106,7 @@ def a_client_puts_its_own_tensors_into_whatever_it_receives(setting: Setting) ->
         assert has_model or all(found[name].tobytes() == received[name].tobytes() for name in others)
 
 
-@check(lambda setting: not setting.method.shares_model(setting.config))
+@check(lambda setting: not setting.method.has_global_model(setting.config))
 def who_does_not_share_the_trained_model_keeps_it_and_goes_on_from_it(setting: Setting) -> None:
     method, config = setting.method, setting.config
     state = kept(setting, seed=7)

@@ -20,8 +20,9 @@ from torch import nn
 
 from fedplcc.models.description import Description, description_file, read_description
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MANIFEST, METRICS, MODEL, PROTOTYPES
+from fedplcc.runs.configuration import read_as_it_stands
 from fedplcc.runs.run_folder import FEDERATION, RUNS
-from fedplcc.shared.config.run import RunConfig, load_federation, parse_run_config
+from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, StoreUnavailable
 from fedplcc.shared.methods import refusal
 from fedplcc.shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
@@ -99,7 +100,7 @@ def read_trained_model(
     else:
         source = file.with_name(MANIFEST)
         manifest = {} if config_file is not None else _manifest(file)
-    known = None if config_file is None else load_federation(config_file).config
+    known = None if config_file is None else read_as_it_stands(config_file).config
     config = known or _config(manifest, source, trusted_factory)
     if GLOBAL_MODEL not in config.evaluated_models:
         is_part = config.algorithm.shares_model(config.method)
@@ -116,6 +117,7 @@ def read_trained_model(
         config.run.seed,
         with_weights=False,
         consent=Consent.to(config.model),
+        train=config.training.train,
     )
     try:
         load_arrays(model, _finite(from_bytes(data)))

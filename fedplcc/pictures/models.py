@@ -48,7 +48,9 @@ def first_model(trained: TrainedModel) -> TrainedModel:
         )
     data = config.data
     consent = Consent.to(config.model)
-    model = build_model(config.model, len(data.classes), data.image_size, config.run.seed, consent=consent)
+    model = build_model(
+        config.model, len(data.classes), data.image_size, config.run.seed, consent=consent, train=config.training.train
+    )
     return replace(
         trained,
         model=model.to(trained.device).eval(),

@@ -8,10 +8,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedplcc.runs.configuration import domain_of, local_clients
+from fedplcc.runs.configuration import domain_of, local_clients, read_as_it_stands
 from fedplcc.runs.run_folder import FEDERATION, recorded_clients
 from fedplcc.shared.bounds import NAME_PATTERN
-from fedplcc.shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig, load_federation
+from fedplcc.shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig
 from fedplcc.shared.config.stream import STAGES_KIND, split_stages_spec
 from fedplcc.shared.errors import InvalidConfig, InvalidData
 from fedplcc.trainer.data.parts import split_part
@@ -58,7 +58,7 @@ def shown_clients(
     federation_file = model_file.with_name(FEDERATION)
     known: Mapping[str, ShownClient] = {}
     if config_file is not None:
-        federation = load_federation(config_file)
+        federation = read_as_it_stands(config_file)
         known = _shown(local_clients(federation)) if federation.clients else {}
     else:
         # Data on the command line need no federation.json.

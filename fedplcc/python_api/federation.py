@@ -13,12 +13,14 @@ from fedplcc.comparison.sweep.section import flat
 from fedplcc.python_api.client import STORED, Client
 from fedplcc.runs.configuration import Overrides, demo_file, local_clients, override, require_validation
 from fedplcc.runs.initial_model import anchored, require_file, with_model_file
+from fedplcc.runs.recipes import NAMES, with_recipe
 from fedplcc.runs.run_folder import RUNS
 from fedplcc.shared.config.run import FederationFile, RunConfig, parse_federation, read_document
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.trainer.data.loading import describe
 
 ConfigSource: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | RunConfig | FederationFile"
-"""A run's configuration: a TOML file, its tables as a mapping, or a record that was checked before."""
+"""A run's configuration: the name of a recipe ("photos"), a TOML file, its tables as a mapping, or a checked record."""
 
 
 def federation_of(
@@ -48,11 +50,26 @@ def federation_of(
         document["clients"] = {name: _client(name, client).table(classes, folder) for name, client in clients.items()}
         if isinstance(run, Mapping) and "run.clients" not in flat(settings or {}):
             document["run"] = {key: value for key, value in run.items() if key != "clients"}
+    if isinstance(config, str) and config in NAMES:
+        document = _with_roster(document)
     federation = with_model_file(parse_federation(anchored(document, Path.cwd())))
     local_clients(federation)
     require_validation(federation)
     require_file(federation)
     return federation
+
+
+def _with_roster(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a recipe's document with the names of its clients, and of the classes that their data have."""
+    tables = document.get("clients")
+    if not tables:
+        raise InvalidConfig("a recipe has no clients of its own: give clients={name: fedplcc.Client(...)}")
+    found = {name for table in tables.values() for name in describe(table["data"])}
+    return {
+        **document,
+        "run": {"clients": sorted(tables), **document["run"]},
+        "data": {"classes": sorted(found), **document["data"]},
+    }
 
 
 def _changed(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,6 +87,8 @@ def _document(config: ConfigSource | None) -> dict[str, Any]:
         return document
     if isinstance(config, Mapping):
         return dict(config)
+    if isinstance(config, str) and config in NAMES:
+        return with_recipe({"run": {"name": config}}, config)
     if config is not None and not isinstance(config, str | os.PathLike):
         raise InvalidConfig(f"config is a path, a mapping or a RunConfig, not {type(config).__name__}")
     path = demo_file() if config is None else Path(config)

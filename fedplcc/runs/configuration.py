@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from fedplcc.runs.backbone_digests import with_digests
 from fedplcc.runs.initial_model import anchored, with_model_file
 from fedplcc.shared.config.run import ClientSection, FederationFile, canonical_json, parse_federation, read_document
 from fedplcc.shared.errors import InvalidConfig
@@ -85,6 +86,15 @@ def read_federation(path: Path, overrides: Overrides | None = None) -> Federatio
     document = anchored(read_document(path), path.parent)
     document = anchored(override(document, overrides or Overrides()), Path.cwd())
     return with_model_file(parse_federation(document))
+
+
+def read_as_it_stands(path: Path) -> FederationFile:
+    """Read and check a configuration file; the model that its run begins with need not be there.
+
+    Raises:
+        InvalidConfig: The file cannot be read, is not TOML, or something in it is wrong.
+    """
+    return parse_federation(with_digests(read_document(path)))
 
 
 def override(document: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedplcc.runs.backbone_digests import with_digests
 from fedplcc.runs.configuration import local_clients, require_validation
 from fedplcc.runs.initial_model import with_model_file
 from fedplcc.shared.config.problems import ConfigProblem, section_problems, table_problems
@@ -26,6 +27,7 @@ class Verdict:
 
 def judge(document: Mapping[str, Any]) -> Verdict:
     """Check the tables of a configuration file, and the model file that it may name."""
+    document = with_digests(document)
     problems = tuple(dict.fromkeys(problem.detail for problem in _problems(document)))
     if problems:
         return Verdict(None, problems)

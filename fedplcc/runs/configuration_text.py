@@ -66,8 +66,9 @@ EXAMPLES: Mapping[str, Any] = {
     "stream.classes": [["0", "1"], ["2", "3"]],
     "clients.domain": "scanner-a",
     "clients.model": {"name": "cnn5"},
-    "model.options.checkpoint": "weights.safetensors",
     "model.stem": "cifar3x3",
+    "model.weights": "efficientnet_lite0",
+    "model.weights_sha256": "641a988bb298218421fbb803aa7e0368488e9b100f087f67296d3df14a3be604",
 }
 """Values to show for keys that are not set."""
 

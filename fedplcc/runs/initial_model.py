@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fedplcc.runs.backbone_digests import with_digests
 from fedplcc.shared.config.initial_model import ModelFile, parse_initial_model
 from fedplcc.shared.config.run import FederationFile
 from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
@@ -23,15 +24,19 @@ _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 def anchored(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The configuration with the path of its initial model, if that is a file, resolved from `folder`."""
+    """The configuration with the path of its initial model, if that is a file, resolved from `folder`.
+
+    A backbone that is named without its SHA-256 gets the one that this host has under the name.
+    """
+    document = with_digests(document)
     run = document.get("run")
     text = run.get("initial_model") if isinstance(run, Mapping) else None
     if not isinstance(run, Mapping) or not isinstance(text, str):
-        return dict(document)
+        return document
     try:
         model = parse_initial_model(text)
     except ValueError:
-        return dict(document)  # the check of the whole configuration reports it
+        return document  # the check of the whole configuration reports it
     if isinstance(model, ModelFile):
         text = str(ModelFile(str(folder / Path(model.path).expanduser())))
     return {**document, "run": {**run, "initial_model": text}}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import (
     Field,
     JsonValue,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
+from fedplcc.shared.bounds import NAME_PATTERN
 from fedplcc.shared.config.sections import FACTORY, Section, check_keys, unknown, validate
 
 STEMS: Mapping[str, tuple[str, ...]] = {
@@ -27,6 +27,11 @@ RESNETS = ("resnet10", "resnet18")
 """Built-in models that have normalisation layers, and stages."""
 TIMM = re.compile(r"^timm:(?P<name>[A-Za-z0-9][\w.-]*)$")
 """`timm:NAME`, with a name of timm's."""
+WEIGHTS_NAME = re.compile(NAME_PATTERN)
+"""An owner's name of a backbone."""
+UNSET_IN_0_2 = (("pretrained", False), ("checkpoint", None), ("freeze_backbone", False))
+"""Options that 0.2 wrote where they were not set; such runs are read on."""
+SHA256 = r"^[0-9a-f]{64}$"
 MODEL_FORMS = "write timm:NAME or package.module:factory"
 
 
@@ -36,18 +41,9 @@ class TimmOptions(Section):
     hidden_dim: int = Field(128, ge=0, le=65_536)
     """Width of the hidden layer between backbone and classifier; its rectified outputs are the features. 0 for none: the
     features are the backbone's."""
-    pretrained: bool = False
-    """Start from timm's weights, downloaded by the client that makes the first model."""
-    checkpoint: str | None = Field(None, min_length=1)
-    """Start from the weights of this safetensors file on the client that makes the first model; nothing is downloaded."""
-    freeze_backbone: bool = False
-    """Train only the head."""
-
-    @model_validator(mode="after")
-    def _one_source_of_weights(self) -> Self:
-        if self.pretrained and self.checkpoint is not None:
-            raise ValueError("set at most one of 'pretrained' and 'checkpoint'")
-        return self
+    feature_norm: Literal["none", "l2", "sqrt_l2"] = "none"
+    """Normalisation of the backbone's features: none; to unit length (l2); or of their square roots with signs (sqrt_l2;
+    Perronnin et al., ECCV 2010, improve linear classifiers so)."""
 
 
 class ModelSection(Section):
@@ -63,6 +59,11 @@ class ModelSection(Section):
     ECCV 2018), which has no running statistics to average."""
     options: Mapping[str, JsonValue] = Field(default_factory=dict, validate_default=True)
     """For timm:NAME see `TimmOptions`; for package.module:factory its keyword arguments."""
+    weights: str | None = Field(None, pattern=NAME_PATTERN)
+    """Backbone that the run begins with, by the name that owners keep it under (`fedplcc weights add`); the seed draws all
+    values if not set. Every client needs it; nothing is downloaded."""
+    weights_sha256: str | None = Field(None, pattern=SHA256, validate_default=True)
+    """Its SHA-256, which says what it is; the commands that read this file fill it in from the store of this host."""
 
     @property
     def kind(self) -> str:
@@ -74,11 +75,6 @@ class ModelSection(Section):
     def is_factory(self) -> bool:
         """Whether the name is package.module:factory, code that building the model imports and runs."""
         return self.name not in STEMS and not TIMM.fullmatch(self.name)
-
-    @property
-    def begins_with_weights(self) -> bool:
-        """Whether its first values are weights that clients may lack, not drawn by the seed alone."""
-        return bool(TIMM.fullmatch(self.name) and (self.options.get("pretrained") or self.options.get("checkpoint")))
 
     @field_validator("name")
     @classmethod
@@ -122,8 +118,38 @@ class ModelSection(Section):
             raise ValueError(f"model {name!r} takes no options; they are for timm:NAME and package.module:factory")
         if not TIMM.fullmatch(name):
             return options
+        options = {key: value for key, value in options.items() if (key, value) not in UNSET_IN_0_2}
+        if gone := [key for key, _ in UNSET_IN_0_2 if key in options]:
+            instead = (
+                'training.train = "head" is in its place'
+                if gone[0] == "freeze_backbone"
+                else "owners keep weights with `fedplcc weights add`, and model.weights names them"
+            )
+            raise ValueError(f"{gone[0]!r} is gone: {instead}")
         check_keys(options, TimmOptions, "model.options.")
         return validate(TimmOptions, options, "model.options.").model_dump()
+
+    @field_validator("weights")
+    @classmethod
+    def _weights_of_the_model(cls, weights: str | None, info: ValidationInfo) -> str | None:
+        name = info.data.get("name", "timm:")
+        if weights is not None and name not in RESNETS and not name.startswith("timm:"):
+            raise ValueError(f"model {name!r} begins with no weights; timm:NAME, {' and '.join(RESNETS)} may")
+        return weights
+
+    @field_validator("weights_sha256")
+    @classmethod
+    def _weights_by_content(cls, sha256: str | None, info: ValidationInfo) -> str | None:
+        weights = info.data.get("weights")
+        if weights is None and sha256 is not None and "weights" in info.data:
+            raise ValueError("it is the SHA-256 of the backbone that 'weights' names, which is not set")
+        if weights is not None and sha256 is None:
+            raise ValueError(
+                f"the store of this host has no backbone {weights!r} whose SHA-256 could stand here; keep one with "
+                f"`fedplcc weights add FILE --name {weights}`, or copy the SHA-256 from `fedplcc weights list` of a host "
+                "that has it"
+            )
+        return sha256
 
 
 def batch_norm_refusal(model: ModelSection) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.config.class_map import class_fault
-from fedplcc.shared.config.model import batch_norm_refusal, mixing_refusal
+from fedplcc.shared.config.model import TIMM, batch_norm_refusal, mixing_refusal
 from fedplcc.shared.config.public import PublicSection
 from fedplcc.shared.config.run_tables import RunTables
 from fedplcc.shared.config.sections import InvalidKey, unknown
@@ -187,6 +187,16 @@ def _rounds_after_the_warm_up(config: RunTables) -> None:
         )
 
 
+def _rounds_for_the_method(config: RunTables) -> None:
+    fewest = config.method.fewest_rounds
+    if config.run.rounds < fewest:
+        raise InvalidKey(
+            "run.rounds",
+            f"run.rounds = {config.run.rounds}: as it is set, method {config.run.method} needs {fewest}, the last of which "
+            "chooses by what the one before made",
+        )
+
+
 def _prototypes_of_clean_images(config: RunTables) -> None:
     of_training = isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"  # nosec B105
     for key, kind in (("adversarial", "of attacked images"), ("mix_style", "mixed")):
@@ -228,6 +238,31 @@ def _a_pass_that_makes_prototypes(config: RunTables) -> None:
         )
 
 
+def _a_backbone_that_stays(config: RunTables) -> None:
+    train = config.training.train
+    if train == "all":
+        return
+    if config.model.weights is None or not TIMM.fullmatch(config.model.name):
+        raise InvalidKey(
+            "training.train",
+            f'training.train = "{train}" leaves a backbone as every site has it; name a timm model and its weights with '
+            "model.name and model.weights",
+        )
+    if not config.training.on_features:
+        return
+    of_images = {
+        "training.augment": config.training.augment,
+        "training.adversarial": config.training.adversarial,
+        "evaluation.attacks": config.evaluation.attacks,
+    }
+    for key, value in of_images.items():
+        if value:
+            raise InvalidKey(
+                key,
+                f'{key} changes images, and training.train = "head" computes features once; leave one of the two out',
+            )
+
+
 def _window(config: RunTables) -> int:
     """Rounds whose local prototypes are in one pool."""
     return config.method.proto_window if isinstance(config.method, PrototypeConfig) else 1
@@ -251,9 +286,11 @@ CHECKS = (
     _classes_of_the_initial_model,
     _a_confusion_that_fits,
     _rounds_after_the_warm_up,
+    _rounds_for_the_method,
     _prototypes_of_clean_images,
     _a_model_with_early_features,
     _batch_norm_where_it_is_used,
     _a_pass_that_makes_prototypes,
+    _a_backbone_that_stays,
 )
 """All of them; the first that does not hold is reported."""

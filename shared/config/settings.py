@@ -33,7 +33,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 from fedplcc.shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
 from fedplcc.shared.config.model import ModelSection
 from fedplcc.shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
-from fedplcc.shared.config.site_identity import with_identity
+from fedplcc.shared.config.site_identity import STATE, with_identity
 from fedplcc.shared.config.stream import MAX_STAGES, stages_spec
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process.log import Level
@@ -102,16 +102,8 @@ def _method(name: str) -> str:
     return name
 
 
-def _timm(name: str) -> str:
-    if not name.startswith("timm:"):
-        raise ValueError("write timm:NAME")
-    return name
-
-
 FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of code (MODULE:NAME), as a list or a comma-separated text."""
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_listed)]
-"""Files and folders, as a list or a comma-separated text; a list where a name has a comma."""
 
 
 def _network(text: str) -> str:
@@ -126,8 +118,6 @@ Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDec
 """IP addresses and networks, as a list or a comma-separated text."""
 MethodNames = Annotated[tuple[Annotated[str, AfterValidator(_method)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of methods of other packages, as a list or a comma-separated text."""
-TimmNames = Annotated[tuple[Annotated[str, AfterValidator(_timm)], ...], NoDecode, BeforeValidator(_listed)]
-"""Names of timm's models (timm:NAME), as a list or a comma-separated text."""
 
 Specifications = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
@@ -320,6 +310,10 @@ class GatewaySettings(Settings):
         return self
 
 
+WEIGHTS = STATE / "weights"
+"""Folder of backbones unless told another."""
+
+
 class TrainerSettings(Settings):
     """Settings of a trainer."""
 
@@ -367,12 +361,8 @@ class TrainerSettings(Settings):
     allow_code: FactoryNames = ()
     """MODULE:NAME of code that runs may name as their model; none by default. A run that names other code is refused
     before any of it is imported. Repeat the flag for several; in the environment, separate them by commas."""
-    allow_file: Paths = ()
-    """File with weights that runs may begin with (`checkpoint`), or a folder of such files; none by default. Symbolic
-    links are followed before paths are compared. Repeat it as --allow-code."""
-    allow_download: TimmNames = ()
-    """timm:NAME of a model whose trained weights runs may make this trainer download (`pretrained`); none by default.
-    Repeat it as --allow-code."""
+    weights_dir: Path = WEIGHTS
+    """Folder of the backbones that runs may begin with, which `fedplcc weights` keeps; one for all trainers of a host."""
     public_data: str | None = None
     """Data specification of unlabelled images for runs that learn from such (fcclplus), wherever they lie at this site; none
     by default. It is read in place of the run's public.data, and must hold the same images."""
@@ -615,6 +605,11 @@ def disable_tracker_reports() -> None:
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", WANDB_ERROR_REPORTING="false")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+
+
+def weights_folder() -> Path:
+    """Return the folder of backbones that commands use: a trainer's `weights_dir`, as the environment tells it."""
+    return Path(os.environ.get(f"{Settings.model_config['env_prefix']}WEIGHTS_DIR") or WEIGHTS)
 
 
 def invitation_in_environment() -> str:

@@ -34,6 +34,10 @@ AugmentationName = Annotated[str, AfterValidator(_augmentation)]
 class TrainingSection(Section):
     """`[training]`: settings of local training besides data and method."""
 
+    train: str = Field("all", pattern=r"^(all|head|norm|last:[1-9]\d?)$")
+    """Part of the model that is trained. Only that travels; the rest is the backbone that model.weights names, which every
+    site has. all: everything, which also travels; head: the layers above the backbone, on features that a site computes once
+    for each image; norm: these and the backbone's normalisation layers; last:N: these and the backbone's last N blocks."""
     local_steps: int | None = Field(None, ge=1, le=1_000_000)
     """Mini-batches per round. Set either this or `local_epochs`; 10 if neither is set."""
     local_epochs: int | None = Field(None, ge=1, le=100_000)
@@ -87,6 +91,11 @@ class TrainingSection(Section):
     mix_style: Mapping[str, JsonValue] | None = None
     """Mix channel statistics of early features between images (Zhou et al., ICLR 2021): a table of probability and
     alpha. Only for resnet10 and resnet18. Nothing is mixed if not set, nor in what leaves a client for prototypes."""
+
+    @property
+    def on_features(self) -> bool:
+        """Whether training and evaluation see features of a frozen backbone in place of images."""
+        return self.train == "head"
 
     @property
     def augmentation_code(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from fedplcc.shared.bounds import METHOD_NAME
 from fedplcc.shared.methods import (
+    classsums,
     creff,
     fcclplus,
     fedavg,
@@ -40,6 +41,7 @@ BUILTIN: Mapping[str, Method] = MappingProxyType(
             fedopt,
             feddyn,
             creff,
+            classsums,
             fcclplus,
             fedrep,
             fedproto,

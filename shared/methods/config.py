@@ -36,6 +36,11 @@ class MethodConfig(BaseModel):
         """
         return None
 
+    @property
+    def fewest_rounds(self) -> int:
+        """Least number of rounds after which the method has done what it is asked to."""
+        return 1
+
 
 def fold_weights(
     num_examples: Sequence[int], config: MethodConfig, domains: Sequence[str] | None = None

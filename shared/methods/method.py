@@ -88,6 +88,10 @@ class Method:
         """Return what an update has beside its model, of the client's samples under the received model."""
         return _joined(part.before_training(before, config) for part in self.parts)
 
+    def kept_before(self, before: BeforeTraining, made: Mapping[str, ArrayGroup], config: MethodConfig) -> ClientState:
+        """Return what the client may keep of the same samples, which `kept_after` finds as `made`."""
+        return _joined(part.kept_before(before, made, config) for part in self.parts)
+
     def start_of(self, received: ModelArrays, state: ClientState | None, config: MethodConfig) -> ModelArrays | None:
         """Return the model that a client trains from, or None for the received one."""
         made: ModelArrays | None = None
@@ -153,6 +157,10 @@ class Method:
         """Whether updates carry the trained model."""
         return all(part.shares_model(config) for part in self.parts)
 
+    def has_global_model(self, config: MethodConfig) -> bool:
+        """Whether rounds make the global model: of those that updates carry, or by the server's step."""
+        return self.shares_model(config) or any(part.makes_model(config) for part in self.parts)
+
     def server_slots(self, config: MethodConfig) -> Mapping[str, float]:
         """Return the first value of each slot by its name; none in a method without slots."""
         slots = self.part(ServerSlots)
@@ -183,7 +191,7 @@ class Method:
         return "none" if personal is None or personal.is_uploaded(config) else personal.which(config)
 
     def phases(self, config: MethodConfig) -> tuple[Phase, ...]:
-        """Return the phases of a client's training in a round."""
+        """Return the phases of a client's training in a round; none where nothing is trained."""
         part = self.part(TrainingPhases)
         return (Phase(),) if part is None else part.phases(config)
 
@@ -225,11 +233,11 @@ class Method:
         return tuple(name for name, is_needed in needed.items() if is_needed)
 
     def evaluated_models(self, config: MethodConfig) -> tuple[str, ...]:
-        """Return the models that a client's report covers: the global one if updates share it, then the client's own if any.
+        """Return the models that a client's report covers: the global one if rounds make it, then the client's own if any.
 
         The accuracy of the first is the round's accuracy.
         """
-        is_global = self.shares_model(config) and self.withheld_part(config) == "none"
+        is_global = self.has_global_model(config) and self.withheld_part(config) == "none"
         is_local = any(part.has_local_model(config) for part in self.parts)
         return (*((GLOBAL_MODEL,) if is_global else ()), *((LOCAL_MODEL,) if is_local else ()))
 

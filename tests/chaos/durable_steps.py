@@ -60,6 +60,10 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
         "held_state_dir",
     ): "the lock file is empty: what counts is its lock, which ends with the process",
     (
+        "trainer/weights/store.py",
+        "_changed",
+    ): "the lock file is empty: what counts is its lock, which ends with the process",
+    (
         "aggregator/store/blobs/blob_store.py",
         "writing",
     ): "a file in staging/ is nothing until its fsync and link, and goes at the next start",

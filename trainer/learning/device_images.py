@@ -1,21 +1,23 @@
 """A client's images for the training device: kept as bytes, on the device or in host memory, and made into batches on it.
 
-The place where images are kept changes no result: a batch has the same bytes before anything is computed from it.
+Where only layers above a frozen backbone are trained, its features stand for the images. The place where either is kept
+changes no result: a batch has the same bytes before anything is computed from it.
 
-Shape legend: N samples, B batch, S image size.
+Shape legend: N samples, B batch, S image size, W width of a backbone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedplcc.shared.config.run import DataSection
+from fedplcc.shared.types import FloatArray
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning.augmentation import Augmentation
 
@@ -38,14 +40,15 @@ class DeviceImages:
     """A whole image set for one device.
 
     Attributes:
-        images_NSS3: uint8; on the device, or in host memory where it is too large for that.
+        kept_N: Images `[N, S, S, 3]`, uint8, or features `[N, W]`, float32; on the device, or in host memory where they are
+            too large for that.
         labels_N: int64, on the device.
         mean_3: Subtracted per channel from values in [0, 1]; float32.
         std_3: Divided by, per channel; float32.
         num_classes: M.
     """
 
-    images_NSS3: Tensor
+    kept_N: Tensor
     labels_N: Tensor
     mean_3: Tensor
     std_3: Tensor
@@ -65,22 +68,26 @@ class DeviceImages:
             device: Where batches are made.
             free_bytes: Free memory of the device; measured if None.
         """
-        images_NSS3 = torch.from_numpy(np.require(images.images_NSS3, requirements="W"))
-        free = free_memory(device) if free_bytes is None else free_bytes
-        if free is None or images_NSS3.nbytes <= free * SHARE_OF_FREE_MEMORY:
-            # Another process may have taken the memory since it was measured.
-            with suppress(torch.OutOfMemoryError):
-                images_NSS3 = images_NSS3.to(device)
+        kept_N = torch.from_numpy(np.require(images.images_NSS3, requirements="W"))
         return cls(
-            images_NSS3,
+            _placed(kept_N, device, free_bytes),
             torch.tensor(images.labels_N, device=device),
             torch.tensor(contract.mean, dtype=torch.float32, device=device),
             torch.tensor(contract.std, dtype=torch.float32, device=device),
             len(contract.classes),
         )
 
+    def with_features(self, features_NW: FloatArray) -> DeviceImages:
+        """Return features of a frozen backbone in place of the images."""
+        return replace(self, kept_N=_placed(torch.from_numpy(features_NW), self.device))
+
     def __len__(self) -> int:
         return len(self.labels_N)
+
+    @property
+    def are_features(self) -> bool:
+        """Whether features stand for the images."""
+        return self.kept_N.is_floating_point()
 
     @property
     def device(self) -> torch.device:
@@ -88,30 +95,42 @@ class DeviceImages:
         return self.labels_N.device
 
     def batch(self, numbers_B: Tensor, augmentation: Augmentation | None = None) -> tuple[Tensor, Tensor]:
-        """Return normalised images `[B, 3, S, S]`, float32, and their labels `[B]`.
+        """Return normalised images `[B, 3, S, S]` or features `[B, W]`, float32, and their labels `[B]`.
 
         Args:
             numbers_B: Numbers of the samples; int64, in host memory.
-            augmentation: Changes the images before they are normalised.
+            augmentation: Changes images before they are normalised; features stay as they are.
         """
-        images_BSS3 = self._moved(self.images_NSS3[numbers_B.to(self.images_NSS3.device)])
-        if augmentation is not None:
-            images_BSS3 = augmentation.apply(images_BSS3)
-        return self._normalised(images_BSS3), self.labels_N[numbers_B.to(self.device)]
+        kept_B = self._moved(self.kept_N[numbers_B.to(self.kept_N.device)])
+        if augmentation is not None and not self.are_features:
+            kept_B = augmentation.apply(kept_B)
+        return self._normalised(kept_B), self.labels_N[numbers_B.to(self.device)]
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all images and labels in order, as `batch` returns them; the last batch may be smaller."""
         for start in range(0, len(self), batch_size):
             piece = slice(start, start + batch_size)
-            yield self._normalised(self._moved(self.images_NSS3[piece])), self.labels_N[piece]
+            yield self._normalised(self._moved(self.kept_N[piece])), self.labels_N[piece]
 
-    def _moved(self, images_BSS3: Tensor) -> Tensor:
-        """Return the images on the device."""
-        if images_BSS3.device == self.device:
-            return images_BSS3
+    def _moved(self, kept_B: Tensor) -> Tensor:
+        """Return a piece of what is kept, on the device."""
+        if kept_B.device == self.device:
+            return kept_B
         # From pinned memory the copy runs while the device still computes the step before.
-        return images_BSS3.pin_memory().to(self.device, non_blocking=True)
+        return kept_B.pin_memory().to(self.device, non_blocking=True)
 
-    def _normalised(self, images_BSS3: Tensor) -> Tensor:
-        x_B3SS = images_BSS3.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    def _normalised(self, kept_B: Tensor) -> Tensor:
+        if self.are_features:
+            return kept_B
+        x_B3SS = kept_B.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
         return x_B3SS.div_(255).sub_(self.mean_3[:, None, None]).div_(self.std_3[:, None, None])
+
+
+def _placed(kept_N: Tensor, device: torch.device, free_bytes: int | None = None) -> Tensor:
+    """Return a tensor on the device if it fits into the free memory; otherwise as it is."""
+    free = free_memory(device) if free_bytes is None else free_bytes
+    if free is None or kept_N.nbytes <= free * SHARE_OF_FREE_MEMORY:
+        # Another process may have taken the memory since it was measured.
+        with suppress(torch.OutOfMemoryError):
+            return kept_N.to(device)
+    return kept_N

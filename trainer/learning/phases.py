@@ -13,6 +13,7 @@ from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods.parts.phases import Trains
 from fedplcc.trainer.learning.batches import batches_per_pass, num_steps
 from fedplcc.trainer.models import head_modules, head_names
+from fedplcc.trainer.models.partial import hold_still
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +61,7 @@ def training_of(model: nn.Module, phase: PlannedPhase) -> Iterator[None]:
     for part in model.modules():
         # Not eval(), which would reach a head within the base.
         part.training = (part in heads) == (phase.trains == "head")
+    hold_still(model)
     frozen = [param for name, param in model.named_parameters() if param.requires_grad and name not in phase.params]
     for param in frozen:
         param.requires_grad_(False)

@@ -70,6 +70,7 @@ class RoundInputs:
             over the data has; of a sample that came twice in them the latest features count. They are training's own: in
             training mode, of augmented images, under weights that still moved. Keeping them changes nothing else.
         augmentations: Those of `config` that are code of other packages.
+        made: What the method's parts made of the client's samples before the training, to be kept.
     """
 
     config: RunConfig
@@ -83,6 +84,7 @@ class RoundInputs:
     received: ModelArrays | None = None
     keeps_seen: bool = False
     augmentations: Sequence[ImageChange] = ()
+    made: ClientState = field(default_factory=dict)
 
     def seed(self, purpose: str) -> int:
         """Return the seed of one purpose in this client's round."""
@@ -134,7 +136,7 @@ class LocalTraining:
 def local_train(
     model: nn.Module, data: DeviceImages, inputs: RoundInputs, observer: TrainingObserver = NO_OBSERVER
 ) -> LocalTraining:
-    """Train the model in place for one round, phase by phase, each with a fresh optimiser.
+    """Train the model in place for one round, phase by phase, each with a fresh optimiser; not at all where there is none.
 
     Args:
         model: Keeps `models.FeatureModel`; holds the model to start from, on the device of `data`.
@@ -154,6 +156,8 @@ def local_train(
     phases = planned_phases(model, config, len(data))
     steps = sum(phase.steps for phase in phases)
     received = _received(model, inputs)
+    if not phases:
+        return LocalTraining(losses={}, num_steps=0, client_state=_next_client_state(model, inputs, received))
     context = _context(model, data, inputs, _trainable(model), received)
     rate = learning_rate(training, inputs.round, config.run.rounds)
     augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
@@ -282,5 +286,6 @@ def _next_client_state(model: nn.Module, inputs: RoundInputs, received: ModelArr
         round=inputs.round,
         parameters=tuple(_trainable(model)),
         personal=personal_names(model, personal, config.model.name),
+        made=inputs.made,
     )
     return inputs.method.kept_after(end, config.method) or None

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedplcc.shared.config.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from fedplcc.shared.config.run import FACTORY
@@ -25,17 +25,20 @@ from fedplcc.trainer.models.contract import (
     personal_names,
     tensor_lists,
 )
+from fedplcc.trainer.models.frozen import FrozenBackbone
 from fedplcc.trainer.models.projected import projected
 from fedplcc.trainer.models.resnet import Norm, ResNet
 from fedplcc.trainer.models.sequential import wrapped
 from fedplcc.trainer.models.state import Arrays, check_state, load_arrays, state_arrays
-from fedplcc.trainer.models.timm_backbone import timm_model
+from fedplcc.trainer.models.timm_backbone import TimmModel, timm_backbone, timm_model
 from fedplcc.trainer.reproducibility.determinism import seeded
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 __all__ = [
     "Arrays",
     "FeatureModel",
+    "FrozenBackbone",
+    "TimmModel",
     "build_model",
     "counting_layers",
     "early_parts",
@@ -66,6 +69,7 @@ def build_model(
     *,
     with_weights: bool = True,
     consent: Consent = NO_CONSENT,
+    train: str = "all",
     feature_dim: int | None = None,
 ) -> nn.Module:
     """Return a model on the processor that keeps `contract.FeatureModel`; the same arguments give the same model.
@@ -78,15 +82,15 @@ def build_model(
         num_classes: M.
         image_size: Height and width of the input in pixels.
         seed: The run's seed.
-        with_weights: Whether the model gets the values that a run begins with, including the trained weights that a timm
-            model's options name. Otherwise its values are arbitrary and nothing is drawn or downloaded, which suffices
-            where all values are loaded from a run's model.
-        consent: The code, files and downloads that the section may name.
+        with_weights: Whether the model gets the values that a run begins with, including the backbone that the section
+            names. Otherwise its values are arbitrary, which suffices where all values are loaded from a run's model.
+        consent: The code and the backbones that the section may name.
+        train: The run's `training.train`: what of a timm model is trained, and is its state.
         feature_dim: D, if it must be this; a model with another one gets a linear projection, see projected.py.
 
     Raises:
         CodeNotAllowed: The section names other code; nothing of it was imported.
-        FileNotAllowed, DownloadNotAllowed: It names other weights; nothing was opened or downloaded.
+        WeightsMissing: It names a backbone that this site has not.
         InvalidModel: The specification gives no usable model.
     """
     if section.name in BUILTIN and not with_weights:
@@ -94,9 +98,12 @@ def build_model(
         memory = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in model.state_dict().items()}
         model.load_state_dict(memory, assign=True)  # `to_empty` does the same, but imports sympy: 0.3 s and 39 MB
     else:
+        if train == "head":
+            _frozen(section.model_dump_json(), image_size, consent)  # what timm draws for it is none of the run's draws
         with seeded(derive_seed("model", seed)):
-            made = _make(section, num_classes, image_size, with_weights=with_weights, consent=consent)
-            model = checked(made, section.name, num_classes, image_size)
+            made = _make(section, num_classes, image_size, train, with_weights=with_weights, consent=consent)
+            # A timm model keeps the contract, and to try it would cost a pass through the backbone in each task.
+            model = made if isinstance(made, TimmModel) else checked(made, section.name, num_classes, image_size)
     if feature_dim is not None:
         with seeded(derive_seed("projection", seed)):
             model = projected(model, section.name, num_classes, feature_dim)
@@ -119,16 +126,33 @@ def early_parts(model: nn.Module) -> tuple[nn.Module, ...]:
     return model.early_parts if isinstance(model, ResNet) else ()
 
 
-def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weights: bool, consent: Consent) -> object:
+@lru_cache(maxsize=2)
+def _frozen(section_json: str, image_size: int, consent: Consent) -> FrozenBackbone:
+    """Return a frozen backbone; one is shared by the models of a process."""
+    section = ModelSection.model_validate_json(section_json)
+    match = TIMM.fullmatch(section.name)
+    assert match is not None, "a configuration freezes timm's backbones alone"
+    backbone, width = timm_backbone(match["name"], image_size, consent.backbone(section))
+    return FrozenBackbone(backbone, width, f"{section.name} {section.weights_sha256}")
+
+
+def _make(
+    section: ModelSection, num_classes: int, image_size: int, train: str, *, with_weights: bool, consent: Consent
+) -> object:
+    match = TIMM.fullmatch(section.name)
+    if match is not None and train == "head":
+        frozen = _frozen(section.model_dump_json(), image_size, consent)
+        return TimmModel(frozen, frozen.width, num_classes, TimmOptions.model_validate(section.options))
+    weights = consent.backbone(section) if with_weights or train != "all" else None
     builtin = BUILTIN.get(section.name)
     if builtin is not None:
-        return builtin(section, num_classes, image_size)
-    match = TIMM.fullmatch(section.name)
+        model = builtin(section, num_classes, image_size)
+        if weights is not None:
+            _load_backbone(model, weights, section.name)
+        return model
     if match is not None:
         options = TimmOptions.model_validate(section.options)
-        if with_weights:
-            consent.check_weights(section.name, options)
-        return timm_model(match["name"], num_classes, image_size, options, with_weights=with_weights)
+        return timm_model(match["name"], num_classes, image_size, options, weights, train=train)
     if not FACTORY.fullmatch(section.name):
         raise InvalidModel(f"unknown model {section.name!r}; known: {', '.join(BUILTIN)}; or {MODEL_FORMS}")
     consent.check_code(section.name)
@@ -138,6 +162,16 @@ def _make(section: ModelSection, num_classes: int, image_size: int, *, with_weig
     # A factory may raise anything, and exit.
     except (Exception, SystemExit) as cause:
         raise InvalidModel(f"model {section.name!r} cannot be made: {type(cause).__name__}: {cause}") from cause
+
+
+def _load_backbone(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
+    """Fill a built-in model but for its head, which stays as it was drawn."""
+    state = model.state_dict()
+    head = {name: state[name] for name in head_names(model)}
+    try:
+        model.load_state_dict({**weights, **head})
+    except RuntimeError as error:
+        raise InvalidModel(f"the weights are of another model than {name!r}, or of another stem or norm") from error
 
 
 def _resnet(section: ModelSection, num_classes: int, blocks_per_stage: int) -> ResNet:

@@ -1,6 +1,7 @@
 """A model's state as named numpy arrays, and back.
 
-The state is everything in `state_dict`: parameters and persistent buffers. The contract carries float32 and int64; anything
+The state is everything in `state_dict`, parameters and persistent buffers, but for what a model names in `still_names`: that
+is as every site has it. The contract carries float32 and int64; anything
 else is refused when the model is made, not in the middle of a run.
 """
 
@@ -64,7 +65,10 @@ def check_state(model: nn.Module) -> dict[str, Tensor]:
         InvalidModel: A value that is no tensor, a dtype other than float32 and int64, or two names for the same memory.
     """
     state: dict[str, Tensor] = {}
+    still = getattr(model, "still_names", ())
     for name, value in model.state_dict().items():
+        if name in still:
+            continue
         if not isinstance(value, Tensor):
             raise InvalidModel(f"state {name!r} is {type(value).__name__}; keep only tensors in the model's state")
         if value.dtype not in DTYPES:

@@ -4,8 +4,9 @@ FedCCL (https://arxiv.org/abs/2404.09259) puts an MLP 192 -> 128 -> M on a pre-t
 the head is a linear layer to `hidden_dim` rectified features and the classifier; with `hidden_dim = 0` the features are the
 backbone's own, which may be negative.
 
-The whole state is sent, the backbone's too, so that a model file is a whole model. Only the client that makes the first
-model needs the trained weights, by download or from a file; all others receive them with the round's model.
+Every client has the trained weights that a run begins with in the store of its site, and makes the same first model. Of the
+backbone that travels which is trained (`training.train`): all of it, a part, or nothing. Where nothing is, the model takes
+the backbone's features in place of images, too.
 
 Shape legend: B batch, S image size, W width of the backbone, D features, M classes.
 """
@@ -13,14 +14,17 @@ Shape legend: B batch, S image size, W width of the backbone, D features, M clas
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedplcc.shared.config.model import TimmOptions
 from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models.frozen import FrozenBackbone
+from fedplcc.trainer.models.partial import hold_still, names_of, trained_layers
 from fedplcc.trainer.models.state import check_state
 
 EXTRA = "pip install 'fedplcc[timm]'"
@@ -31,30 +35,61 @@ class TimmModel(nn.Module):
 
     head_prefixes = ("classifier.",)
 
-    def __init__(self, backbone: nn.Module, width: int, num_classes: int, options: TimmOptions) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module | FrozenBackbone,
+        width: int,
+        num_classes: int,
+        options: TimmOptions,
+        trained: frozenset[nn.Module] | None = None,
+    ) -> None:
+        """Put a head on a backbone.
+
+        Args:
+            backbone: The backbone; a frozen one is no part of the model's state.
+            width: W.
+            num_classes: M.
+            options: The run's `[model.options]`.
+            trained: Layers of the backbone that are trained, see partial.py; all if None.
+        """
         super().__init__()
-        self.backbone = backbone
+        self.frozen = backbone if isinstance(backbone, FrozenBackbone) else None
+        if isinstance(backbone, nn.Module):
+            self.backbone = backbone
         self.feature_dim = options.hidden_dim or width
         self.hidden = (
             nn.Sequential(nn.Linear(width, options.hidden_dim), nn.ReLU()) if options.hidden_dim else nn.Identity()
         )
         self.classifier = nn.Linear(self.feature_dim, num_classes)
-        self.is_frozen = options.freeze_backbone
-        if self.is_frozen:
-            backbone.requires_grad_(False)
-            backbone.eval()
+        self._feature_norm = options.feature_norm
+        self.still_layers: tuple[nn.Module, ...] = ()
+        self.still_names: frozenset[str] = frozenset()
+        if trained is not None and isinstance(backbone, nn.Module):
+            self.still_layers = tuple(layer for layer in backbone.modules() if layer not in trained)
+            self.still_names = names_of(self, self.still_layers)
+            for layer in self.still_layers:
+                for param in layer.parameters(recurse=False):
+                    param.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; a frozen backbone stays in eval mode, so that its running statistics do not move either."""
+        """Set the mode; what is not trained stays in evaluation mode, so that its running statistics do not move either."""
         super().train(mode)
-        if self.is_frozen:
-            self.backbone.eval()
+        hold_still(self)
         return self
 
-    def features(self, x_BCSS: Tensor) -> Tensor:
-        """Return feature vectors `[B, D]`."""
-        z_BD: Tensor = self.hidden(self.backbone(x_BCSS))
+    def features(self, x_B: Tensor) -> Tensor:
+        """Return feature vectors `[B, D]` of images `[B, 3, S, S]`, or of a frozen backbone's features `[B, W]`."""
+        backbone = self.backbone if self.frozen is None else self.frozen
+        are_features = self.frozen is not None and x_B.ndim == 2
+        z_BD: Tensor = self.hidden(self._normalised(x_B if are_features else backbone(x_B)))
         return z_BD
+
+    def _normalised(self, raw_BW: Tensor) -> Tensor:
+        if self._feature_norm == "none":
+            return raw_BW
+        if self._feature_norm == "sqrt_l2":
+            raw_BW = raw_BW.sign() * raw_BW.abs().sqrt()
+        return functional.normalize(raw_BW, dim=1)
 
     def forward(self, x_BCSS: Tensor) -> Tensor:
         """Return logits `[B, M]`."""
@@ -62,7 +97,15 @@ class TimmModel(nn.Module):
         return logits_BM
 
 
-def timm_model(name: str, num_classes: int, image_size: int, options: TimmOptions, *, with_weights: bool) -> TimmModel:
+def timm_model(
+    name: str,
+    num_classes: int,
+    image_size: int,
+    options: TimmOptions,
+    weights: Mapping[str, Tensor] | None = None,
+    *,
+    train: str = "all",
+) -> TimmModel:
     """Return timm's model of that name under a new head.
 
     Args:
@@ -70,43 +113,67 @@ def timm_model(name: str, num_classes: int, image_size: int, options: TimmOption
         num_classes: M.
         image_size: S.
         options: The run's `[model.options]`.
-        with_weights: Whether to get the trained weights that the options name.
+        weights: The backbone's tensors under timm's names, which timm fits to the images' size; None where it is drawn.
+        train: The run's `training.train`, but "head".
 
     Raises:
-        InvalidModel: timm is not installed or has no such model, its weights cannot be loaded, or the images do not fit.
+        InvalidModel: timm is not installed or has no such model, the weights are of another, or the images do not fit.
     """
-    try:
-        import timm
-    except ModuleNotFoundError as error:
-        raise InvalidModel(f"model 'timm:{name}' needs {error.name}, which is not installed: {EXTRA}") from error
-    _check_name(timm, name)
-    arguments: dict[str, Any] = {"num_classes": 0}
-    known = timm.get_pretrained_cfg(name)
-    if known is not None and known.fixed_input_size:  # transformers and mixers; convolutions take any size
-        arguments["img_size"] = image_size
-    weights = _weights(options) if with_weights else {}
-    random_state = torch.get_rng_state()
-    try:
-        backbone = timm.create_model(name, **arguments, **weights)
-        if options.checkpoint is not None and weights:
-            torch.set_rng_state(random_state)
-            _check_loaded(backbone, timm.create_model(name, **arguments))
-    # timm passes on any error of its models, its hub and the files.
-    except Exception as cause:
-        what = f"{type(cause).__name__}: {_first_line(cause)}"
-        if weights:
-            raise InvalidModel(
-                f"model 'timm:{name}': its weights cannot be had ({what}); put a safetensors file of them on this host and "
-                "name it in model.options.checkpoint"
-            ) from cause
-        raise InvalidModel(f"model 'timm:{name}' cannot be made for images of {image_size} pixels ({what})") from cause
-    model = TimmModel(backbone, _width(backbone, name, image_size), num_classes, options)
+    backbone, width = timm_backbone(name, image_size, weights)
+    trained = None if train == "all" else trained_layers(backbone, train, f"timm:{name}")
+    model = TimmModel(backbone, width, num_classes, options, trained)
     try:
         check_state(model)
     except InvalidModel as error:  # its second half advises to change the code, which is timm's here
         problem = error.detail.partition(";")[0]
         raise InvalidModel(f"model 'timm:{name}' cannot travel: {problem}; choose another of timm's") from error
     return model
+
+
+def timm_backbone(name: str, image_size: int, weights: Mapping[str, Tensor] | None) -> tuple[nn.Module, int]:
+    """Return timm's model of that name without its classifier, and its width; see `timm_model`."""
+    arguments: dict[str, Any] = {"num_classes": 0}
+    known = _timm(name).get_pretrained_cfg(name)
+    if known is not None and known.fixed_input_size:  # transformers and mixers; convolutions take any size
+        arguments["img_size"] = image_size
+    if weights is not None:
+        arguments |= {"pretrained": True, "pretrained_cfg_overlay": {"state_dict": dict(weights)}}
+    backbone = made_by_timm(name, **arguments)
+    if weights is not None:
+        _check_loaded(backbone, weights, name)
+    return backbone, _width(backbone, name, image_size)
+
+
+def made_by_timm(name: str, **arguments: Any) -> nn.Module:
+    """Return timm's own model of that name.
+
+    Args:
+        name: Name in timm.
+        arguments: Those of `timm.create_model`. Nothing is downloaded unless they say `pretrained` without a state.
+
+    Raises:
+        InvalidModel: timm is not installed, has no such model, or cannot make it.
+    """
+    try:
+        model: nn.Module = _timm(name).create_model(name, **arguments)
+    except InvalidModel:
+        raise
+    # timm passes on any error of its models and its hub.
+    except Exception as cause:
+        size = f" for images of {arguments['img_size']} pixels" if "img_size" in arguments else ""
+        what = f"{type(cause).__name__}: {_first_line(cause)}"
+        raise InvalidModel(f"model 'timm:{name}' cannot be made{size} ({what})") from cause
+    return model
+
+
+def _timm(name: str) -> Any:
+    """Return the package timm, which has the model of this name."""
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise InvalidModel(f"model 'timm:{name}' needs {error.name}, which is not installed: {EXTRA}") from error
+    _check_name(timm, name)
+    return timm
 
 
 def _check_name(timm: Any, name: str) -> None:
@@ -122,34 +189,17 @@ def _check_name(timm: Any, name: str) -> None:
         raise InvalidModel(f"timm {timm.__version__} has no weights {tag!r} of {architecture!r}; {known}")
 
 
-def _weights(options: TimmOptions) -> dict[str, Any]:
-    """Return timm's arguments for trained weights; nothing is downloaded unless `pretrained` is set."""
-    if options.checkpoint is None:
-        return {"pretrained": True} if options.pretrained else {}
-    path = Path(options.checkpoint).expanduser()
-    if path.suffix != ".safetensors":
-        raise InvalidModel(
-            f"model.options.checkpoint {options.checkpoint} is no .safetensors file; others could run code when read"
-        )
-    if not path.is_file():
-        raise InvalidModel(f"model.options.checkpoint: there is no file {options.checkpoint} on this host")
-    return {"pretrained": True, "pretrained_cfg_overlay": {"file": str(path)}}
+def _check_loaded(backbone: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
+    """Refuse weights of another model: under a new head timm accepts any names silently.
 
-
-def _check_loaded(backbone: nn.Module, untrained: nn.Module) -> None:
-    """Refuse a backbone that a file did not fill: under a new head timm accepts a file with any names silently.
-
-    Args:
-        backbone: Backbone made with the file.
-        untrained: Backbone made from the same random state without it. A random tensor that both have was not in the file.
-
-    Raises:
-        ValueError: A tensor is as it was drawn; the message names it.
+    Only a tensor whose size follows the images' may differ in its values, as timm fits it.
     """
-    drawn = dict(untrained.named_parameters())
-    for name, value in backbone.named_parameters():
-        if value.requires_grad and value.min() < value.max() and torch.equal(value, drawn[name]):
-            raise ValueError(f"the file has no {name}")
+    state = backbone.state_dict()
+    for tensor in sorted(state.keys() | weights.keys()):
+        made, given = state.get(tensor), weights.get(tensor)
+        fits = made is not None and given is not None and (made.shape != given.shape or torch.equal(made, given))
+        if not fits:
+            raise InvalidModel(f"the weights are of another model than 'timm:{name}': they differ in {tensor}")
 
 
 def _width(backbone: nn.Module, name: str, image_size: int) -> int:

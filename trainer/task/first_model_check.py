@@ -29,8 +29,7 @@ def begins_with_first_model(job: Job) -> bool:
 def check_first_model(job: Job, received: Arrays) -> None:
     """Check that the run's first model is the one that this site makes of specification and seed.
 
-    Of a model that a person chose, these are the rows of new classes alone. A model that begins with weights is not
-    compared: the site may lack them.
+    Of a model that a person chose, these are the rows of new classes alone.
 
     Args:
         job: A task that begins with it.
@@ -41,8 +40,7 @@ def check_first_model(job: Job, received: Arrays) -> None:
         FedplccError: The model cannot be made here.
     """
     config, classes = job.config, job.config.initial_class_map
-    is_chosen = config.run.initial_model is not None
-    if classes is None and (is_chosen or config.model.begins_with_weights):
+    if classes is None and config.run.initial_model is not None:
         return
     with job.timed("first_model_seconds"):
         if classes is None:

@@ -9,9 +9,8 @@ HINTS: Mapping[str, str] = {
     "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
     "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code, or a method with --allow-method; or the "
     "run names none",
-    "FILE_NOT_ALLOWED": "the owner of this site allows the file with --allow-file, or the run names no checkpoint",
-    "DOWNLOAD_NOT_ALLOWED": "the owner of this site allows it with --allow-download; or begin with a model that somebody "
-    "else made: initial_model",
+    "WEIGHTS_MISSING": "the owner of this site keeps it with `fedplcc weights add FILE|PACKAGE`, from where the other "
+    "sites have it, and compares its SHA-256 with the run's by `fedplcc weights list`",
     "DATA_NOT_ALLOWED": "the owner of this site names the images with --public-data; they must be the same at every client",
     "PUBLIC_DATA_DIFFERS": "check this trainer's --public-data against the other clients' and the run's image_size and "
     "public.num_images; or quarantine the client whose images they are",

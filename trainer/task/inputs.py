@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from time import perf_counter
+from typing import cast
 
 import numpy as np
 from torch import nn
@@ -30,21 +32,26 @@ from fedplcc.shared.types import (
     Task,
     TaskKind,
 )
-from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
+from fedplcc.trainer.features.cache import FeatureCache
+from fedplcc.trainer.features.extraction import Extraction, features_facts
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.public_images import PublicImages
-from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.models import TimmModel, load_arrays, state_arrays
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 from fedplcc.trainer.task.fetched_model import FetchedModel
 from fedplcc.trainer.task.first_model_check import begins_with_first_model, check_first_model
-from fedplcc.trainer.task.job import Job, Loaded, OnProblem, StageFacts
+from fedplcc.trainer.task.job import Job, Loaded, OnActivity, OnProblem, StageFacts
 from fedplcc.trainer.task.latest_model import LatestModel
 from fedplcc.trainer.task.site import ClientSite
 
 log = get_logger("fedplcc.trainer.task.inputs")
+
+FEATURES = "features.sqlite"
+"""Features of this host's images, beside the backbones that they were computed with."""
 
 
 class TaskInputs:
@@ -66,6 +73,7 @@ class TaskInputs:
         self._loaded: Loaded | None = None
         self._stream: StreamData | None = None
         self._public: PublicImages | None = None
+        self._features = FeatureCache(site.consent.weights.folder / FEATURES)
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self.num_unreadable: int | None = None
         """Files of the data set that could not be read; None before any was tried."""
@@ -115,6 +123,7 @@ class TaskInputs:
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
             of = None if known.stage is None else (known.stage.stream, known.stage.place)
             is_of_run = began is None or known.record.sha256 == began.sha256
+            is_of_run &= known.features in (None, self._features_of(config))
             if is_of_run and of == (None if place is None else (config.stream, place)):
                 return known
         self._loaded = None  # frees the images before others are read
@@ -132,9 +141,9 @@ class TaskInputs:
             num_test_examples=len(loaded.test),
             num_validation_examples=len(loaded.validation),
             num_unreadable=len(data.unreadable),
-            image_bytes=sum(part.images_NSS3.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
-            train_images_on=str(loaded.train.images_NSS3.device),
-            test_images_on=str(loaded.test.images_NSS3.device),
+            image_bytes=sum(part.kept_N.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
+            train_images_on=str(loaded.train.kept_N.device),
+            test_images_on=str(loaded.test.kept_N.device),
             note=data.note,
             duration_s=round(perf_counter() - begin, 3),
         )
@@ -143,6 +152,51 @@ class TaskInputs:
             self._report_arrived(data.arrived, on_problem)
         self._loaded = loaded
         return loaded
+
+    def on_features(
+        self, config: RunConfig, loaded: Loaded, should_stop: ShouldStop, on_activity: OnActivity
+    ) -> Loaded:
+        """Return the client's data with features of the frozen backbone in place of images, where the run trains on such.
+
+        The images are then freed, and the features kept for the next task.
+
+        Raises:
+            WeightsMissing: The site has not the backbone.
+            InvalidModel: It cannot be made, or gives features that are not finite.
+            Cancelled: `should_stop()` held.
+        """
+        if not config.training.on_features or loaded.features is not None:
+            return loaded
+        extraction, stage = self._extraction(config), loaded.stage
+        sets = [loaded.train, loaded.test, loaded.validation, *([] if stage is None else [stage.balanced_test])]
+        num_images, made = max(1, sum(map(len, sets))), list[DeviceImages]()
+        for images in sets:
+            begin, share = sum(map(len, made)) / num_images, len(images) / num_images
+
+            def on_share(done: float, begin: float = begin, share: float = share) -> None:
+                on_activity(ClientActivity.EXTRACTING, begin + share * done)
+
+            made.append(extraction.features(images, should_stop, on_share))
+        train, test, validation, *balanced = made
+        self._loaded = replace(
+            loaded,
+            train=train,
+            test=test,
+            validation=validation,
+            features=extraction.facts,
+            stage=None if stage is None else replace(stage, balanced_test=balanced[0]),
+        )
+        return self._loaded
+
+    def _extraction(self, config: RunConfig) -> Extraction:
+        model = cast(TimmModel, self._site.new_model(config, with_weights=False))
+        assert model.frozen is not None, "the run trains above a frozen backbone"
+        facts = features_facts(config, self._site.environment)
+        return Extraction(backbone=model.frozen, facts=facts, config=config, cache=self._features)
+
+    def _features_of(self, config: RunConfig) -> bytes | None:
+        """SHA-256 of all that decides the features of an image; None where the run trains on images."""
+        return features_facts(config, self._site.environment) if config.training.on_features else None
 
     def class_counts(self, config: RunConfig, on_problem: OnProblem | None) -> tuple[int, ...]:
         """Return the client's training images of each class, in all stages of the run.

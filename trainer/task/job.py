@@ -58,6 +58,7 @@ class Loaded:
         validation: Training images that are set aside and never trained on; may be empty.
         own_classes: Classes that the client has training images of; with stages, in those seen so far.
         record: Which images these are.
+        features: SHA-256 of what decides the features that stand for the images; None where the images are there.
         stage: In a run with stages, facts about the present one.
     """
 
@@ -69,6 +70,7 @@ class Loaded:
     validation: DeviceImages
     own_classes: tuple[int, ...]
     record: DataRecord
+    features: bytes | None = None
     stage: StageFacts | None = None
 
     @property

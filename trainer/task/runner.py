@@ -122,7 +122,7 @@ class TaskRunner:
             TooManyPrototypes: The client's data do not fit into an update.
             ModelKindRefused: The client has its own kind of model, and the run averages models.
             UnfitInitialModel: The run's initial model is of another specification.
-            CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the site's owner did not list.
+            CodeNotAllowed, WeightsMissing: The run names what the site's owner did not list or does not keep.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries again.
             OutOfMemory, ModelFailed: The site's memory does not suffice, or the model's own code raised.
             FedplccError: The task cannot be done for another reason, or the aggregator refused its result.
@@ -140,6 +140,9 @@ class TaskRunner:
             self._run_data.check(task.run.run_id, place, loaded.record)
             client = self._site.client(loaded.counts_by_name)
             self._announce(client, aggregator)
+            activity = on_activity or (lambda activity, progress: None)
+            if task.kind is not TaskKind.INIT:
+                loaded = self._inputs.on_features(config, loaded, should_stop, activity)
             job = Job(
                 task=task,
                 run=task.run,
@@ -151,7 +154,7 @@ class TaskRunner:
                 speed=self._speed,
                 metrics=self._metrics,
                 should_stop=should_stop,
-                on_activity=on_activity or (lambda activity, progress: None),
+                on_activity=activity,
                 on_problem=on_problem or (lambda problem: None),
             )
             if task.kind is TaskKind.EVALUATE:

@@ -38,7 +38,7 @@ class ClientSite:
         device: Where models are trained and evaluated.
         environment: Packages, processor and device as they were when the process began; a package that is installed later
             is not loaded.
-        consent: The code, files and downloads that the documents of runs may name.
+        consent: The code and the weights that the documents of runs may name.
     """
 
     client_id: str
@@ -124,7 +124,7 @@ class ClientSite:
         """Return a model of the run's specification on the processor; see `fedplcc.trainer.models.build_model`.
 
         Raises:
-            CodeNotAllowed, FileNotAllowed, DownloadNotAllowed: The run names what the site's owner did not list.
+            CodeNotAllowed, WeightsMissing: The run names what the site's owner did not list or does not keep.
             InvalidModel: The specification gives no usable model.
         """
         return build_model(
@@ -134,6 +134,7 @@ class ClientSite:
             config.run.seed,
             with_weights=with_weights,
             consent=self.consent,
+            train=config.training.train,
         )
 
     @property

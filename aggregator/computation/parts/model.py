@@ -1,7 +1,7 @@
 """The fold of the cohort's models, with the server's slots where the method has some.
 
-Where clients keep their models (FedProto as published) nothing is folded: the global model stays that of round 0. Where
-they keep a part of it (FedRep as published) that part stays.
+Where updates carry no models (FedProto as published) nothing is folded: the global model stays that of round 0. Where they
+lack a part of it (FedRep as published) that part stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def folded(made: RoundMade, of: RoundInputs) -> RoundMade:
     method, hyper, current = of.method, of.hyper, of.run.current_round
     assert current is not None
     if not method.shares_model(hyper):
-        return made
+        first = of.run.start or made.model
+        return replace(made, model=first, newest=first)
     domains = [of.domains.get(update.client_id, "") for update in of.updates]
     weights = fold_weights([update.num_examples for update in of.updates], hyper, domains)
     models = [of.stored(update.payload.tensor_group(MODEL)) for update in of.updates]

@@ -32,7 +32,7 @@ MOST_NOTES = 5
 EXAMPLES = examples(
     "fedplcc config init",
     "fedplcc config init --comparison few.toml --method fedavg --method moon",
-    "fedplcc config init shops.toml --data ann=folder:a --data bob=folder:b",
+    "fedplcc config init shops.toml --recipe photos --data ann=folder:a --data bob=folder:b",
 )
 
 
@@ -53,6 +53,15 @@ def init(
         typer.Option(
             help=f"Method of the run; {DEFAULT_METHOD} if not given. With --comparison a method of a row, repeatable.",
             autocompletion=completion.methods,
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Tables to begin with: photos, features of a trained backbone and a head in two rounds; or small-images, "
+            "a small net from nothing.",
+            metavar="NAME",
             show_default=False,
         ),
     ] = None,
@@ -106,8 +115,10 @@ def init(
     or those of --clients; the run starts once all of them are there.
     """
     from fedplcc.runs.atomic_file import write_new
+    from fedplcc.runs.backbone_digests import with_digests
     from fedplcc.runs.configuration import DEFAULT_FILE
     from fedplcc.runs.configuration_text import template
+    from fedplcc.runs.recipes import with_recipe
     from fedplcc.shared.config.run import parse_federation
     from fedplcc.shared.errors import InvalidConfig
     from fedplcc.shared.methods import METHODS
@@ -120,7 +131,7 @@ def init(
         return init_comparison(file, dataset or [], method or [], seeds=seeds or SEEDS)
     if dataset or seeds is not None or len(method or []) > 1:
         raise InvalidConfig("--dataset, --seeds and several --method are of a comparison: give --comparison too")
-    gateway, chosen = way.url if way.is_named else None, (method or [DEFAULT_METHOD])[0]
+    gateway, chosen = way.url if way.is_named else None, (method or [_method_of(recipe)])[0]
     file = file or DEFAULT_FILE
     names, class_names = _names(clients), _names(classes)
     if gateway is not None:
@@ -132,6 +143,12 @@ def init(
         document, notes = _of_data(named, names, class_names)
     else:
         document, notes = _of_names(names, class_names, data[0] if data else None, chosen)
+    if recipe is not None:
+        document = with_recipe(
+            {name: document[name] for name in ("run", "data", "clients") if name in document}, recipe
+        )
+        if chosen != document["run"]["method"]:
+            document["method"] = {}
     document["run"] = {"name": file.stem, **document["run"], "method": chosen}
     record = METHODS.get(chosen)
     if record is not None and gateway is not None and MIN_CLUSTER_SIZE in record.config.model_fields:
@@ -140,11 +157,18 @@ def init(
         document["public"] = PUBLIC_IMAGES
         if data or gateway is not None:
             notes = [*notes, "the public images are digits; name in [public] what every client has"]
-    write_new(file, template(parse_federation(document)))
+    write_new(file, template(parse_federation(with_digests(document))))
     for note in notes:
         say(note)
     print(f"{file} is written; see what it says with: fedplcc config check {file}")
     return ExitCode.OK
+
+
+def _method_of(recipe_name: str | None) -> str:
+    """The method of a recipe, or the default one without a recipe."""
+    from fedplcc.runs.recipes import recipe
+
+    return DEFAULT_METHOD if recipe_name is None else str(recipe(recipe_name)["run"]["method"])
 
 
 def _names(text: str | None) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema
 from fedplcc.shared.methods.parts.part import BeforeTraining, Part, ServerResult, ServerRound
 
 DeclaredGroups = Callable[[Any, int, int], Mapping[str, GroupSchema]]
@@ -33,10 +33,12 @@ class ServerArrays(Part):
         sent: `config -> groups` that go to clients with the task of training.
         uploaded: The groups that an update has beside its model.
         made: `(before, config) -> groups`: makes these of a client's samples under the received model.
+        keeps: `(before, groups, config) -> state`: what the client may keep of the same samples; see `ClientEnd.made`.
         fault: `(uploads, class_counts, config) -> sentence`: what else is wrong with them, or None; the step must not fail
             on what passes.
         too_large: `(config, num_classes, feature_dim) -> sentence`: why the step would take too long, or None.
         needs_linear_head: Whether the head must be one linear layer; another model is refused at round 0.
+        makes_head: Whether the step's head makes the global model, so that updates need carry none.
     """
 
     kept: DeclaredGroups
@@ -44,9 +46,11 @@ class ServerArrays(Part):
     sent: Callable[[Any], tuple[str, ...]] = _no_names
     uploaded: DeclaredGroups = _no_groups
     made: Callable[[BeforeTraining, Any], Mapping[str, ArrayGroup]] | None = None
+    keeps: Callable[[BeforeTraining, Mapping[str, ArrayGroup], Any], ClientState] | None = None
     fault: Callable[[Mapping[str, ArrayGroup], Sequence[int], Any], str | None] | None = None
     too_large: Callable[[Any, int, int], str | None] | None = None
     needs_linear_head: bool = False
+    makes_head: bool = False
 
     def sends(self, config: Any) -> tuple[str, ...]:
         return self.sent(config)
@@ -57,6 +61,9 @@ class ServerArrays(Part):
     def before_training(self, before: BeforeTraining, config: Any) -> Mapping[str, ArrayGroup]:
         return {} if self.made is None else self.made(before, config)
 
+    def kept_before(self, before: BeforeTraining, made: Mapping[str, ArrayGroup], config: Any) -> ClientState:
+        return {} if self.keeps is None else self.keeps(before, made, config)
+
     def upload_fault(self, uploads: Mapping[str, ArrayGroup], class_counts: Sequence[int], config: Any) -> str | None:
         return None if self.fault is None else self.fault(uploads, class_counts, config)
 
@@ -65,6 +72,9 @@ class ServerArrays(Part):
 
     def server_step(self, step: ServerRound, config: Any) -> ServerResult:
         return self.step(step, config)
+
+    def makes_model(self, config: Any) -> bool:
+        return self.makes_head
 
     def size_fault(self, config: Any, num_classes: int, feature_dim: int) -> str | None:
         return None if self.too_large is None else self.too_large(config, num_classes, feature_dim)

@@ -10,7 +10,7 @@ Shape legend: N samples of a client, D feature size, M classes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
@@ -40,6 +40,11 @@ class BeforeTraining:
     """Tensors of the received model's head, by name."""
     received: Mapping[str, ArrayGroup]
     """Server arrays that came with the task, by group; none before the first aggregation."""
+    state: ClientState | None = None
+    """State kept from its last committed update; None at its first participation."""
+    round: int = 1
+    seed: int = 0
+    """Of the client in the run, the same in every round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,8 @@ class ClientEnd:
     """Names of the tensors that were trained."""
     personal: tuple[str, ...] = ()
     """Names of the tensors that the client keeps for itself; see personal.py."""
+    made: ClientState = field(default_factory=dict)
+    """What its parts made of its samples before the training, to be kept; see `Part.kept_before`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +136,10 @@ class Part:
         """Return these groups, of a client's samples under the received model; asked where `uploads` declares some."""
         return {}
 
+    def kept_before(self, before: BeforeTraining, made: Mapping[str, ArrayGroup], config: Any) -> ClientState:
+        """Return what the client may keep of the same samples; `made` is what all parts upload of them."""
+        return {}
+
     def reference_models(
         self, received: ModelArrays, state: ClientState | None, config: Any
     ) -> Mapping[str, ModelArrays]:
@@ -185,6 +196,10 @@ class Part:
         Where they do not, the global model stays what round 0 made it, and clients evaluate their own.
         """
         return True
+
+    def makes_model(self, config: Any) -> bool:
+        """Whether the server's step makes a global model, which clients evaluate though updates carry none."""
+        return False
 
     def has_local_model(self, config: Any) -> bool:
         """Whether clients have a model of their own to evaluate."""

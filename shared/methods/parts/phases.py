@@ -33,7 +33,7 @@ class TrainingPhases(Part):
     """Phases of a method's training; a method without this part has one that trains everything.
 
     Attributes:
-        phases: `config -> phases` in their order.
+        phases: `config -> phases` in their order; none where nothing is trained, and the server makes the model.
     """
 
     phases: Callable[[Any], tuple[Phase, ...]]

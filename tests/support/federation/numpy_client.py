@@ -148,6 +148,7 @@ class NumpyClient:
             num_classes=len(CLASSES),
             head={name: array for name, array in from_bytes(model).items() if name.startswith("head.")},
             received={name: from_bytes(data) for name, data in self.arrays.items()},
+            round=task.round,
         )
         return config.algorithm.before_training(before, config.method)
 

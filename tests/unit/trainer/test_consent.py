@@ -1,4 +1,4 @@
-"""A run's document names code, files and downloads: a trainer touches nothing that the owner of its site did not list."""
+"""A run's document names code and weights: a trainer touches nothing that the owner of its site did not list or keep."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from fedplcc.shared.config.settings import TrainerSettings, from_command_line, l
 from fedplcc.shared.errors import (
     CodeNotAllowed,
     DataNotAllowed,
-    DownloadNotAllowed,
-    FileNotAllowed,
     InvalidConfig,
-    InvalidModel,
+    WeightsMissing,
 )
 from fedplcc.shared.types import RunSpec, Task, TaskKind
 from fedplcc.trainer.consent import NO_CONSENT, Consent
@@ -31,6 +29,7 @@ from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.weights.store import WeightsStore
 from tests.support import ROOT
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
@@ -211,89 +210,33 @@ def test_the_refusal_names_the_code_and_what_allows_it() -> None:
     assert "--allow-code" in HINTS[refused.value.reason]
 
 
-def timm_section(**options: Any) -> ModelSection:
-    return ModelSection(name="timm:test_resnet", options=options)
+def test_a_run_with_weights_opens_nothing_but_the_store_and_downloads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a run says, only a file of the store's folder is opened, and its name is a SHA-256."""
+    opened: list[str] = []
 
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            opened.append(str(arguments[0]))
 
-def build(section: ModelSection, consent: Consent) -> None:
-    build_model(section, 2, 32, 0, consent=consent)
-
-
-@pytest.fixture
-def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Making a model, and so its download or its file, is an error."""
-
-    def make(*arguments: Any, **named: Any) -> None:
-        raise AssertionError("timm was asked")
-
-    monkeypatch.setattr(timm, "create_model", make)
-
-
-@pytest.mark.usefixtures("untouched")
-def test_a_file_is_opened_only_where_the_owner_listed_it_or_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / "shared-not").mkdir()
-    for name in ("shared/a.safetensors", "shared-not/b.safetensors", "c.safetensors"):
-        (tmp_path / name).touch()
-    (tmp_path / "shared" / "way-out.safetensors").symlink_to(tmp_path / "c.safetensors")
-    (tmp_path / "way-in.safetensors").symlink_to(tmp_path / "shared" / "a.safetensors")
-    (tmp_path / "circle.safetensors").symlink_to(tmp_path / "circle.safetensors")
-    listed = {"client": "ann", "data": "digits:mnist", "allow_file": [str(tmp_path / "shared")]}
-    consent = Consent.of_owner(load(TrainerSettings, listed))
-    for name in (
-        "c.safetensors",
-        "none.safetensors",
-        "shared-not/b.safetensors",
-        "shared/../c.safetensors",
-        "shared/way-out.safetensors",
-        "circle.safetensors",
-        "c.safetensors\0",
-    ):
-        with pytest.raises(FileNotAllowed, match="--allow-file") as refused:
-            build(timm_section(checkpoint=f"{tmp_path}/{name}"), consent)
-        assert "no file" not in refused.value.detail
-    for text in (
-        "~nobody-of-this-name/a.safetensors",
-        "a.safetensors",
-        "/etc/passwd",
-        "http://192.0.2.1/a.safetensors",
-    ):
-        with pytest.raises(FileNotAllowed):
-            build(timm_section(checkpoint=text), consent)
-    for name in ("shared/a.safetensors", "way-in.safetensors", "shared/./a.safetensors"):
-        with pytest.raises(InvalidModel, match="AssertionError: timm was asked"):
-            build(timm_section(checkpoint=f"{tmp_path}/{name}"), consent)
-
-
-@pytest.mark.usefixtures("untouched")
-def test_a_download_is_tried_only_of_the_very_model_that_the_owner_listed() -> None:
-    for consent in (
-        NO_CONSENT,
-        Consent(
-            downloads=frozenset({"timm:test_resnet.r160_in1k", "timm:test", "timm:*"}), files=frozenset({Path("/")})
-        ),
-    ):
-        with pytest.raises(DownloadNotAllowed, match="--allow-download timm:test_resnet"):
-            build(timm_section(pretrained=True), consent)
-    with pytest.raises(InvalidModel, match="AssertionError: timm was asked"):
-        build(timm_section(pretrained=True), Consent(downloads=frozenset({"timm:test_resnet"})))
-
-
-def test_a_timm_model_without_weights_needs_no_consent() -> None:
-    build(timm_section(), NO_CONSENT)
-
-
-def test_weights_that_arrive_with_the_rounds_model_need_no_consent() -> None:
-    for options in ({"pretrained": True}, {"checkpoint": "/nowhere/a.safetensors"}):
-        build_model(timm_section(**options), 2, 32, 0, with_weights=False)
+    sys.addaudithook(note)
+    monkeypatch.setattr(timm, "create_model", lambda *_, **__: pytest.fail("timm was asked"))
+    consent = Consent(weights=WeightsStore(tmp_path))
+    opened.clear()
+    section = ModelSection(name="timm:test_resnet", weights="passwd", weights_sha256="0" * 64)
+    with pytest.raises(WeightsMissing, match="this site has no backbone 'passwd'"):
+        build_model(section, 2, 32, 0, consent=consent)
+    assert set(opened) == {f"{tmp_path}/{'0' * 64}.safetensors", f"{tmp_path}/passwd.json"}
+    for name in ("../passwd", "/etc/passwd", "a b", ""):
+        with pytest.raises(InvalidConfig):
+            parse_run_config(document(model={"name": "timm:x", "weights": name, "weights_sha256": "0" * 64}))
 
 
 @pytest.mark.parametrize(
     "model",
     [
         {"name": "hospital.models:make"},
-        {"name": "timm:test_resnet", "options": {"checkpoint": "weights.safetensors"}},
-        {"name": "timm:test_resnet", "options": {"pretrained": True}},
         {"name": "timm:test_resnet"},
         {"name": "resnet10"},
     ],
@@ -302,7 +245,7 @@ def test_the_flags_of_a_consent_give_a_trainer_the_same_one(model: dict[str, Any
     consent = Consent.to(ModelSection.model_validate(model))
     flags = ["--client=ann", "--data=digits:mnist", *consent.flags]
     assert Consent.of_owner(from_command_line(TrainerSettings, "trainer", "", flags)) == consent
-    assert len(consent.flags) == (len(model) > 1 or ":make" in model["name"])
+    assert len(consent.flags) == 1 + (":make" in model["name"])
 
 
 def test_public_images_are_read_where_the_owner_says_and_never_where_a_run_says() -> None:
@@ -338,8 +281,7 @@ def test_a_run_with_public_images_at_a_site_that_named_none_opens_nothing(
 
 def test_every_refusal_has_a_hint_with_its_flag() -> None:
     for kind, flag in (
-        (FileNotAllowed, "--allow-file"),
-        (DownloadNotAllowed, "--allow-download"),
+        (WeightsMissing, "fedplcc weights add"),
         (DataNotAllowed, "--public-data"),
     ):
         assert flag in HINTS[kind.reason]

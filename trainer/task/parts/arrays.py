@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedplcc.shared.methods.parts.part import BeforeTraining
 from fedplcc.shared.types import ClientActivity
 from fedplcc.trainer.models import head_names, state_arrays
+from fedplcc.trainer.reproducibility.randomness import derive_seed
 from fedplcc.trainer.task.work import Work
 
 
@@ -25,6 +28,10 @@ def make_groups(work: Work) -> None:
             num_classes=num_classes,
             head={name: arrays[name] for name in head_names(model)},
             received=work.inputs.arrays,
+            state=work.inputs.client_state,
+            round=job.task.round,
+            seed=derive_seed("samples", job.config.run.seed, job.site.client_id),
         )
         groups = method.before_training(before, hyper)
+        work.inputs = replace(work.inputs, made=method.kept_before(before, groups, hyper))
     work.upload(groups)

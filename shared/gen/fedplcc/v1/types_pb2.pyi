@@ -49,6 +49,7 @@ class ClientActivity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CLIENT_ACTIVITY_SUMMARISING: _ClassVar[ClientActivity]
     CLIENT_ACTIVITY_UPLOADING: _ClassVar[ClientActivity]
     CLIENT_ACTIVITY_EVALUATING: _ClassVar[ClientActivity]
+    CLIENT_ACTIVITY_EXTRACTING: _ClassVar[ClientActivity]
 RUN_STATUS_UNSPECIFIED: RunStatus
 RUN_STATUS_PENDING: RunStatus
 RUN_STATUS_RUNNING: RunStatus
@@ -77,6 +78,7 @@ CLIENT_ACTIVITY_TRAINING: ClientActivity
 CLIENT_ACTIVITY_SUMMARISING: ClientActivity
 CLIENT_ACTIVITY_UPLOADING: ClientActivity
 CLIENT_ACTIVITY_EVALUATING: ClientActivity
+CLIENT_ACTIVITY_EXTRACTING: ClientActivity
 
 class BlobRef(_message.Message):
     __slots__ = ("role", "sha256", "size_bytes")

@@ -145,15 +145,14 @@ def test_a_refusal_that_a_site_reports_is_recorded(audited: Audited) -> None:
         audited.join()
         run = audited.create().run_id
         ann = audited.clients["ann"]
-        for reason in ("CODE_NOT_ALLOWED", "FILE_NOT_ALLOWED", "DOWNLOAD_NOT_ALLOWED", "INVALID_DATA"):
+        for reason in ("CODE_NOT_ALLOWED", "WEIGHTS_MISSING", "INVALID_DATA"):
             problem = ClientProblem(reason=reason, detail="no", is_fatal=True)
             audited.coordinator.heartbeat(Heartbeat(client_id="ann", run_id=run, round=0, problem=problem), ann.token)
         audited.audit.write()
         refused = [entry for entry in audited.store.list_audit() if entry.outcome == "refused"]
         assert [(entry.method, entry.target, entry.reason) for entry in refused] == [
             ("Heartbeat", f"{run}/ann", "CODE_NOT_ALLOWED"),
-            ("Heartbeat", f"{run}/ann", "FILE_NOT_ALLOWED"),
-            ("Heartbeat", f"{run}/ann", "DOWNLOAD_NOT_ALLOWED"),
+            ("Heartbeat", f"{run}/ann", "WEIGHTS_MISSING"),
         ]
 
 

@@ -100,7 +100,12 @@ def test_every_meaning_and_range_stands_above_its_key(file: Path) -> None:
 
 EXCLUDED = {"min_clients": "clients = ", "local_epochs": "local_steps = "}
 """Keys of which only one may stand, and the line that goes for it."""
-NEEDED = {"initial_classes": "# initial_model = ", "patience": "# validation_every = "}
+NEEDED = {
+    "initial_classes": "# initial_model = ",
+    "patience": "# validation_every = ",
+    "weights": "# weights_sha256 = ",
+    "weights_sha256": "# weights = ",
+}
 """Keys that are about another one, and the line of that."""
 
 

@@ -43,10 +43,7 @@ WRONG = [
     (changed(model={"name": "resnet11"}), ["model.name"]),
     (changed(model={"name": "cnn4", "stem": "cifar3x3"}), ["model.stem"]),
     (changed(model={"name": "timm:x", "options": {"hidden": 1}}), ["model"]),
-    (
-        changed(model={"name": "timm:x", "options": {"pretrained": True, "checkpoint": "a"}}),
-        ["model"],
-    ),
+    (changed(model={"name": "timm:x", "weights": "a"}), ["model.weights_sha256"]),
     (changed(data={"classes": ["a"]}), ["data.classes"]),
     (changed(data={"classes": ["a", "b", 7]}), ["data.classes.2"]),
     (changed(data={"std": [0.5, 0.0, 0.5]}), ["data.std.1"]),

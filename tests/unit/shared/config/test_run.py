@@ -133,14 +133,11 @@ def test_batch_normalisation_is_the_norm_where_none_is_chosen() -> None:
 
 def test_the_options_of_a_timm_model_are_filled_in() -> None:
     plain = parse_run_config(a_document(model={"name": "timm:resnet18"}))
-    assert plain.model.options == {
-        "hidden_dim": 128,
-        "pretrained": False,
-        "checkpoint": None,
-        "freeze_backbone": False,
-    }
+    assert plain.model.options == {"hidden_dim": 128, "feature_norm": "none"}
     written = parse_run_config(a_document(model={"name": "timm:resnet18", "options": {"hidden_dim": 128}}))
     assert written.hash == plain.hash
+    unset = {"pretrained": False, "checkpoint": None}
+    assert parse_run_config(a_document(model={"name": "timm:resnet18", "options": unset})).hash == plain.hash
 
 
 # Hash
@@ -619,9 +616,25 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a client twice": ({"run": {"clients": ["ann", "ann"]}}, "run.clients: the roster names a client twice"),
     "a bad name": ({"run": {"clients": ["ann", "../etc"]}}, 'run.clients.1 = "../etc": a name is up to 64 letters'),
     "a large cohort": ({"run": {"cohort_size": 3}}, "cohort_size = 3 is more than the 2 clients of the run"),
-    "two sources of weights": (
-        {"model": {"name": "timm:resnet18", "options": {"pretrained": True, "checkpoint": "a.safetensors"}}},
-        "model.options: set at most one of 'pretrained' and 'checkpoint'",
+    "weights that are not named by content": (
+        {"model": {"name": "timm:resnet18", "weights": "mine"}},
+        "keep one with `fedplcc weights add FILE --name mine`",
+    ),
+    "weights by the former key": (
+        {"model": {"name": "timm:resnet18", "options": {"pretrained": True}}},
+        "model.options: 'pretrained' is gone: owners keep weights with `fedplcc weights add`",
+    ),
+    "a digest of no weights": (
+        {"model": {"name": "timm:resnet18", "weights_sha256": "0" * 64}},
+        "it is the SHA-256 of the backbone that 'weights' names, which is not set",
+    ),
+    "a digest of another form": (
+        {"model": {"name": "timm:resnet18", "weights": "mine", "weights_sha256": "ABC"}},
+        'model.weights_sha256 = "ABC"',
+    ),
+    "weights of a model that has none": (
+        {"model": {"name": "cnn4", "weights": "mine", "weights_sha256": "0" * 64}},
+        "model 'cnn4' begins with no weights; timm:NAME, resnet10 and resnet18 may",
     ),
     "two lengths": (
         {"training": {"local_steps": 1, "local_epochs": 1}},

@@ -64,10 +64,6 @@ def test_allowed_code_is_a_list_from_flags_the_environment_and_the_file(
     file = tmp_path / "settings.toml"
     file.write_text('[trainer]\nallow_code = ["a.b:c"]\n')
     assert load(TrainerSettings, TRAINER, file).allow_code == ("a.b:c",)
-    file.write_text('[trainer]\nallow_file = ["/srv/a,b"]\nallow_code = ["a.b:c"]\n')
-    assert load(TrainerSettings, TRAINER, file).allow_file == (Path("/srv/a,b"),)
-    monkeypatch.setenv("FEDPLCC_ALLOW_FILE", "/srv/weights,/srv/more")
-    assert load(TrainerSettings, TRAINER, file).allow_file == (Path("/srv/weights"), Path("/srv/more"))
     monkeypatch.setenv("FEDPLCC_ALLOW_CODE", "a.b:c, d:e")
     assert load(TrainerSettings, TRAINER, file).allow_code == ("a.b:c", "d:e")
     flags = [f"--{name}={value}" for name, value in TRAINER.items()]
@@ -113,7 +109,6 @@ def test_what_cuda_may_see_is_read_entry_by_entry(
             {**TRAINER, "allow_code": ["a.b:c", "os:path.join"]},
             ["allow_code", "package.module:factory"],
         ),
-        (TrainerSettings, {**TRAINER, "allow_download": ["resnet18"]}, ["allow_download", "timm:NAME"]),
         (TrainerSettings, {**TRAINER, "http_proxy": "here"}, ["http_proxy", "HOST:PORT"]),
     ],
 )

@@ -20,7 +20,7 @@ def normalised(images: np.ndarray) -> np.ndarray:
 
 def test_the_set_is_held_as_bytes() -> None:
     data = DeviceImages.put(some_images(), CONTRACT, CPU)
-    assert data.images_NSS3.dtype == torch.uint8
+    assert data.kept_N.dtype == torch.uint8
     assert (len(data), data.num_classes, data.device) == (12, 3, CPU)
 
 
@@ -44,14 +44,14 @@ def test_all_images_come_in_order_and_none_is_dropped() -> None:
 def test_images_in_host_memory_are_not_held_twice() -> None:
     images = some_images()
     data = DeviceImages.put(images, CONTRACT, CPU)
-    assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
+    assert data.kept_N.data_ptr() == images.images_NSS3.ctypes.data
 
 
 def test_arrays_that_may_not_be_written_are_copied() -> None:
     images = some_images()
     images.images_NSS3.flags.writeable = False
     data = DeviceImages.put(images, CONTRACT, CPU)
-    assert data.images_NSS3.data_ptr() != images.images_NSS3.ctypes.data
+    assert data.kept_N.data_ptr() != images.images_NSS3.ctypes.data
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def test_a_device_that_is_full_after_all_leaves_the_set_in_host_memory(monkeypat
     monkeypatch.setattr(torch.Tensor, "to", is_full)
     images = some_images()
     data = DeviceImages.put(images, CONTRACT, CPU, free_bytes=10**12)
-    assert data.images_NSS3.data_ptr() == images.images_NSS3.ctypes.data
+    assert data.kept_N.data_ptr() == images.images_NSS3.ctypes.data
 
 
 def test_training_ends_in_the_same_bytes_wherever_the_images_are_held() -> None:
@@ -114,7 +114,7 @@ def test_batches_brought_to_a_cuda_device_have_the_bytes_of_those_made_there() -
     device, images, numbers = torch.device("cuda", 0), some_images(200), torch.arange(0, 200, 7)
     there = DeviceImages.put(images, CONTRACT, device)
     brought = DeviceImages.put(images, CONTRACT, device, free_bytes=0)
-    assert (there.images_NSS3.device, brought.images_NSS3.device) == (device, CPU)
+    assert (there.kept_N.device, brought.kept_N.device) == (device, CPU)
     for ours, theirs in zip(
         brought.batch(numbers, Augmentation(tuple(CHANGES), 0)),
         there.batch(numbers, Augmentation(tuple(CHANGES), 0)),

@@ -65,7 +65,7 @@ def a_normed(seed: int = 0) -> Normed:
 def in_numpy(model: Normed, images: DeviceImages, batches: list[list[int]]) -> dict[str, Floats]:
     """Each layer's mean, and its variance within the batches and between their means, weighted by images, in float64."""
     state = {name: tensor.double().numpy() for name, tensor in model.state_dict().items()}
-    pixels = (images.images_NSS3.double().numpy() / 255 - 0.5) / 0.5
+    pixels = (images.kept_N.double().numpy() / 255 - 0.5) / 0.5
     found: dict[str, list[Floats]] = {"of_images": [], "of_vectors": []}
 
     def normalised(layer: str, rows: Floats) -> Floats:
@@ -125,8 +125,8 @@ def test_the_order_of_the_data_changes_statistics_little(monkeypatch: pytest.Mon
     monkeypatch.setattr(site_statistics, "BATCH_SIZE", 128)
     images = some_data(512)
     levels = torch.arange(512)[:, None, None, None] // 128 * 60  # four classes, from dark to bright
-    images = replace(images, images_NSS3=(images.images_NSS3 // 4 + levels).to(torch.uint8))
-    whole = (images.images_NSS3.double() / 255 - 0.5) / 0.5
+    images = replace(images, kept_N=(images.kept_N // 4 + levels).to(torch.uint8))
+    whole = (images.kept_N.double() / 255 - 0.5) / 0.5
     model = a_normed()
     take_site_statistics(model, images, a_config())
     assert model.of_images.running_var is not None

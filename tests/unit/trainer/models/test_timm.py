@@ -1,22 +1,21 @@
 """`timm:NAME`, on the tiny models that timm has for tests; nothing is downloaded."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import timm
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
-from fedplcc.shared.config.model import ModelSection
-from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.config.model import ModelSection, TimmOptions
+from fedplcc.shared.errors import InvalidModel, WeightsMissing
 from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import build_model as strictly_build_model
 from fedplcc.trainer.models import head_names, load_arrays, state_arrays
+from fedplcc.trainer.models.timm_backbone import TimmModel, timm_model
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes
 
 VIT, CONV = "timm:test_vit3", "timm:test_resnet"
@@ -87,11 +86,10 @@ def test_weights_are_a_function_of_specification_and_seed_alone(name: str) -> No
     assert digest(build_model(name, seed=6)) != first
 
 
-@pytest.mark.parametrize("freeze", [False, True])
 @pytest.mark.parametrize("name", [VIT, CONV])
-def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name: str, freeze: bool) -> None:
+def test_fedplcc_trains_it_finite(name: str) -> None:
     """Without hidden layer: the vision transformer's features, and so the cosines with them, are of both signs."""
-    options: dict[str, Any] = {"freeze_backbone": freeze, "hidden_dim": 0}
+    options: dict[str, Any] = {"hidden_dim": 0}
     config = a_config("fedplcc", model={"name": name, "options": options}, data={"image_size": 32})
     model = build_model(name, num_classes=3, **options)
     before = state_arrays(model)
@@ -110,77 +108,52 @@ def test_fedplcc_trains_it_finite_and_a_frozen_backbone_does_not_move(name: str,
     after = state_arrays(model)
     changed = {name for name, array in after.items() if not (array == before[name]).all()}
     assert {"classifier.weight", "classifier.bias"} <= changed
-    assert any(name.startswith("backbone.") for name in changed) is not freeze
-
-
-def test_a_frozen_backbone_stays_in_eval_mode() -> None:
-    model = build_model(CONV, freeze_backbone=True)
-    model.train()
-    assert model.training
-    assert model.hidden.training
-    assert not any(module.training for module in model.backbone.modules())
-    assert not any(parameter.requires_grad for parameter in model.backbone.parameters())
-    model = build_model(CONV)
-    assert model.backbone.training
+    assert any(name.startswith("backbone.") for name in changed)
 
 
 # Weights
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """Weights as timm publishes them: of a whole classifier, for the size that the model was trained with."""
-    torch.manual_seed(3)
-    path = tmp_path / "weights.safetensors"
-    save_file(timm.create_model("test_vit3").state_dict(), path)
-    return path
+def weights_of(name: str, seed: int = 3, **arguments: Any) -> dict[str, torch.Tensor]:
+    """A backbone as a store has it, for the size that the model was trained with."""
+    torch.manual_seed(seed)
+    made: Any = timm.create_model(name.removeprefix("timm:"), num_classes=0, **arguments)
+    return dict(made.state_dict())
 
 
-def test_a_checkpoint_is_loaded_under_the_new_head_and_fitted_to_the_image_size(checkpoint: Path) -> None:
-    model, other = build_model(VIT, checkpoint=str(checkpoint)), build_model(VIT)
-    torch.manual_seed(3)
-    original = timm.create_model("test_vit3")
+def begun(name: str, weights: dict[str, torch.Tensor], image_size: int = 32) -> TimmModel:
+    return timm_model(name.removeprefix("timm:"), 7, image_size, TimmOptions(), weights)
+
+
+def test_weights_are_loaded_under_the_new_head_and_fitted_to_the_image_size() -> None:
+    weights, drawn = weights_of(VIT), build_model(VIT)
+    model = begun(VIT, weights)
     for name, tensor in model.backbone.state_dict().items():
-        assert tensor.shape == other.backbone.state_dict()[name].shape
-        if tensor.shape == original.state_dict()[name].shape:
-            assert torch.equal(tensor, original.state_dict()[name])
-    assert model.backbone.pos_embed.shape != original.pos_embed.shape
-    assert digest(build_model(VIT, checkpoint=str(checkpoint))) == digest(model)
+        assert tensor.shape == drawn.backbone.state_dict()[name].shape
+        if name != "pos_embed":
+            assert torch.equal(tensor, weights[name])
+    assert model.backbone.state_dict()["pos_embed"].shape != weights["pos_embed"].shape
+    torch.manual_seed(0)
+    first = begun(CONV, weights_of(CONV))
+    torch.manual_seed(0)
+    assert digest(begun(CONV, weights_of(CONV))) == digest(first), "the head is drawn"
 
 
-def test_a_model_that_is_loaded_whole_needs_neither_file_nor_download(checkpoint: Path) -> None:
-    section: dict[str, Any] = {"checkpoint": str(checkpoint)}
-    trained = build_model(VIT, **section)
-    checkpoint.unlink()
-    received = build_model(VIT, with_weights=False, **section)
-    load_arrays(received, state_arrays(trained))
-    assert digest(received) == digest(trained)
-    assert build_model(CONV, with_weights=False, pretrained=True).feature_dim == 128
+def test_weights_of_another_model_are_named() -> None:
+    with pytest.raises(InvalidModel, match=r"of another model than 'timm:test_resnet': they differ in"):
+        begun(CONV, weights_of(VIT))
+    lacking = weights_of(VIT)
+    del lacking["blocks.3.mlp.fc1.weight"]
+    with pytest.raises(InvalidModel, match=r"they differ in blocks\.3\.mlp\.fc1\.weight"):
+        begun(VIT, lacking)
 
 
-def test_wrong_checkpoints_are_named(tmp_path: Path, checkpoint: Path) -> None:
-    assert "there is no file" in problem(VIT, checkpoint=str(tmp_path / "none.safetensors"))
-    assert "no .safetensors file" in problem(VIT, checkpoint=str(tmp_path / "weights.pth"))
-    broken = tmp_path / "broken.safetensors"
-    broken.write_bytes(b"nothing")
-    assert "its weights cannot be had" in problem(VIT, checkpoint=str(broken))
-    sentence = problem(CONV, checkpoint=str(checkpoint))
-    assert "its weights cannot be had (ValueError: the file has no conv1" in sentence
-
-
-def test_a_checkpoint_that_lacks_a_layer_is_not_filled_up_with_random_weights(checkpoint: Path) -> None:
-    tensors = load_file(checkpoint)
-    del tensors["blocks.3.mlp.fc1.weight"]
-    save_file(tensors, checkpoint)
-    assert "the file has no blocks.3.mlp.fc1.weight" in problem(VIT, checkpoint=str(checkpoint))
-
-
-def test_weights_that_cannot_be_downloaded_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    sentence = problem(VIT, pretrained=True)
-    assert "its weights cannot be had" in sentence
-    assert "name it in model.options.checkpoint" in sentence
-    assert "its weights cannot be had" in problem("timm:resnetblur18", pretrained=True)  # nobody has published any
+def test_a_model_that_is_loaded_whole_needs_no_weights() -> None:
+    section = ModelSection(name=CONV, weights="mine", weights_sha256="0" * 64)
+    received = strictly_build_model(section, 7, 32, 0, with_weights=False)
+    load_arrays(received, state_arrays(begun(CONV, weights_of(CONV))))
+    with pytest.raises(WeightsMissing):
+        strictly_build_model(section, 7, 32, 0)
 
 
 # Mistakes

@@ -140,13 +140,6 @@ def test_rows_of_new_classes_are_those_that_the_seed_draws(data: str, tmp_path: 
         trained(data, tmp_path, run, changed(model, new_row), name="cid")
 
 
-def test_weights_that_a_site_may_lack_are_not_compared() -> None:
-    weights = [{"pretrained": True}, {"checkpoint": "w.safetensors"}, {}]
-    models = [{"name": "timm:test_resnet", "options": options} for options in weights] + [{"name": "cnn4"}]
-    found = [parsed(a_run("fedavg", model=model)).model.begins_with_weights for model in models]
-    assert found == [True, True, False, False]
-
-
 def test_who_made_a_model_or_compared_it_makes_it_no_second_time(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

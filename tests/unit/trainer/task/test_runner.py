@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import timm
 from PIL import Image
-from safetensors.torch import save_file
 
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import (
@@ -23,7 +22,7 @@ from fedplcc.shared.errors import (
     BlobTooLarge,
     DiskFull,
     FedplccError,
-    FileNotAllowed,
+    FirstModelDiffers,
     InvalidConfig,
     InvalidData,
     InvalidModel,
@@ -33,6 +32,7 @@ from fedplcc.shared.errors import (
     StaleRound,
     Unavailable,
     UpdateLost,
+    WeightsMissing,
 )
 from fedplcc.shared.methods.parts import prototypes as prototype_part
 from fedplcc.shared.process import failpoints
@@ -78,6 +78,7 @@ from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.parts.prototypes import TooManyPrototypes
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.hosts.failing_disk import Killed
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
@@ -200,21 +201,24 @@ def test_a_run_cannot_begin_with_a_model_of_another_kind(data: str, sections: di
     assert "initial_model" in HINTS[refused.value.reason]
 
 
-def test_only_the_client_that_makes_the_first_model_needs_the_weights_that_it_begins_with(
-    data: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "weights.safetensors"
-    save_file(timm.create_model("test_resnet").state_dict(), path)
-    run = a_run("fedavg", model={"name": "timm:test_resnet", "options": {"checkpoint": str(path)}})
-    aggregator, consent = MemoryAggregator(), Consent(files=frozenset({tmp_path.resolve()}))
+def test_every_client_makes_the_first_model_of_the_weights_that_a_run_begins_with(data: str, tmp_path: Path) -> None:
+    consent = Consent(weights=WeightsStore(tmp_path / "weights"))
+    weights = {
+        name: value.numpy() for name, value in timm.create_model("test_resnet", num_classes=0).state_dict().items()
+    }
+    kept = consent.weights.add(weights, name="net", model="timm:test_resnet", source=Source(place="here"))
+    named = {"name": "timm:test_resnet", "weights": "net", "weights_sha256": kept.sha256}
+    run, aggregator = a_run("fedavg", model=named), MemoryAggregator()
     task = a_train_task(aggregator, data, run, consent=consent)
-    path.unlink()
-    a_runner(data).perform(task, aggregator)
+    with pytest.raises(WeightsMissing, match="this site has no backbone 'net'"):
+        a_runner(data).perform(task, aggregator)
+    a_runner(data, consent=consent).perform(task, aggregator)
     assert len(aggregator.updates) == 1
-    with pytest.raises(InvalidModel, match="there is no file"):
-        first_model(data, run, consent)
-    with pytest.raises(FileNotAllowed):
+    with pytest.raises(WeightsMissing):
         first_model(data, run)
+    drawn = a_train_task(aggregator, data, a_run("fedavg", model={"name": "timm:test_resnet"}))
+    with pytest.raises(FirstModelDiffers):
+        a_runner(data, consent=consent).perform(replace(task, payload=drawn.payload), aggregator)
 
 
 def test_a_training_task_ends_in_a_committed_update_that_adds_up(data: str) -> None:

@@ -98,7 +98,7 @@ def by_torch_alone(arrays: Mapping[str, np.ndarray], data: str, config: RunConfi
         if isinstance(part, nn.BatchNorm2d):
             part.reset_running_stats()
             part.momentum = None
-    images = images_of(data, config, "train").images_NSS3.permute(0, 3, 1, 2).float()
+    images = images_of(data, config, "train").kept_N.permute(0, 3, 1, 2).float()
     model.train()
     with torch.no_grad():
         model((images / 255 - 0.5) / 0.5)

@@ -1,0 +1,33 @@
+"""The SHA-256 of backbones that a configuration names without it, as far as the store of this host has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedplcc.shared.config.settings import weights_folder
+from fedplcc.trainer.weights.store import WeightsStore
+
+
+def with_digests(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration file's content, not yet checked, with the SHA-256 of each backbone that this host has."""
+    filled, store = dict(document), WeightsStore(weights_folder())
+    if isinstance(model := document.get("model"), Mapping):
+        filled["model"] = _with_digest(model, store)
+    if isinstance(clients := document.get("clients"), Mapping):
+        filled["clients"] = {name: _client(table, store) for name, table in clients.items()}
+    return filled
+
+
+def _client(table: Any, store: WeightsStore) -> Any:
+    if not isinstance(table, Mapping) or not isinstance(model := table.get("model"), Mapping):
+        return table
+    return {**table, "model": _with_digest(model, store)}
+
+
+def _with_digest(model: Mapping[str, Any], store: WeightsStore) -> Mapping[str, Any]:
+    name = model.get("weights")
+    if not isinstance(name, str) or model.get("weights_sha256") is not None:
+        return model
+    known = store.find(name)
+    return model if known is None else {**model, "weights_sha256": known.sha256}

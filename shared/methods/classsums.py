@@ -1,0 +1,415 @@
+"""ClassSums: the server makes the head in closed form, of sums of clients' features; nothing is trained.
+
+Nearest class means: Legate et al., "Guiding The Last Layer in Federated Learning with Pre-Trained Models", NeurIPS 2023,
+https://arxiv.org/abs/2306.03937 (FedNCM). Linear discriminants of one summed covariance: Guan, Zhou, Gu, "Capture Global
+Feature Statistics for One-Shot Federated Learning", AAAI 2025, https://arxiv.org/abs/2503.06962 (FedCGS); Turazza, Picone,
+Mamei, "The Gaussian-Head OFL Family", ICLR 2026, https://arxiv.org/abs/2602.01186 (GH-OFL). Ridge regression: Fani et al.,
+"Accelerating Heterogeneous Federated Learning with Closed-form Classifiers", ICML 2024, https://arxiv.org/abs/2406.01116
+(Fed3R); He et al., "AFL: A Single-Round Analytic Approach for Federated Learning with Pre-trained Models", CVPR 2025,
+https://arxiv.org/abs/2405.16240.
+
+A round gives the head that the pooled images would give (docs/algorithms.md, section 26). Differs from the papers, or
+settles what they leave open:
+
+- Sums are whole multiples of 2^-32: exact in any order, and a client's can be taken away again. Features are taken as the
+  model makes them.
+- FedNCM's head is of means of length 1 and has no bias; here it is the nearest mean in Euclidean distance.
+- The covariance is shrunk towards its scaled identity. Ridge regression has an intercept, and its lambda is relative to the
+  mean eigenvalue of the centred second moment.
+- The shrinkage can be chosen: from the second round on every client scores a grid on folds of its own training images, with
+  the global sums less the fold, and the server takes what is best in all.
+- From the second round on a client keeps a head of its own, of the global sums and alpha times its own ones; alpha is chosen
+  on the same folds.
+- Every round is of the clients that take part in it: one that comes later adds its sums, one that leaves takes them away,
+  and a round of the same clients changes nothing. With `run.cohort_size` a head is of those alone that were drawn.
+- `averaging` has no effect. No setting makes the method FedAvg: nothing is trained.
+
+Shape legend: N samples of a client, D feature size, M classes, S shrinkages of the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
+from fedplcc.shared.methods.class_heads import (
+    FAST,
+    Classes,
+    ClassSums,
+    Kind,
+    linear_head,
+    num_correct,
+    sums_of,
+)
+from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.creff_matching import Head
+from fedplcc.shared.methods.exact_maths import DoubleArray, shuffled
+from fedplcc.shared.methods.fixed_point import FRACTION_BITS, Total, is_too_large, narrow, rounded, widened
+from fedplcc.shared.methods.maths import to_float32
+from fedplcc.shared.methods.method import Method
+from fedplcc.shared.methods.parts.arrays import ServerArrays
+from fedplcc.shared.methods.parts.kept_state import KeptState
+from fedplcc.shared.methods.parts.own_model import OwnModel
+from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound, never
+from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
+from fedplcc.shared.methods.step import ClientStep, LossTerms
+from fedplcc.shared.types import IntArray
+
+SUMS, SCORES, GLOBAL_SUMS = "class_sums", "fold_scores", "global_sums"
+"""Groups: what clients upload, and what the server keeps and sends."""
+GRIDS: Mapping[Kind, tuple[float, ...]] = {
+    "means": (),
+    "lda": (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8),
+    "ridge": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+}
+"""Shrinkages among which clients' folds choose, from the least to the greatest."""
+FIRST: Mapping[Kind, float] = {"means": 0.0, "lda": 0.3, "ridge": 0.1}
+"""Shrinkage until it is chosen."""
+ALPHAS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Weights of a client's own sums beside the global ones, among which its folds choose; the first is none."""
+FOLDS = 3
+"""Folds of a client's samples; fewer where it has fewer samples. Each costs a solution of D equations for each score."""
+ROUND = "classsums.round"
+"""What a client keeps beside its head: the round whose global sums have its own."""
+
+
+class Config(MethodConfig):
+    """ClassSums' hyper-parameters."""
+
+    head: Kind = "lda"
+    """What the head is made of: class means (means), means and one covariance (lda), or a regression (ridge)."""
+    shrinkage: Annotated[float, Field(ge=1e-6, le=1e3)] | Literal["chosen"] = "chosen"
+    """Weight of the mean eigenvalue in the covariance (lda, at most 1), or beside the second moment (ridge): a number, or
+    chosen on folds of the clients' training images, which takes a second round. Means have none."""
+    balanced: bool = False
+    """Whether classes weigh alike, in the head and in the choice, however many images they have."""
+
+    @model_validator(mode="after")
+    def _a_share(self) -> Self:
+        if self.head == "lda" and self.shrinkage != "chosen" and self.shrinkage > 1:
+            raise ValueError(f"shrinkage = {self.shrinkage:g} is a share of the covariance with head 'lda': at most 1")
+        return self
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether clients choose the shrinkage."""
+        return self.shrinkage == "chosen" and self.head != "means"
+
+    @property
+    def has_moment(self) -> bool:
+        """Whether the head needs the second moment."""
+        return self.head != "means"
+
+    @property
+    def first_shrinkage(self) -> float:
+        """The shrinkage that is given, or that of the rounds before a choice."""
+        return FIRST[self.head] if self.shrinkage == "chosen" else self.shrinkage
+
+    @property
+    def fewest_rounds(self) -> int:
+        """Two where clients choose."""
+        return 2 if self.is_chosen else 1
+
+
+def client_loss(step: ClientStep, config: Config) -> LossTerms:
+    """Return FedAvg's terms; no step is made with them."""
+    return fedavg.client_loss(step, config)
+
+
+# -- What travels -------------------------------------------------------------------------------------------------------
+
+
+def uploads(config: Config, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
+    """Return counts, class sums and the upper triangle of the second moment, and the scores of a grid.
+
+    Class means alone need no more than float32; sums of which a covariance is left need all bits.
+    """
+    sums: dict[str, tuple[str, tuple[int | None, ...]]] = {
+        "counts": ("I64", (num_classes,)),
+        "sums": ("I64" if config.has_moment else "F32", (num_classes, feature_dim)),
+    }
+    if config.has_moment:
+        sums["moment"] = ("I64", (feature_dim * (feature_dim + 1) // 2,))
+    groups: dict[str, GroupSchema] = {SUMS: sums}
+    if config.is_chosen:
+        groups[SCORES] = {
+            "correct": ("I64", (len(GRIDS[config.head]), num_classes)),
+            "scored": ("I64", (num_classes,)),
+        }
+    return groups
+
+
+def server_arrays(config: Config, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
+    """Return the global sums, the bits by which their quanta grew, their round, and the shrinkage of the head."""
+    sums = dict(uploads(config, num_classes, feature_dim)[SUMS])
+    sums["sums"] = ("I64", (num_classes, feature_dim))
+    return {GLOBAL_SUMS: {**sums, "shift": ("I64", (1,)), "round": ("I64", (1,)), "shrinkage": ("F32", (1,))}}
+
+
+def sends(config: Config) -> tuple[str, ...]:
+    """Return the global sums."""
+    return (GLOBAL_SUMS,)
+
+
+# -- The client ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """Samples of a client that are left out of the sums with which they are scored."""
+
+    features_ND: DoubleArray
+    labels_N: IntArray
+    sums: ClassSums
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A client's samples in folds, its own sums, and the global sums with its own among them."""
+
+    folds: tuple[_Fold, ...]
+    own: ClassSums
+    whole: ClassSums
+    config: Config
+
+    def correct(self, alpha: float, shrinkages: Sequence[float]) -> DoubleArray:
+        """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`."""
+        total_SM = np.zeros((len(shrinkages), len(self.own.counts_M)))
+        for fold in self.folds:
+            classes = Classes.of(self.without(fold, alpha), FAST)
+            for row_M, shrinkage in zip(total_SM, shrinkages, strict=True):
+                row_M += num_correct(self.head(classes, shrinkage), fold.features_ND, fold.labels_N)
+        return total_SM
+
+    def head(self, classes: Classes, shrinkage: float) -> Head:
+        return linear_head(classes, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
+
+    def without(self, fold: _Fold, alpha: float) -> ClassSums:
+        """Return the global sums and alpha times the client's own, without a fold."""
+        rest = self.whole.plus(fold.sums, -1.0 - alpha)
+        return rest.plus(self.own, alpha) if alpha else rest
+
+    def best(self, correct_SM: DoubleArray) -> int:
+        """Return the row of the grid that scores best."""
+        return best_row(correct_SM, self.own.counts_M, is_balanced=self.config.balanced)
+
+
+def _client(before: BeforeTraining, config: Config) -> _Client | None:
+    """Return what a client scores; None before there are global sums."""
+    group = before.received.get(GLOBAL_SUMS)
+    if group is None:
+        return None
+    own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=config.has_moment)
+    whole = _read(group)
+    state = before.state or {}
+    is_among_them = ROUND in state and int(state[ROUND][0]) == int(group["round"][0])
+    folds = tuple(_folds(before, config))
+    return _Client(folds, own, whole if is_among_them else whole.plus(own), config)
+
+
+def _folds(before: BeforeTraining, config: Config) -> Iterator[_Fold]:
+    """Yield folds that have a class's samples by turns, in an order that only the seed decides."""
+    order_N = shuffled(len(before.labels_N), before.seed)
+    order_N = order_N[np.argsort(before.labels_N[order_N], kind="stable")]
+    for number in range(min(FOLDS, len(order_N))):
+        chosen = np.sort(order_N[number::FOLDS])
+        features_ND, labels_N = before.features_ND[chosen], before.labels_N[chosen]
+        sums = sums_of(features_ND, labels_N, before.num_classes, has_moment=config.has_moment)
+        yield _Fold(features_ND.astype(np.float64), labels_N, sums)
+
+
+def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool) -> int:
+    """Return the first row with the most correct samples, or with the highest mean share of each class."""
+    if not is_balanced:
+        return int(correct_SM.sum(1).argmax())
+    shares_SM = correct_SM / np.maximum(total_M, 1.0)
+    return int(np.array([sum(row) for row in shares_SM.tolist()]).argmax())
+
+
+def before_training(before: BeforeTraining, config: Config) -> Mapping[str, ArrayGroup]:
+    """Return a client's sums, and from the second round on the scores of the grid on its folds."""
+    own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=config.has_moment)
+    sums = {"counts": own.counts_M.astype(np.int64), "sums": _sent_sums(own, config)}
+    if own.moment_DD is not None:
+        sums["moment"] = rounded(own.moment_DD[np.triu_indices(len(own.moment_DD))])
+    groups: dict[str, ArrayGroup] = {SUMS: sums}
+    if config.is_chosen:
+        client = _client(before, config)
+        grid = (len(GRIDS[config.head]), before.num_classes)
+        correct_SM = np.zeros(grid) if client is None else client.correct(0.0, GRIDS[config.head])
+        scored_M = np.zeros_like(own.counts_M) if client is None else own.counts_M
+        groups[SCORES] = {"correct": correct_SM.astype(np.int64), "scored": scored_M.astype(np.int64)}
+    return groups
+
+
+def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: Config) -> ClientState:
+    """Return the head of the client's own model, by tensor name, of global sums and its own; none before there are some.
+
+    The shrinkage is the best of the client's own scores, or the given one.
+    """
+    kept: dict[str, np.ndarray] = {ROUND: np.array([before.round], np.int64)}
+    client = _client(before, config)
+    if client is None:
+        return kept
+    if config.is_chosen:
+        correct_SM = made[SCORES]["correct"].astype(np.float64)
+        best = client.best(correct_SM)
+        shrinkage, without_own_1M = GRIDS[config.head][best], correct_SM[best : best + 1]
+    else:
+        shrinkage = config.first_shrinkage
+        without_own_1M = client.correct(ALPHAS[0], (shrinkage,))
+    correct_AM = np.concatenate([without_own_1M, *(client.correct(alpha, (shrinkage,)) for alpha in ALPHAS[1:])])
+    sums = client.whole.plus(client.own, ALPHAS[client.best(correct_AM)])
+    return {**kept, **_tensors(client.head(Classes.of(sums, FAST), shrinkage), before.head)}
+
+
+def next_client_state(end: ClientEnd, config: Config) -> ClientState:
+    """Return what the client made of its samples."""
+    return end.made
+
+
+def local_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
+    """Return the received model with the client's own head; None before it has one."""
+    own = {name: array for name, array in (state or {}).items() if name in received}
+    return {name: own.get(name, array) for name, array in received.items()} if own else None
+
+
+# -- The server ---------------------------------------------------------------------------------------------------------
+
+
+def upload_fault(found: Mapping[str, ArrayGroup], class_counts: Sequence[int], config: Config) -> str | None:
+    """Return what is wrong with a client's sums or scores: they must be possible for samples that it says it has."""
+    group, counts_M = found[SUMS], np.array(class_counts, np.int64)
+    if not np.array_equal(group["counts"], counts_M):
+        return "the counts of the class sums are not the client's samples of each class"
+    if any(is_too_large(group[name]) for name in group.keys() - {"counts"}):
+        return "a class sum or a second moment is 2^30 or more: the model's features are too large, normalise them"
+    if group["sums"][counts_M == 0].any():
+        return "a class sum is of a class that the client has no samples of"
+    if config.has_moment and not _is_possible(_read(group)):
+        return "the second moment is of no samples with these class sums: its scatter within classes is negative"
+    if config.is_chosen:
+        return _score_fault(found[SCORES], counts_M)
+    return None
+
+
+def _is_possible(sums: ClassSums) -> bool:
+    """Whether the scatter within classes is positive semidefinite, but for rounding.
+
+    By it each class sum is bounded too: sum_m |s_m|^2 / n_m is at most the trace of the second moment.
+    """
+    assert sums.moment_DD is not None
+    dim, trace = len(sums.moment_DD), float(np.trace(sums.moment_DD))
+    slack = dim * 2.0 ** (1 - FRACTION_BITS) + 1e-10 * max(trace, 0.0)
+    scatter_DD = Classes.of(sums, FAST).scatter_DD
+    assert scatter_DD is not None
+    try:
+        np.linalg.cholesky(scatter_DD + slack * np.eye(dim))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _score_fault(scores: ArrayGroup, counts_M: IntArray) -> str | None:
+    scored_M, correct_SM = scores["scored"], scores["correct"]
+    if scored_M.any() and not np.array_equal(scored_M, counts_M):
+        return "the folds are not of all the client's samples"
+    if (correct_SM < 0).any() or (correct_SM > scored_M).any():
+        return "a score has more correct samples of a class than the client has, or fewer than none"
+    return None
+
+
+def server_step(step: ServerRound, config: Config) -> ServerResult:
+    """Add the cohort's sums and scores, choose the shrinkage, and make the head."""
+    num_classes, dim = step.num_classes, step.feature_dim
+    counts_M, totals = np.zeros(num_classes, np.int64), {"sums": Total.zero((num_classes, dim))}
+    if config.has_moment:
+        totals["moment"] = Total.zero((dim * (dim + 1) // 2,))
+    correct_SM, scored_M = np.zeros((len(GRIDS[config.head]), num_classes)), np.zeros(num_classes)
+    for upload in step.uploads:
+        counts_M += upload[SUMS]["counts"]
+        for name, total in totals.items():
+            total.add(upload[SUMS][name])
+        if config.is_chosen:
+            correct_SM += upload[SCORES]["correct"]
+            scored_M += upload[SCORES]["scored"]
+    shrinkage = config.first_shrinkage
+    if scored_M.any():
+        shrinkage = GRIDS[config.head][best_row(correct_SM, scored_M, is_balanced=config.balanced)]
+    values = {name: total.value for name, total in totals.items()}
+    sums = ClassSums(counts_M.astype(np.float64), values["sums"], _square(values.get("moment"), dim))
+    head = linear_head(Classes.of(sums), config.head, shrinkage, is_balanced=config.balanced)
+    shift = max(total.shift for total in totals.values())
+    kept: dict[str, np.ndarray] = {
+        "counts": counts_M,
+        **{name: total.quanta(shift) for name, total in totals.items()},
+        "shift": np.array([shift], np.int64),
+        "round": np.array([step.round], np.int64),
+        "shrinkage": np.array([shrinkage], np.float32),
+    }
+    return ServerResult(arrays={GLOBAL_SUMS: kept}, head=_tensors(head, step.head))
+
+
+# -- Both ---------------------------------------------------------------------------------------------------------------
+
+
+def _sent_sums(own: ClassSums, config: Config) -> np.ndarray:
+    return rounded(own.sums_MD) if config.has_moment else narrow(own.sums_MD)
+
+
+def _read(group: ArrayGroup) -> ClassSums:
+    """Return the sums of a group in float64."""
+    shift, sums = int(group["shift"][0]) if "shift" in group else 0, group["sums"]
+    moment = widened(group["moment"], shift) if "moment" in group else None
+    return ClassSums(group["counts"].astype(np.float64), widened(sums, shift), _square(moment, sums.shape[1]))
+
+
+def _square(triangle: DoubleArray | None, dim: int) -> DoubleArray | None:
+    """Return the symmetric matrix `[D, D]` of its upper triangle, which has its rows one after the other."""
+    if triangle is None:
+        return None
+    square_DD = np.zeros((dim, dim))
+    square_DD[np.triu_indices(dim)] = triangle
+    return square_DD + np.triu(square_DD, 1).T
+
+
+def _tensors(head: Head, like: ArrayGroup) -> ArrayGroup:
+    """Return a head's tensors by the names of those that it replaces."""
+    weight_MD, bias_M = to_float32(head.weight_MD), to_float32(head.bias_M)
+    return {name: weight_MD if tensor.ndim == 2 else bias_M for name, tensor in like.items()}
+
+
+def phases(config: Config) -> tuple[Phase, ...]:
+    """Return none: nothing is trained."""
+    return ()
+
+
+METHOD = Method(
+    name="classsums",
+    paper="Guan et al., AAAI 2025, https://arxiv.org/abs/2503.06962; Fani et al., ICML 2024, https://arxiv.org/abs/2406.01116",
+    config=Config,
+    client_loss=client_loss,
+    fold=fedavg.fold,
+    parts=(
+        ServerArrays(
+            kept=server_arrays,
+            step=server_step,
+            sent=sends,
+            uploaded=uploads,
+            made=before_training,
+            keeps=kept_before,
+            fault=upload_fault,
+            needs_linear_head=True,
+            makes_head=True,
+        ),
+        KeptState(after=next_client_state),
+        OwnModel(local=local_model, is_shared=never),
+        TrainingPhases(phases=phases),
+    ),
+)

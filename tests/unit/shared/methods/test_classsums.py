@@ -1,0 +1,388 @@
+"""ClassSums' two halves: sums of clients, the head that the server makes of them, and the heads that clients keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fedplcc.shared.methods import classsums
+from fedplcc.shared.methods.arrays import ArrayGroup, most_bytes
+from fedplcc.shared.methods.class_heads import ABSENT, Classes, linear_head, sums_of
+from fedplcc.shared.methods.classsums import (
+    FIRST,
+    GLOBAL_SUMS,
+    GRIDS,
+    METHOD,
+    ROUND,
+    SCORES,
+    SUMS,
+    Config,
+    best_row,
+    upload_fault,
+)
+from fedplcc.shared.methods.exact_maths import shuffled
+from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound
+from fedplcc.shared.tensors import to_bytes
+
+NUM_CLASSES, DIM = 3, 6
+HEAD = {"weight": np.zeros((NUM_CLASSES, DIM), np.float32), "bias": np.zeros(NUM_CLASSES, np.float32)}
+MEANS = np.random.default_rng(99).normal(size=(NUM_CLASSES, DIM))
+HEADS = [Config(head=head) for head in ("means", "lda", "ridge")]
+every_head = pytest.mark.parametrize("config", HEADS, ids=[config.head for config in HEADS])
+
+Groups = Mapping[str, ArrayGroup]
+
+
+def samples(number: int, counts: Sequence[int] = (9, 5, 7), noise: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(number)
+    labels_N = np.repeat(np.arange(NUM_CLASSES), counts)
+    shift_D = 0.5 * rng.normal(size=DIM)
+    features_ND = MEANS[labels_N] + shift_D + noise * rng.normal(size=(len(labels_N), DIM))
+    return features_ND.astype(np.float32), labels_N
+
+
+def a_client(
+    number: int, arrays: Groups | None = None, state: ArrayGroup | None = None, round: int = 1, **how: Any
+) -> BeforeTraining:
+    features_ND, labels_N = samples(number, **how)
+    return BeforeTraining(
+        features_ND=features_ND,
+        labels_N=labels_N,
+        num_classes=NUM_CLASSES,
+        head=HEAD,
+        received=arrays or {},
+        state=state,
+        round=round,
+        seed=number,
+    )
+
+
+def stepped(uploads: Sequence[Groups], config: Config, number: int = 1) -> ServerResult:
+    step = ServerRound(
+        round=number,
+        seed=0,
+        num_classes=NUM_CLASSES,
+        feature_dim=DIM,
+        uploads=uploads,
+        arrays={},
+        start_head=HEAD,
+        head=HEAD,
+    )
+    return METHOD.server_step(step, config)
+
+
+def uploaded(config: Config, *numbers: int) -> list[Groups]:
+    return [METHOD.before_training(a_client(number), config) for number in numbers]
+
+
+def bytes_of(result: ServerResult) -> tuple[bytes, bytes]:
+    assert result.head is not None
+    return to_bytes(result.head), to_bytes(result.arrays[GLOBAL_SUMS])
+
+
+def the_end(kept: ArrayGroup) -> ClientEnd:
+    return ClientEnd(received={}, trained={}, state=None, round=1, made=kept)
+
+
+class Run:
+    """Rounds of some clients, of which each may take part or not."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.number = config, 0
+        self.arrays: Groups = {}
+        self.states: dict[int, ArrayGroup] = {}
+        self.uploads: list[Groups] = []
+
+    def round(self, *numbers: int) -> ServerResult:
+        self.number += 1
+        self.uploads, kept = [], {}
+        for number in numbers:
+            before = a_client(number, self.arrays, self.states.get(number), self.number)
+            groups = METHOD.before_training(before, self.config)
+            assert upload_fault(groups, [9, 5, 7], self.config) is None
+            kept[number] = METHOD.kept_after(the_end(METHOD.kept_before(before, groups, self.config)), self.config)
+            self.uploads.append(groups)
+        result = stepped(self.uploads, self.config, self.number)
+        self.arrays, self.states = result.arrays, {**self.states, **kept}
+        return result
+
+
+# -- Sums ---------------------------------------------------------------------------------------------------------------
+
+
+@every_head
+@given(order=st.permutations(range(5)))
+@settings(max_examples=5)
+def test_the_order_of_clients_changes_no_byte(config: Config, order: list[int]) -> None:
+    found = [bytes_of(stepped(uploaded(config, *numbers), config)) for numbers in (range(5), order)]
+    assert found[0] == found[1]
+
+
+@every_head
+def test_the_head_is_that_of_the_pooled_features(config: Config) -> None:
+    result = stepped(uploaded(config, 0, 1, 2), config)
+    features_ND, labels_N = (np.concatenate(each) for each in zip(*map(samples, range(3)), strict=True))
+    sums = sums_of(features_ND, labels_N, NUM_CLASSES, has_moment=True)
+    pooled = linear_head(Classes.of(sums), config.head, FIRST[config.head])
+    assert result.head is not None
+    np.testing.assert_allclose(result.head["weight"], pooled.weight_MD, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result.head["bias"], pooled.bias_M, rtol=1e-6, atol=1e-6)
+
+
+@every_head
+def test_one_that_leaves_takes_its_sums_away_and_one_that_comes_later_adds_them(config: Config) -> None:
+    run, others = Run(config), Run(config)
+    run.round(0, 1, 2), others.round(0, 1)
+    run.round(0, 1), others.round(0, 1)
+    assert bytes_of(run.round(0, 1)) == bytes_of(others.round(0, 1))
+    assert bytes_of(run.round(0, 1, 2, 3))[1] == bytes_of(stepped(run.uploads[::-1], config, 4))[1]
+
+
+@every_head
+def test_a_round_of_the_same_clients_changes_nothing_after_the_choice(config: Config) -> None:
+    run = Run(config)
+    run.round(0, 1, 2)
+    second, scores = run.round(0, 1, 2), [to_bytes(group) for groups in run.uploads for group in groups.values()]
+    kept = {number: METHOD.own_model(HEAD, state, config) for number, state in run.states.items()}
+    third = run.round(0, 1, 2)
+    assert bytes_of(second)[0] == bytes_of(third)[0]
+    assert [to_bytes(group) for groups in run.uploads for group in groups.values()] == scores
+    for number, state in run.states.items():
+        own, before = METHOD.own_model(HEAD, state, config), kept[number]
+        assert own is not None
+        assert before is not None
+        assert to_bytes(own) == to_bytes(before)
+
+
+def test_a_client_sends_few_bytes() -> None:
+    def size(head: str, num_classes: int) -> int:
+        config = Config.model_validate({"head": head})
+        return most_bytes(METHOD.uploads(config, num_classes, 1280), num_classes)
+
+    assert size("means", 10) <= 64 * 1024
+    assert size("lda", 7) == size("ridge", 7) <= 6.7e6
+
+
+def test_classes_that_nobody_has_are_never_predicted() -> None:
+    for config in HEADS:
+        result = stepped([METHOD.before_training(a_client(0, counts=(4, 0, 5)), config)], config)
+        assert result.head is not None
+        assert result.head["bias"][1] == ABSENT
+
+
+# -- The choice ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["lda", "ridge"])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_the_second_round_takes_the_shrinkage_that_scores_best_in_all(head: str, balanced: bool) -> None:
+    config = Config.model_validate({"head": head, "balanced": balanced})
+    run = Run(config)
+    first = run.round(0, 1, 2)
+    assert not any(groups[SCORES]["scored"].any() for groups in run.uploads)
+    assert first.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(FIRST[config.head])]
+    second = run.round(0, 1, 2)
+    correct_SM = sum(groups[SCORES]["correct"].astype(np.float64) for groups in run.uploads)
+    best = best_row(np.asarray(correct_SM), np.array([27.0, 15, 21]), is_balanced=balanced)
+    chosen = GRIDS[config.head][best]
+    assert second.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(chosen)]
+    given = Config.model_validate({"head": head, "balanced": balanced, "shrinkage": chosen})
+    assert second.head is not None
+    expected = stepped(uploaded(given, 0, 1, 2), given).head
+    assert expected is not None
+    assert to_bytes(second.head) == to_bytes(expected)
+
+
+def test_folds_score_the_global_sums_without_themselves() -> None:
+    """A client alone in a run: what is left of the global sums without a fold are its other folds."""
+    config = Config(head="lda")
+    run = Run(config)
+    run.round(4)
+    run.round(4)
+    (groups,) = run.uploads
+    features_ND, labels_N = samples(4)
+    order_N = shuffled(len(labels_N), 4)
+    order_N = order_N[np.argsort(labels_N[order_N], kind="stable")]
+    expected_SM = np.zeros((len(GRIDS["lda"]), NUM_CLASSES))
+    for number in range(classsums.FOLDS):
+        out, rest = order_N[number :: classsums.FOLDS], np.setdiff1d(order_N, order_N[number :: classsums.FOLDS])
+        sums = sums_of(features_ND[rest], labels_N[rest], NUM_CLASSES, has_moment=True)
+        for row, shrinkage in enumerate(GRIDS["lda"]):
+            head = linear_head(Classes.of(sums), "lda", shrinkage)
+            found = (features_ND[out].astype(np.float64) @ head.weight_MD.T + head.bias_M).argmax(1)
+            expected_SM[row] += np.bincount(labels_N[out][found == labels_N[out]], minlength=NUM_CLASSES)
+    assert groups[SCORES]["correct"].tolist() == expected_SM.tolist()
+    assert groups[SCORES]["scored"].tolist() == [9, 5, 7]
+
+
+def test_a_client_that_is_not_among_the_global_sums_adds_itself_before_it_scores() -> None:
+    config = Config(head="ridge")
+    whole, without = Run(config), Run(config)
+    whole.round(0, 1, 2), without.round(0, 1)
+    scores = []
+    for run in (whole, without):
+        run.round(0, 1, 2)
+        scores.append(run.uploads[2][SCORES]["correct"].tolist())
+    assert scores[0] == scores[1]
+
+
+def test_best_is_the_first_row_with_the_most_or_the_most_even_hits() -> None:
+    correct_SM, total_M = np.array([[90.0, 0.0], [80.0, 5.0], [80.0, 10.0], [90.0, 0.0]]), np.array([100.0, 10.0])
+    assert best_row(correct_SM, total_M, is_balanced=False) == 0
+    assert best_row(correct_SM, total_M, is_balanced=True) == 2
+
+
+def test_a_choice_takes_two_rounds_and_a_share_is_at_most_one() -> None:
+    assert (Config().fewest_rounds, Config(shrinkage=0.2).fewest_rounds, Config(head="means").fewest_rounds) == (
+        2,
+        1,
+        1,
+    )
+    Config(head="ridge", shrinkage=2.0)
+    for wrong in ({"shrinkage": 2.0}, {"shrinkage": 0.0}, {"shrinkage": "best"}, {"head": "ridge", "shrinkage": 1e4}):
+        with pytest.raises(ValidationError):
+            Config.model_validate(wrong)
+
+
+# -- A client's own model -----------------------------------------------------------------------------------------------
+
+
+@every_head
+def test_a_client_has_a_model_of_its_own_from_the_second_round_on(config: Config) -> None:
+    run, received = Run(config), {**HEAD, "base": np.ones(2, np.float32)}
+    run.round(0, 1, 2)
+    assert METHOD.own_model(received, run.states[0], config) is None
+    run.round(0, 1, 2)
+    own = METHOD.own_model(received, run.states[0], config)
+    assert own is not None
+    assert own["base"] is received["base"]
+    assert own.keys() == received.keys()
+    assert own["weight"].any()
+    assert run.states[0][ROUND].tolist() == [2]
+
+
+def test_a_client_unlike_the_others_mixes_more_of_its_own() -> None:
+    """Its classes have one another's features: the others' sums are of no use to it."""
+    config = Config(head="lda", shrinkage=0.2)
+    run = Run(config)
+    run.round(*range(6))
+    odd = a_client(7, run.arrays, counts=(30, 30, 30))
+    turned = BeforeTraining(
+        features_ND=odd.features_ND, labels_N=(odd.labels_N + 1) % NUM_CLASSES, num_classes=NUM_CLASSES, head=HEAD,
+        received=run.arrays, round=2,
+    )  # fmt: skip
+    own = METHOD.kept_before(turned, {}, config)
+    found_N = (turned.features_ND @ own["weight"].T + own["bias"]).argmax(1)
+    assert (found_N == turned.labels_N).mean() > 0.8
+
+
+@given(counts=st.lists(st.integers(0, 4), min_size=3, max_size=3).filter(any))
+@settings(max_examples=20, deadline=None)
+@pytest.mark.parametrize("balanced", [False, True])
+def test_clients_with_few_samples_score_and_keep_finite_heads(balanced: bool, counts: list[int]) -> None:
+    for config in HEADS:
+        config = config.model_copy(update={"balanced": balanced})
+        arrays = stepped(uploaded(config, 0), config).arrays
+        before = a_client(1, arrays, counts=counts)
+        groups = METHOD.before_training(before, config)
+        assert upload_fault(groups, counts, config) is None
+        assert all(np.isfinite(array).all() for array in METHOD.kept_before(before, groups, config).values())
+
+
+def test_nothing_is_trained_and_no_update_has_a_model_but_the_global_one_is_evaluated() -> None:
+    for config in HEADS:
+        assert METHOD.phases(config) == ()
+        assert not METHOD.shares_model(config)
+        assert METHOD.has_global_model(config)
+        assert METHOD.evaluated_models(config) == ("global", "local")
+
+
+# -- Hostile clients ----------------------------------------------------------------------------------------------------
+
+
+def changed(groups: Groups, group: str, name: str, place: Any, value: Any) -> Groups:
+    array = np.array(groups[group][name])
+    array[place] = value
+    return {**groups, group: {**groups[group], name: array}}
+
+
+@pytest.mark.parametrize("head", ["lda", "ridge"])
+@pytest.mark.parametrize(
+    ("group", "name", "place", "value", "said"),
+    [
+        (SUMS, "counts", 0, 10, "not the client's samples"),
+        (SUMS, "counts", 0, -1, "not the client's samples"),
+        (SUMS, "sums", (0, 0), 2**62, "too large"),
+        (SUMS, "sums", (0, 0), -(2**63), "too large"),
+        (SUMS, "moment", -1, 2**63 - 1, "too large"),
+        (SUMS, "sums", (0, 0), 2**50, "scatter within classes is negative"),
+        (SUMS, "moment", 0, -1, "scatter within classes is negative"),
+        (SUMS, "moment", 1, 2**55, "scatter within classes is negative"),
+        (SUMS, "moment", slice(None), 0, "scatter within classes is negative"),
+        (SCORES, "correct", (2, 1), 6, "more correct samples"),
+        (SCORES, "correct", (2, 1), -1, "more correct samples"),
+        (SCORES, "scored", 1, 4, "not of all"),
+        (SCORES, "scored", slice(None), 0, "more correct samples"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_reason(
+    head: str, group: str, name: str, place: Any, value: Any, said: str
+) -> None:
+    config = Config.model_validate({"head": head})
+    run = Run(config)
+    run.round(0, 1)
+    run.round(0, 1)
+    assert upload_fault(run.uploads[0], [9, 5, 7], config) is None
+    fault = upload_fault(changed(run.uploads[0], group, name, place, value), [9, 5, 7], config)
+    assert fault is not None
+    assert said in fault
+
+
+def test_sums_of_a_class_without_samples_are_refused() -> None:
+    for config in HEADS:
+        groups = METHOD.before_training(a_client(0, counts=(4, 0, 5)), config)
+        assert upload_fault(groups, [4, 0, 5], config) is None
+        fault = upload_fault(changed(groups, SUMS, "sums", (1, 0), 1), [4, 0, 5], config)
+        assert fault is not None
+        assert "no samples of" in fault
+
+
+def test_means_that_are_too_large_are_refused() -> None:
+    groups = changed(uploaded(HEADS[0], 0)[0], SUMS, "sums", (0, 0), np.float32(2**30))
+    assert "too large" in (upload_fault(groups, [9, 5, 7], HEADS[0]) or "")
+
+
+def test_features_that_are_too_large_for_exact_sums_are_refused_with_the_remedy() -> None:
+    for config in HEADS:
+        before = a_client(0)
+        large = BeforeTraining(
+            features_ND=before.features_ND * np.float32(1e30), labels_N=before.labels_N, num_classes=3, head=HEAD,
+            received={},
+        )  # fmt: skip
+        fault = upload_fault(METHOD.before_training(large, config), [9, 5, 7], config)
+        assert fault is not None
+        assert "normalise" in fault
+
+
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_no_sums_that_pass_break_the_step(data: st.DataObject) -> None:
+    """Bits of one client's sums turned at random: what is not refused makes a finite head."""
+    config = data.draw(st.sampled_from(HEADS))
+    groups = uploaded(config, 0)[0]
+    name = data.draw(st.sampled_from(sorted(groups[SUMS].keys() - {"counts"})))
+    flat = np.array(groups[SUMS][name]).ravel()
+    place = data.draw(st.integers(0, len(flat) - 1))
+    scale = data.draw(st.integers(-40, 61))
+    flat[place] = min(2.0**scale, 2.0**29) if flat.dtype == np.float32 else 2 ** max(scale, 0)
+    turned = {**groups, SUMS: {**groups[SUMS], name: flat.reshape(groups[SUMS][name].shape)}}
+    if upload_fault(turned, [9, 5, 7], config) is None:
+        result = stepped([turned, *uploaded(config, 1)], config)
+        assert result.head is not None
+        assert all(np.isfinite(array).all() for array in result.head.values())

@@ -1,0 +1,114 @@
+"""An image has one row of features, whatever is around it, in memory or in the cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.types import Environment
+from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.features.cache import FeatureCache
+from fedplcc.trainer.features.extraction import Extraction, features_facts
+from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.models.frozen import FROZEN_BATCH, FrozenBackbone
+from tests.unit.trainer.builders import CPU, a_config, some_images
+
+ENVIRONMENT = Environment(packages={"torch": "1"}, cpu="x", device="cpu", platform="x")
+CONFIG = a_config()
+
+
+class Counting(nn.Module):
+    """A small convolutional backbone that counts its batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 6, 3, 2), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+        self.sizes: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.sizes.append(len(x))
+        return self.layers(x)
+
+
+def extraction(path: Path | None, module: nn.Module, config: RunConfig = CONFIG) -> Extraction:
+    return Extraction(
+        backbone=FrozenBackbone(module, 6, "tiny"),
+        facts=features_facts(config, ENVIRONMENT),
+        config=config,
+        cache=FeatureCache(path),
+    )
+
+
+def rows(images: DeviceImages, path: Path | None, module: nn.Module | None = None) -> np.ndarray:
+    made = extraction(path, module or Counting()).features(images, lambda: False, lambda done: None)
+    assert made.are_features
+    assert torch.equal(made.labels_N, images.labels_N)
+    return made.kept_N.numpy()
+
+
+def images(count: int = 40) -> DeviceImages:
+    return DeviceImages.put(some_images(count), CONFIG.data, CPU)
+
+
+def part(whole: DeviceImages, numbers: list[int]) -> DeviceImages:
+    return DeviceImages(whole.kept_N[numbers], whole.labels_N[numbers], whole.mean_3, whole.std_3, whole.num_classes)
+
+
+def test_rows_are_the_backbones_own_and_do_not_depend_on_the_set_around_them() -> None:
+    whole, module = images(), Counting()
+    x, _ = next(whole.in_order(40))
+    with torch.no_grad():
+        np.testing.assert_allclose(rows(whole, None), module.eval()(x), atol=1e-6)
+    assert np.array_equal(rows(part(whole, [7, 31, 2]), None), rows(whole, None)[[7, 31, 2]])
+
+
+def test_each_image_is_computed_once_over_runs(tmp_path: Path) -> None:
+    path, whole, module = tmp_path / "f.sqlite", images(), Counting()
+    first = rows(whole, path, module)
+    assert sum(module.sizes) == 3 * FROZEN_BATCH
+    module.sizes.clear()
+    assert np.array_equal(rows(whole, path, module), first)
+    assert module.sizes == []
+    known = part(whole, list(range(20)))
+    other = tmp_path / "other.sqlite"
+    rows(known, other)
+    assert np.array_equal(rows(whole, other), first)
+
+
+def test_other_normalisation_threads_weights_or_machine_have_rows_of_their_own() -> None:
+    others = [
+        a_config(data={"mean": (0.4, 0.4, 0.4)}),
+        a_config(training={"threads": 2}),
+        a_config(model={"name": "cnn5"}),
+    ]
+    facts = [features_facts(config, ENVIRONMENT) for config in (CONFIG, *others)]
+    facts.append(features_facts(CONFIG, Environment(packages={"torch": "2"}, cpu="x", device="cpu", platform="x")))
+    assert len(set(facts)) == len(facts)
+
+
+def test_features_that_are_not_finite_are_refused() -> None:
+    module = Counting()
+    with torch.no_grad():
+        next(module.parameters()).fill_(float("inf"))
+    with pytest.raises(InvalidModel, match="not finite"):
+        rows(images(4), None, module)
+
+
+def test_a_stop_is_asked_for_before_every_batch_and_keeps_what_is_done(tmp_path: Path) -> None:
+    done: list[float] = []
+    with pytest.raises(Cancelled):
+        extraction(tmp_path / "f.sqlite", Counting()).features(images(), lambda: len(done) == 2, done.append)
+    assert done == [FROZEN_BATCH / 40, 2 * FROZEN_BATCH / 40]
+    module = Counting()
+    rows(images(), tmp_path / "f.sqlite", module)
+    assert len(module.sizes) == 1

@@ -1,0 +1,1 @@
+"""Features of a frozen backbone: computed once for each image of a site, and kept."""

@@ -1,0 +1,1 @@
+"""Backbones at a site: trained weights that its owner keeps, each named by what it holds."""

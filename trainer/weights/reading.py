@@ -1,0 +1,89 @@
+"""Tensors of a file of trained weights, as torchvision, timm and others publish them: safetensors, or one of torch's.
+
+No code in a file is run, and what it claims about its size is checked before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle  # nosec B403
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.tensors import Array
+
+NESTED = ("state_dict", "model_state_dict", "model")
+"""Keys below which training scripts keep the weights in their checkpoints."""
+PREFIX = "module."
+"""Prefix that torch's parallel training leaves in names."""
+MAX_BYTES = 4 << 30
+"""Largest file that is read, and most bytes of all tensors in it as float32 and int64."""
+MAX_TENSORS = 10_000
+
+
+def read_weights(path: Path) -> dict[str, Array]:
+    """Return a file's tensors by name: real ones as float32, others as int64.
+
+    Args:
+        path: A .safetensors file, or a .pth, .pt or .bin file of torch.
+
+    Raises:
+        InvalidModel: The file cannot be read, is too large, holds no tensors by name, or values that are not finite.
+    """
+    if not path.is_file():
+        raise InvalidModel(f"there is no file {path}")
+    if path.stat().st_size > MAX_BYTES:
+        raise InvalidModel(f"{path} is larger than {MAX_BYTES >> 30} GiB")
+    try:
+        if path.suffix == ".safetensors":
+            values: object = load_file(path)
+        else:
+            with warnings.catch_warnings():  # of files that other versions of pickle wrote; errors say enough
+                warnings.simplefilter("ignore")
+                values = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InvalidModel(
+            f"{path} holds more than tensors, and reading it could run code: save its state_dict() alone"
+        ) from error
+    # torch and its formats raise errors of many kinds for a file that is none.
+    except (SafetensorError, OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise InvalidModel(f"{path} is no file of weights: {type(error).__name__}") from error
+    for key in NESTED:
+        if isinstance(values, Mapping) and isinstance(values.get(key), Mapping):
+            values = values[key]
+    if not isinstance(values, Mapping):
+        raise InvalidModel(f"{path} holds no tensors by name: save the model's state_dict()")
+    tensors = {str(name).removeprefix(PREFIX): value for name, value in values.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise InvalidModel(f"{path} holds no tensors by name: save the model's state_dict()")
+    return plain_arrays(tensors, str(path))
+
+
+def plain_arrays(tensors: Mapping[str, Tensor], source: str) -> dict[str, Array]:
+    """Return tensors as arrays of float32 and int64.
+
+    Raises:
+        InvalidModel: They are too many or too large, sparse or complex, or hold values that are not finite.
+    """
+    # A tensor in a file of torch's may claim any shape over a few bytes.
+    size = sum(math.prod(tensor.shape) * (4 if tensor.is_floating_point() else 8) for tensor in tensors.values())
+    if len(tensors) > MAX_TENSORS or size > MAX_BYTES:
+        raise InvalidModel(f"{source} holds {len(tensors)} tensors of {size} bytes; {MAX_BYTES >> 30} GiB are read")
+    arrays = {}
+    for name, tensor in tensors.items():
+        if tensor.layout is not torch.strided or tensor.is_complex() or tensor.is_quantized:
+            raise InvalidModel(f"tensor {name!r} of {source} is sparse, complex or quantised")
+        kind = torch.float32 if tensor.is_floating_point() else torch.int64
+        array: Array = tensor.detach().to("cpu", kind).contiguous().numpy()
+        if not np.isfinite(array).all():
+            raise InvalidModel(f"tensor {name!r} of {source} holds values that are not finite")
+        arrays[name] = array
+    return arrays
