@@ -30,7 +30,7 @@ def lint_imports(cwd: Path) -> dict[str, str]:
     """What import-linter says of each contract: KEPT or BROKEN."""
     command = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     done = python("-c", command, "--no-cache", cwd=cwd)
-    verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)$", done.stdout, re.MULTILINE))
+    verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE))
     assert done.returncode == int("BROKEN" in verdicts.values()), done.stdout + done.stderr
     return verdicts
 
