@@ -100,6 +100,8 @@ GLOBAL_MODEL = "global"
 """Name of the round's global model in a report."""
 LOCAL_MODEL = "local"
 """Name of the client's own model, of its last committed update, in a report."""
+ALONE_MODEL = "alone"
+"""Name of the model that a client has of its own images alone, in a report: what joining is worth is measured by it."""
 LAST, BEST = -1, -2
 """Choice of a round for its model and prototypes: the last committed one, the best one by validation."""
 TEST_SET, VALIDATION_SET = "test", "validation"
@@ -279,7 +281,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationCounts:
-    """Correct and total predictions per class of one evaluation set under one model: GLOBAL_MODEL or LOCAL_MODEL.
+    """Correct and total predictions per class of one evaluation set under the global, the local or the alone model.
 
     Attributes:
         confusion: Samples of each class by the class that the model predicted, `[M * M]`: a row for each true class, one

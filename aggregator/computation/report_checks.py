@@ -6,6 +6,7 @@ from fedplcc.aggregator.computation.checked import MAX_ENTRIES, check_numbers, m
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.types import (
+    ALONE_MODEL,
     GLOBAL_MODEL,
     LOCAL_MODEL,
     Evaluation,
@@ -36,8 +37,10 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
     if len({(counts.set_name, counts.model) for counts in evaluation.counts}) < len(evaluation.counts):
         raise malformed("counts", "an evaluation set is reported twice")
     for counts in evaluation.counts:
-        if counts.model not in (GLOBAL_MODEL, LOCAL_MODEL) or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
-            raise malformed("counts", "an evaluation set has no proper name, or its model is neither global nor local")
+        if counts.model not in (GLOBAL_MODEL, LOCAL_MODEL, ALONE_MODEL) or not 1 <= len(counts.set_name) <= MAX_ENTRIES:
+            raise malformed(
+                "counts", "an evaluation set has no proper name, or its model is not global, local or alone"
+            )
         if len(counts.correct) != num_classes or len(counts.total) != num_classes:
             raise malformed("counts", f"evaluation set {counts.set_name!r} has no {num_classes} classes")
         if any(not 0 <= hits <= total for hits, total in zip(counts.correct, counts.total, strict=True)):
@@ -101,17 +104,20 @@ def _check_confusion(counts: EvaluationCounts, config: RunConfig) -> None:
 
 
 def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:
-    """Check counts of a client's own model: the run has such models, and the totals are those of the global model."""
+    """Check counts of a client's own models: the run has such models, and the totals are those of the global model."""
     expected = config.evaluated_models
     totals = {counts.set_name: counts.total for counts in evaluation.counts if counts.model == GLOBAL_MODEL}
     for counts in evaluation.counts:
-        if counts.model != LOCAL_MODEL:
+        if counts.model == GLOBAL_MODEL:
             continue
-        if LOCAL_MODEL not in expected:
+        if counts.model not in expected:
             raise malformed("models", "the run's clients have no models of their own, and the report is of one")
         if GLOBAL_MODEL in expected and counts.set_name not in totals:
-            raise malformed("models", f"evaluation set {counts.set_name!r} has counts of the local model alone")
+            raise malformed(
+                "models", f"evaluation set {counts.set_name!r} has counts of the model {counts.model!r} alone"
+            )
         if totals.get(counts.set_name, counts.total) != counts.total:
             raise malformed(
-                "counts", f"evaluation set {counts.set_name!r} has other totals for the local model than for the global"
+                "counts",
+                f"evaluation set {counts.set_name!r} has other totals for the model {counts.model!r} than for the global",
             )

@@ -8,7 +8,7 @@ Every run keeps:
 - those of its best round by validation, and of every `run.keep_every`-th round;
 - the prototypes, global and local, of its last `Keep.prototypes` committed rounds, for prototype maps;
 - the updates of its last `Keep.updates` committed rounds with the model that each round started from, and the earlier
-  prototypes that their pools reuse, so that `fedplcc state replay` can compute those rounds again.
+  prototypes that their pools reuse, so that `fedplcc state audit --replay` can compute those rounds again.
 
 Rows of rounds, updates and events stay forever: they are small, and they are the history of the run. The removal of the
 other blobs is in collection.py.

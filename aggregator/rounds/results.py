@@ -21,6 +21,7 @@ from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.scores import BALANCED, balanced_accuracy, is_uneven, summed, unfound
 from fedplcc.shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from fedplcc.shared.types import (
+    ALONE_MODEL,
     GLOBAL_MODEL,
     LOCAL_MODEL,
     TEST_SET,
@@ -90,6 +91,20 @@ def _summarised(values: dict[str, float | None]) -> dict[str, float | None]:
     return {**values, "mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)}
 
 
+def joining_by_client(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    """Return what joining is worth to each client that can say it: a difference of two fractions.
+
+    The accuracy of its own model minus that of the model of its images alone, on its test set.
+    """
+    gains = {}
+    for evaluation in evaluations:
+        on_test = {each.model: each for each in evaluation.counts if each.set_name == TEST_SET}
+        own, alone = on_test.get(LOCAL_MODEL), on_test.get(ALONE_MODEL)
+        if own is not None and alone is not None and any(own.total):
+            gains[evaluation.client_id] = (sum(own.correct) - sum(alone.correct)) / sum(own.total)
+    return gains
+
+
 def _score_entries(
     reports: Sequence[Evaluation], names: Sequence[str], model: str, score: str, *, has_validation: bool
 ) -> dict[str, Any]:
@@ -146,7 +161,8 @@ def metrics_line(
         num_global_prototypes: Number of the round's global prototypes.
         evaluated: The models that clients report on; see `Method.evaluated_models`. `accuracy` is that of the first; if
             that is not the global model (a run may train none), `accuracy_of` names it. `accuracy_local` is the accuracy
-            of the clients' own models.
+            of the clients' own models, `accuracy_alone` that of the models of their own images alone; `joining` is then
+            each client's gain, of the first over the second.
         is_evaluated: Whether clients were asked for reports; if not, each accuracy is None as a whole.
         attacks: Attacks under which clients evaluate too. `accuracy_attacked` has, by attack, what `accuracy` has without.
         is_validated: Whether the run sets validation images aside. `accuracy_validation` is the accuracy on these; in
@@ -164,7 +180,11 @@ def metrics_line(
     reports, names = _in_order(current.evaluations), sorted(set(domains.values()))
     accuracy = {model: accuracy_by_domain(reports, names, model) if is_evaluated else None for model in evaluated}
     other = {} if evaluated[0] == GLOBAL_MODEL else {"accuracy_of": evaluated[0]}
-    local = {"accuracy_local": accuracy[LOCAL_MODEL]} if LOCAL_MODEL in accuracy else {}
+    local: dict[str, Any] = {
+        f"accuracy_{name}": accuracy[name] for name in (LOCAL_MODEL, ALONE_MODEL) if name in accuracy
+    }
+    if ALONE_MODEL in accuracy:
+        local["joining"] = joining_by_client(reports) if is_evaluated else None
     under = {attack: accuracy_by_domain(reports, names, evaluated[0], attacked_set(attack)) for attack in attacks}
     attacked = {"accuracy_attacked": under if is_evaluated else None} if attacks else {}
     needed = 1 if is_alone else 2

@@ -16,7 +16,7 @@ from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
 from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
-from fedplcc.command.state import audit, backup, replay, restore
+from fedplcc.command.state import audit, backup, restore
 from fedplcc.command.training import compare, demo, simulate
 from fedplcc.shared.version import VERSION
 
@@ -68,7 +68,6 @@ run_group.command("stop", epilog=steering.STOP_EXAMPLES)(steering.stop)
 run_group.command("client", epilog=clients.EXAMPLES)(clients.client)
 run_group.command("fetch", epilog=fetching.EXAMPLES)(fetching.fetch)
 run_group.command("edit", epilog=editing.EDIT_EXAMPLES)(editing.edit)
-run_group.command("rm", epilog=editing.REMOVE_EXAMPLES)(editing.remove)
 app.add_typer(run_group, name="run", rich_help_panel=STEER)
 using.app.command("map", epilog=drawing.EXAMPLES)(drawing.draw_map)
 app.add_typer(using.app, name="model", rich_help_panel=USE)
@@ -76,7 +75,6 @@ state_group = _group("Keep an aggregator's state safe, and look into its record.
 state_group.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 state_group.command("backup", epilog=backup.EXAMPLES)(backup.backup)
 state_group.command("restore", epilog=restore.EXAMPLES)(restore.restore)
-state_group.command("replay", epilog=replay.EXAMPLES)(replay.replay)
 app.add_typer(state_group, name="state", rich_help_panel=KEEP)
 
 

@@ -14,7 +14,7 @@ NEW_NAMES: Mapping[str, str] = {
     "model clusters": "fedplcc model map MODEL",
     "model import": "fedplcc weights add FILE --model MODEL",
     "plugin check": "fedplcc doctor --method NAME",
-    "replay": "fedplcc state replay RUN --round T",
+    "replay": "fedplcc state audit STATE_DIR --replay RUN --round T",
     "restore": "fedplcc state restore BACKUP STATE_DIR",
     "run admit": "fedplcc run client admit RUN CLIENT",
     "run advance": "fedplcc run resume RUN --next-stage",
@@ -24,10 +24,12 @@ NEW_NAMES: Mapping[str, str] = {
     "run note": "fedplcc run edit RUN --notes TEXT",
     "run quarantine": "fedplcc run client quarantine RUN CLIENT",
     "run release": "fedplcc run client release RUN CLIENT",
+    "run rm": "fedplcc run edit RUN --delete",
     "run retire": "fedplcc run client retire RUN CLIENT",
     "run stages": "fedplcc run status RUN",
     "run tag": "fedplcc run edit RUN --tag TAG",
     "runs": "fedplcc run list --local",
+    "state replay": "fedplcc state audit STATE_DIR --replay RUN --round T",
 }
 """By the words of the old name: the command that does it now."""
 

@@ -315,6 +315,7 @@ def _model_flags(client: ClientSection) -> list[str]:
     flags = ["--model", model.name]
     flags += [] if model.stem is None else ["--stem", model.stem]
     flags += [] if model.norm == "batch" else ["--norm", model.norm]
+    flags += [] if model.weights is None else ["--model-weights", f"{model.weights}@{model.weights_sha256}"]
     return flags + (["--model-options", canonical_json(dict(model.options))] if model.options else [])
 
 

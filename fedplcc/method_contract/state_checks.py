@@ -72,7 +72,7 @@ def a_stage_s_state_is_made_once_can_rest_on_a_disk_and_leaves_the_one_before_al
 @check(lambda setting: setting.method.keeps_client_state)
 def at_first_a_client_has_nothing_of_its_own(setting: Setting) -> None:
     method, config, received = setting.method, setting.config, a_model(0)
-    for hook in (method.start_of, method.own_model):
+    for hook in (method.start_of, method.own_model, method.alone_model):
         assert hook(received, None, config) is None
 
 
@@ -90,7 +90,7 @@ def every_model_that_it_names_is_one_of_the_run(setting: Setting) -> None:
 @check()
 def a_report_is_of_the_global_model_or_of_a_client_s_own(setting: Setting) -> None:
     evaluated = setting.method.evaluated_models(setting.config)
-    assert evaluated in (("global",), ("global", "local"), ("local",))
+    assert evaluated in (("global",), ("global", "local"), ("local",), ("global", "local", "alone"))
     assert "local" not in evaluated or setting.method.has("local_model")
 
 

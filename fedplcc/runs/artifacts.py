@@ -199,7 +199,11 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
 
 def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
     """Accuracies of a round: a sentence for the global model, and one for the clients' own models."""
-    kinds = {"accuracy": "accuracy", "accuracy_local": "accuracy of the clients' own models"}
+    kinds = {
+        "accuracy": "accuracy",
+        "accuracy_local": "accuracy of the clients' own models",
+        "accuracy_alone": "accuracy of each client's images alone",
+    }
     if line.get("accuracy_of"):
         del kinds["accuracy"]
     if score_of(line) == BALANCED:
@@ -213,6 +217,9 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
             texts.append(
                 f"{name}{when}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})"
             )
+    if line.get("joining"):
+        gains = ", ".join(f"{client_id} {100 * gain:+.1f}" for client_id, gain in sorted(line["joining"].items()))
+        texts.append(f"joining{when}: {gains} (points of a client's own model over its images alone)")
     if line.get("accuracy_of"):
         texts.append(f"{MODEL} is what the run began with, or has a part of that: clients share no whole models in it")
     return texts

@@ -67,7 +67,7 @@ EXAMPLES: Mapping[str, Any] = {
     "clients.domain": "scanner-a",
     "clients.model": {"name": "cnn5"},
     "model.stem": "cifar3x3",
-    "model.weights": "efficientnet_lite0",
+    "model.weights": "tf_efficientnet_lite0",
     "model.weights_sha256": "641a988bb298218421fbb803aa7e0368488e9b100f087f67296d3df14a3be604",
 }
 """Values to show for keys that are not set."""

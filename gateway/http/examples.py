@@ -24,6 +24,8 @@ VALUES: Mapping[str, Any] = {
     "accuracy": BY_DOMAIN,
     "accuracy_attacked": None,
     "accuracy_local": None,
+    "accuracy_alone": None,
+    "joining": None,
     "accuracy_of": "global",
     "accuracy_validation": None,
     "address": "192.0.2.20",

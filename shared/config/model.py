@@ -146,8 +146,8 @@ class ModelSection(Section):
         if weights is not None and sha256 is None:
             raise ValueError(
                 f"the store of this host has no backbone {weights!r} whose SHA-256 could stand here; keep one with "
-                f"`fedplcc weights add FILE --name {weights}`, or copy the SHA-256 from `fedplcc weights list` of a host "
-                "that has it"
+                f"`fedplcc weights add FILE|PACKAGE --name {weights}`, or copy the SHA-256 from `fedplcc weights list` of "
+                "a host that has it"
             )
         return sha256
 

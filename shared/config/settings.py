@@ -350,6 +350,8 @@ class TrainerSettings(Settings):
     """Normalisation of `model`, for a ResNet; batch if not set."""
     model_options: str | None = None
     """Options of `model`, if it is timm:NAME or your own code: a JSON object with the keys of [model.options]."""
+    model_weights: str | None = Field(None, pattern=r"^[^@]+@[0-9a-f]{64}$")
+    """Weights that `model` begins with: NAME@SHA256, as `fedplcc weights list` shows both."""
     samples_per_class: int | None = Field(None, ge=1)
     """Training samples per class in a seeded, class-balanced subset; all samples if not set."""
     fraction: float | None = Field(None, gt=0, le=1)
@@ -403,8 +405,10 @@ class TrainerSettings(Settings):
             InvalidConfig: There is no such model.
         """
         if self.model is None:
-            if (self.stem, self.norm, self.model_options) != (None, None, None):
-                raise InvalidConfig("stem, norm and model_options are those of a client's own model: give --model too")
+            if (self.stem, self.norm, self.model_options, self.model_weights) != (None, None, None, None):
+                raise InvalidConfig(
+                    "stem, norm, model_options and model_weights are those of a client's own model: give --model too"
+                )
             return None
         table: dict[str, Any] = {"name": self.model}
         if self.stem is not None:
@@ -413,6 +417,8 @@ class TrainerSettings(Settings):
             table["norm"] = self.norm
         if self.model_options is not None:
             table["options"] = _json_object("model_options", self.model_options)
+        if self.model_weights is not None:
+            table["weights"], _, table["weights_sha256"] = self.model_weights.rpartition("@")
         section = validate(ModelSection, table, "model.")
         if not MODEL_KIND.fullmatch(section.kind):
             raise InvalidConfig(f"model: {MODEL_KIND_RULE}")

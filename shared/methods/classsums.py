@@ -19,7 +19,7 @@ settles what they leave open:
 - The shrinkage can be chosen: from the second round on every client scores a grid on folds of its own training images, with
   the global sums less the fold, and the server takes what is best in all.
 - From the second round on a client keeps a head of its own, of the global sums and alpha times its own ones; alpha is chosen
-  on the same folds.
+  on the same folds. It also keeps one of its own sums alone: the difference is what joining is worth to it.
 - Every round is of the clients that take part in it: one that comes later adds its sums, one that leaves takes them away,
   and a round of the same clients changes nothing. With `run.cohort_size` a head is of those alone that were drawn.
 - `averaging` has no effect. No setting makes the method FedAvg: nothing is trained.
@@ -75,8 +75,8 @@ ALPHAS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Weights of a client's own sums beside the global ones, among which its folds choose; the first is none."""
 FOLDS = 3
 """Folds of a client's samples; fewer where it has fewer samples. Each costs a solution of D equations for each score."""
-ROUND = "classsums.round"
-"""What a client keeps beside its head: the round whose global sums have its own."""
+ROUND, ALONE = "classsums.round", "classsums.alone:"
+"""What a client keeps beside its head: the round whose global sums have its own, and the head of its images alone."""
 
 
 class Config(MethodConfig):
@@ -178,22 +178,24 @@ class _Client:
     whole: ClassSums
     config: Config
 
-    def correct(self, alpha: float, shrinkages: Sequence[float]) -> DoubleArray:
-        """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`."""
+    def mixed(self, alpha: float) -> ClassSums:
+        """Return the global sums and alpha times the client's own."""
+        return self.whole.plus(self.own, alpha) if alpha else self.whole
+
+    def correct(self, sums: ClassSums, times: float, shrinkages: Sequence[float]) -> DoubleArray:
+        """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`.
+
+        The fold is among the sums so many times.
+        """
         total_SM = np.zeros((len(shrinkages), len(self.own.counts_M)))
         for fold in self.folds:
-            classes = Classes.of(self.without(fold, alpha), FAST)
+            classes = Classes.of(sums.plus(fold.sums, -times), FAST)
             for row_M, shrinkage in zip(total_SM, shrinkages, strict=True):
                 row_M += num_correct(self.head(classes, shrinkage), fold.features_ND, fold.labels_N)
         return total_SM
 
     def head(self, classes: Classes, shrinkage: float) -> Head:
         return linear_head(classes, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
-
-    def without(self, fold: _Fold, alpha: float) -> ClassSums:
-        """Return the global sums and alpha times the client's own, without a fold."""
-        rest = self.whole.plus(fold.sums, -1.0 - alpha)
-        return rest.plus(self.own, alpha) if alpha else rest
 
     def best(self, correct_SM: DoubleArray) -> int:
         """Return the row of the grid that scores best."""
@@ -242,31 +244,31 @@ def before_training(before: BeforeTraining, config: Config) -> Mapping[str, Arra
     if config.is_chosen:
         client = _client(before, config)
         grid = (len(GRIDS[config.head]), before.num_classes)
-        correct_SM = np.zeros(grid) if client is None else client.correct(0.0, GRIDS[config.head])
+        correct_SM = np.zeros(grid) if client is None else client.correct(client.whole, 1.0, GRIDS[config.head])
         scored_M = np.zeros_like(own.counts_M) if client is None else own.counts_M
         groups[SCORES] = {"correct": correct_SM.astype(np.int64), "scored": scored_M.astype(np.int64)}
     return groups
 
 
 def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: Config) -> ClientState:
-    """Return the head of the client's own model, by tensor name, of global sums and its own; none before there are some.
+    """Return the heads of the client's own model, by tensor name, and of its images alone; none before global sums.
 
-    The shrinkage is the best of the client's own scores, or the given one.
+    The shrinkage is the best of the client's own scores, with the global sums and alone, or the given one.
     """
     kept: dict[str, np.ndarray] = {ROUND: np.array([before.round], np.int64)}
     client = _client(before, config)
     if client is None:
         return kept
+    shrinkage = shrinkage_alone = config.first_shrinkage
     if config.is_chosen:
-        correct_SM = made[SCORES]["correct"].astype(np.float64)
-        best = client.best(correct_SM)
-        shrinkage, without_own_1M = GRIDS[config.head][best], correct_SM[best : best + 1]
-    else:
-        shrinkage = config.first_shrinkage
-        without_own_1M = client.correct(ALPHAS[0], (shrinkage,))
-    correct_AM = np.concatenate([without_own_1M, *(client.correct(alpha, (shrinkage,)) for alpha in ALPHAS[1:])])
-    sums = client.whole.plus(client.own, ALPHAS[client.best(correct_AM)])
-    return {**kept, **_tensors(client.head(Classes.of(sums, FAST), shrinkage), before.head)}
+        grid = GRIDS[config.head]
+        shrinkage = grid[client.best(made[SCORES]["correct"].astype(np.float64))]
+        shrinkage_alone = grid[client.best(client.correct(client.own, 1.0, grid))]
+    correct = [client.correct(client.mixed(alpha), 1.0 + alpha, (shrinkage,)) for alpha in ALPHAS]
+    mix = client.head(Classes.of(client.mixed(ALPHAS[client.best(np.concatenate(correct))]), FAST), shrinkage)
+    alone = client.head(Classes.of(client.own, FAST), shrinkage_alone)
+    heads = _tensors(mix, before.head), _tensors(alone, before.head)
+    return {**kept, **heads[0], **{ALONE + name: array for name, array in heads[1].items()}}
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:
@@ -276,8 +278,19 @@ def next_client_state(end: ClientEnd, config: Config) -> ClientState:
 
 def local_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
     """Return the received model with the client's own head; None before it has one."""
-    own = {name: array for name, array in (state or {}).items() if name in received}
-    return {name: own.get(name, array) for name, array in received.items()} if own else None
+    return _with_kept(received, state, "")
+
+
+def alone_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
+    """Return the received model with the head of the client's images alone; None before it has one."""
+    return _with_kept(received, state, ALONE)
+
+
+def _with_kept(received: ModelArrays, state: ClientState | None, prefix: str) -> ModelArrays | None:
+    kept = state or {}
+    if not any(prefix + name in kept for name in received):
+        return None
+    return {name: kept.get(prefix + name, array) for name, array in received.items()}
 
 
 # -- The server ---------------------------------------------------------------------------------------------------------
@@ -409,7 +422,7 @@ METHOD = Method(
             makes_head=True,
         ),
         KeptState(after=next_client_state),
-        OwnModel(local=local_model, is_shared=never),
+        OwnModel(local=local_model, alone=alone_model, is_shared=never),
         TrainingPhases(phases=phases),
     ),
 )

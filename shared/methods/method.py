@@ -28,7 +28,7 @@ from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.methods.parts.public import PublicLearning
 from fedplcc.shared.methods.parts.slots import ServerSlots
 from fedplcc.shared.methods.step import ClientLoss
-from fedplcc.shared.types import BATCH_NORM, GLOBAL_MODEL, HEAD, LOCAL_MODEL, PARAMETERS, PrototypeSet
+from fedplcc.shared.types import ALONE_MODEL, BATCH_NORM, GLOBAL_MODEL, HEAD, LOCAL_MODEL, PARAMETERS, PrototypeSet
 
 ReadBlock = Callable[[], Block]
 Fold = Callable[[ReadBlock, Iterable[Block], Sequence[float], Any], Block]
@@ -151,6 +151,11 @@ class Method:
             made = part.local_model(received, made, state, config)
         return made
 
+    def alone_model(self, received: ModelArrays, state: ClientState | None, config: MethodConfig) -> ModelArrays | None:
+        """Return the model of the client's own images alone to evaluate, or None where it has none yet."""
+        found = (part.alone_model(received, state, config) for part in self.parts)
+        return next((model for model in found if model is not None), None)
+
     # -- Facts of a method, which parts decide -------------------------------------------------------------------------
 
     def shares_model(self, config: MethodConfig) -> bool:
@@ -233,13 +238,16 @@ class Method:
         return tuple(name for name, is_needed in needed.items() if is_needed)
 
     def evaluated_models(self, config: MethodConfig) -> tuple[str, ...]:
-        """Return the models that a client's report covers: the global one if rounds make it, then the client's own if any.
+        """Return the models that a client's report covers: the global one if rounds make it, then the client's own if any,
+        then that of its own images alone if any.
 
         The accuracy of the first is the round's accuracy.
         """
         is_global = self.has_global_model(config) and self.withheld_part(config) == "none"
         is_local = any(part.has_local_model(config) for part in self.parts)
-        return (*((GLOBAL_MODEL,) if is_global else ()), *((LOCAL_MODEL,) if is_local else ()))
+        is_alone = any(part.has_alone_model(config) for part in self.parts)
+        found = {GLOBAL_MODEL: is_global, LOCAL_MODEL: is_local, ALONE_MODEL: is_alone}
+        return tuple(name for name, is_evaluated in found.items() if is_evaluated)
 
     def names_by_prototypes(self, config: MethodConfig, *, own_classes: bool = False) -> bool:
         """Whether a client needs the round's prototypes for its report.

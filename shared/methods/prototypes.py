@@ -51,6 +51,10 @@ class PrototypeConfig(MethodConfig):
     proto_window: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = 1
     """Rounds whose local prototypes are in the pool: those of this round and of the ones before, of all clients, so that
     global prototypes move less. Ours. Each set counts as one of a client of its own."""
+    balance: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """Most that the prototype terms may pull the features, in pulls of the cross-entropy: in each step the gradient of all
+    terms but the cross-entropy with respect to the features is scaled to at most so many times the length of the
+    cross-entropy's (docs/algorithms.md, rule 1.19). Ours. With 0 nothing is scaled, as published."""
 
     @property
     def num_past_rounds(self) -> int:

@@ -103,5 +103,5 @@ def test_a_run_goes_on_from_a_backup_that_was_made_while_it_ran(folder: Path, un
         eventually(lambda: len(list(restored.glob("blobs/*/*"))) < 25, "garbage is collected in the background")
         assert second.processes["aggregator"].end() == 0
     last_model = json.loads(undisturbed[-1])["model_sha256"]
-    assert last_model in command("state", "replay", run_id, "--round", ROUNDS, "--state-dir", restored)
+    assert last_model in command("state", "audit", restored, "--replay", run_id, "--round", ROUNDS)
     assert "0 problems" in command("doctor", restored)

@@ -178,11 +178,9 @@ def test_what_a_run_does_not_allow_is_refused_with_a_sentence(served: ServedGate
     assert "stopp" in error
 
 
-@pytest.mark.parametrize("command", ["status", "watch", "pause", "resume", "stop", "fetch", "rm", "edit"])
+@pytest.mark.parametrize("command", ["status", "watch", "pause", "resume", "stop", "fetch", "edit"])
 def test_an_unknown_run_is_one_sentence_and_exit_code_1(served: ServedGateway, command: str, tmp_path: Path) -> None:
-    extra = {"fetch": ("--out", tmp_path / "out"), "stop": ("--yes",), "rm": ("--yes",), "edit": ("--tag", "a")}.get(
-        command, ()
-    )
+    extra = {"fetch": ("--out", tmp_path / "out"), "stop": ("--yes",), "edit": ("--tag", "a")}.get(command, ())
     code, out, error = called(served, command, "nothing-1234", *extra)
     assert (code, out) == (1, "")
     assert error == "fedplcc: there is no run 'nothing-1234'\n"
@@ -397,16 +395,19 @@ def test_a_run_is_archived_and_comes_back(served: ServedGateway, config: Path) -
 
 def test_a_run_is_deleted_and_says_what_is_free_again(served: ServedGateway, config: Path) -> None:
     opened = answered(served, "start", "--config", config)["run_id"]
-    code, _, error = called(served, "rm", "--yes", opened)
+    code, _, error = called(served, "edit", "--delete", "--yes", opened)
     assert code == 1
     assert "stop it first" in error
     served.federation.join()
     served.federation.run_to_end(opened)
-    deleted = answered(served, "rm", "--yes", opened)
+    deleted = answered(served, "edit", "--delete", "--yes", opened)
     assert deleted["run_id"] == opened
     assert deleted["freed_bytes"] > 0
     assert f"run {opened} was deleted" in called(served, "status", opened)[2]
     assert opened in called(served, "list", "--show", "deleted")[1]
+    code, _, error = called(served, "edit", "--delete", "--tag", "a", opened)
+    assert code == 2
+    assert "--delete leaves nothing to change" in error
 
 
 def test_a_client_is_forgotten(served: ServedGateway, config: Path) -> None:
@@ -428,11 +429,11 @@ def test_a_client_is_forgotten(served: ServedGateway, config: Path) -> None:
 
 # Questions before what cannot be undone
 
-FINAL = [("run", "stop"), ("run", "rm"), ("client", "forget")]
+FINAL = [("run", "stop"), ("run", "edit", "--delete"), ("client", "forget")]
 
 
 @pytest.mark.parametrize("command", FINAL)
-def test_without_a_terminal_and_without_yes_nothing_is_done(served: ServedGateway, command: tuple[str, str]) -> None:
+def test_without_a_terminal_and_without_yes_nothing_is_done(served: ServedGateway, command: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*command, "x", "--gateway", served.url])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "add --yes" in result.stderr

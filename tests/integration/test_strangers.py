@@ -93,7 +93,7 @@ def test_it_runs_in_simulate_compare_and_over_the_network_in_the_same_bytes(
     control.close()
     federation.processes["aggregator"].end()
     state = federation.folder / "aggregator"
-    again = ("state", "replay", run_id, "--round", lines.count("\n"), "--state-dir", state)
+    again = ("state", "audit", state, "--replay", run_id, "--round", lines.count("\n"))
     refused = command(folder, *again)
     assert (refused.returncode, f"--allow-method {METHOD}" in refused.stderr) == (2, True)
     assert "equal" in done(folder, *again, "--allow-method", METHOD)

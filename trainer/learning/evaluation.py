@@ -71,7 +71,7 @@ def evaluate(
         data: The evaluation set; may be empty.
         config: The run.
         set_name: Name of the evaluation set.
-        model_name: GLOBAL_MODEL or LOCAL_MODEL.
+        model_name: GLOBAL_MODEL, LOCAL_MODEL or ALONE_MODEL.
         score: Scores by which it predicts classes; its logits if None.
         attack: Changes the images first; it follows the model's logits, also where `score` names classes.
         should_stop: Asked before every batch.
@@ -97,7 +97,7 @@ def counted(
         predicted_N: Predicted classes; -1 for none.
         config: The run.
         set_name: Name of the evaluation set.
-        model_name: GLOBAL_MODEL or LOCAL_MODEL.
+        model_name: GLOBAL_MODEL, LOCAL_MODEL or ALONE_MODEL.
     """
     num_classes = len(config.data.classes)
     correct, total = (

@@ -18,8 +18,11 @@ from torch.nn.functional import cross_entropy
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
+from fedplcc.shared.methods.balance import balance_factor, balanced
+from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.method import Method
-from fedplcc.shared.methods.step import ClientStep, LossTerms, Prototypes
+from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.methods.step import ClientStep, LossTerms, Prototypes, Term
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.ops import TorchOps, to_device
@@ -87,6 +90,37 @@ def _seen_by(reference: FeatureModel, x_B3SS: Tensor) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         features_BD = reference.features(x_B3SS)
         return features_BD.float(), reference.classifier(features_BD).float()
+
+
+def balanced_terms(terms: LossTerms, features_BD: Tensor, hyper: MethodConfig) -> LossTerms:
+    """Return the terms of one mini-batch under `method.balance`: see `fedplcc.shared.methods.balance`.
+
+    Nothing changes for a method without the key, without prototypes, and where only layers after the features train.
+
+    Args:
+        terms: The method's, of these features.
+        features_BD: The model's features, from which the terms are computed.
+        hyper: The method's hyper-parameters.
+    """
+    balance = hyper.balance if isinstance(hyper, PrototypeConfig) else 0.0
+    if not balance or len(terms) == 1 or not features_BD.requires_grad:
+        return terms
+    first, *own = terms.items()
+    # Terms of coefficients like 1000 would leave the range of float16 on their way to the features.
+    largest = max(term.coefficient for _, term in own)
+    scaled = {name: Term(term.value, term.coefficient / largest) for name, term in own}
+    norms = [_pull(total_loss(part), features_BD) for part in (dict([first]), scaled)]
+    task_norm, own_norm = torch.stack(norms).tolist()
+    return balanced(terms, balance_factor(task_norm, largest * own_norm, balance))
+
+
+def _pull(loss: Tensor, features_BD: Tensor) -> Tensor:
+    """Return the L2 norm of a loss's gradient with respect to the features; the graph stays for the step."""
+    (gradient_BD,) = torch.autograd.grad(
+        loss, features_BD, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    norm: Tensor = gradient_BD.float().norm()
+    return norm
 
 
 def total_loss(terms: LossTerms) -> Tensor:

@@ -32,6 +32,7 @@ from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
 from fedplcc.trainer.learning.losses import (
     LossContext,
+    balanced_terms,
     loss_arrays,
     loss_terms,
     loss_values,
@@ -181,6 +182,7 @@ def local_train(
                         x_B3SS = attack.changed(model, x_B3SS, labels_B)
                     with optimiser.forward():
                         terms, features_BD = loss_terms(model, x_B3SS, labels_B, context)
+                    terms = balanced_terms(terms, features_BD, config.method)
                     totals.saw(step, numbers_B, features_BD)
                     loss = total_loss(terms)
                     values = loss_values(loss, terms)

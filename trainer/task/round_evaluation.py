@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedplcc.shared.methods.arrays import ClientState, ModelArrays
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Scores
 from fedplcc.shared.types import (
+    ALONE_MODEL,
     BALANCED_SET,
     GLOBAL_MODEL,
     LOCAL_MODEL,
@@ -81,6 +82,9 @@ def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState
         models[GLOBAL_MODEL] = received
     if local is not None:
         models[LOCAL_MODEL] = local
+    if ALONE_MODEL in names:
+        alone = job.config.algorithm.alone_model(inputs.first_model(job), client_state(), job.config.method)
+        models |= {} if alone is None else {ALONE_MODEL: alone}
     return models
 
 
@@ -110,7 +114,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
     those of a balanced whole, then those of validation images. Where the run asks for it, the test set and the balanced
     whole are followed by what the model makes of them with the client's own classes to choose from.
     """
-    model, test, config = model_with(job, arrays, is_own=name == LOCAL_MODEL), job.loaded.test, job.config
+    model, test, config = model_with(job, arrays, is_own=name != GLOBAL_MODEL), job.loaded.test, job.config
     if _has_site_statistics(job, name):
         begin, share = _calibrated(job, model, begin=begin, share=share / 2)
     score = _score(job, model) if name == LOCAL_MODEL and _is_methods(job, name) else None

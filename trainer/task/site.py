@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, cast
 
 import torch
@@ -170,6 +170,6 @@ class ClientSite:
             config.data.image_size,
             config.run.seed,
             with_weights=with_weights,
-            consent=Consent.to(self.model),
+            consent=replace(Consent.to(self.model), weights=self.consent.weights),
             feature_dim=cast(FeatureModel, of_run).feature_dim,
         )

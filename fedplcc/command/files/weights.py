@@ -96,7 +96,7 @@ def list_(*, weights_dir: WeightsDir = None, as_json: bool) -> int:
     return ExitCode.OK
 
 
-@app.command(epilog=examples("fedplcc weights remove efficientnet_lite0"))
+@app.command(epilog=examples("fedplcc weights remove tf_efficientnet_lite0"))
 @explains_errors
 def remove(
     name: Annotated[str, typer.Argument(help="Name of the weights.", show_default=False)],

@@ -1,4 +1,4 @@
-"""`fedplcc run edit` and `run rm`: keep the list of runs in order."""
+"""`fedplcc run edit`: keep the list of runs in order."""
 
 from __future__ import annotations
 
@@ -16,38 +16,11 @@ if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import DeletedRun, Run
 
-REMOVE_EXAMPLES = examples("fedplcc run rm scans-97f12353", "fedplcc run rm scans-97f12353 scans-0c41d7e2 --yes")
 EDIT_EXAMPLES = examples(
     "fedplcc run edit scans-97f12353 --tag paper --untag draft",
     "fedplcc run edit scans-97f12353 --notes 'scanner 2 was off'",
-    "fedplcc run edit scans-97f12353 scans-0c41d7e2 --archive",
+    "fedplcc run edit scans-97f12353 scans-0c41d7e2 --delete",
 )
-
-
-@explains_errors
-def remove(*, runs: RunIds, yes: Yes = False, way: Way, as_json: bool) -> int:
-    """Delete runs that have ended, with every model that no other run needs.
-
-    Their lines stay: fedplcc run list --show deleted. With --json a line for each run.
-    """
-    from fedplcc.doctor.findings import in_bytes
-    from fedplcc.terminal.question import agreed
-
-    named = f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs"
-    lost = "Models, prototypes and metrics are lost for good."
-    if not agreed(f"Delete {named}? {lost}", yes=yes, what="delete"):
-        return nothing_changed()
-
-    def print_deleted(deleted: DeletedRun) -> None:
-        sentence = f"run {deleted.run_id} is deleted: {in_bytes(deleted.freed_bytes)} are free again"
-        print(deleted.model_dump_json() if as_json else sentence, flush=True)
-
-    async def delete(there: AsyncGateway) -> None:
-        for run_id in dict.fromkeys(runs):
-            print_deleted(await there.delete_run(run_id))
-
-    ask_gateway(way, delete)
-    return ExitCode.OK
 
 
 @explains_errors
@@ -67,17 +40,31 @@ def edit(
             show_default=False,
         ),
     ] = None,
+    delete: Annotated[
+        bool,
+        typer.Option(
+            "--delete",
+            help="Delete runs that have ended, with every model that no other run needs. Their lines stay: fedplcc run list "
+            "--show deleted.",
+        ),
+    ] = False,
+    yes: Yes = False,
     way: Way,
     as_json: bool,
 ) -> int:
-    """Change tags and notes of runs, or leave runs out of lists; `fedplcc run status` shows them.
+    """Change tags and notes of runs, leave runs out of lists, or delete them; `fedplcc run status` shows them.
 
     With --json there is a line for each run.
     """
     from fedplcc.shared.errors import InvalidConfig
 
-    if not tag and not untag and notes is None and archive is None:
-        raise InvalidConfig("name what to change: --tag, --untag, --notes, --archive or --unarchive")
+    is_changed = bool(tag or untag) or notes is not None or archive is not None
+    if delete and is_changed:
+        raise InvalidConfig("--delete leaves nothing to change: give it alone")
+    if delete:
+        return _delete(runs, yes=yes, way=way, as_json=as_json)
+    if not is_changed:
+        raise InvalidConfig("name what to change: --tag, --untag, --notes, --archive, --unarchive or --delete")
 
     async def change_one(there: AsyncGateway, run_id: str) -> Run:
         tags: list[str] | None = None
@@ -95,6 +82,27 @@ def edit(
             print(run.model_dump_json() if as_json else _sentence_of(run), flush=True)
 
     ask_gateway(way, change)
+    return ExitCode.OK
+
+
+def _delete(runs: RunIds, *, yes: bool, way: Way, as_json: bool) -> int:
+    from fedplcc.doctor.findings import in_bytes
+    from fedplcc.terminal.question import agreed
+
+    named = f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs"
+    lost = "Models, prototypes and metrics are lost for good."
+    if not agreed(f"Delete {named}? {lost}", yes=yes, what="delete"):
+        return nothing_changed()
+
+    def print_deleted(deleted: DeletedRun) -> None:
+        sentence = f"run {deleted.run_id} is deleted: {in_bytes(deleted.freed_bytes)} are free again"
+        print(deleted.model_dump_json() if as_json else sentence, flush=True)
+
+    async def delete(there: AsyncGateway) -> None:
+        for run_id in dict.fromkeys(runs):
+            print_deleted(await there.delete_run(run_id))
+
+    ask_gateway(way, delete)
     return ExitCode.OK
 
 

@@ -1,4 +1,4 @@
-"""`fedplcc state audit`: who changed what, who was refused, and whether the record of it is whole."""
+"""`fedplcc state audit`: who changed what, who was refused, and whether the record and the rounds hold."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import typer
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors
 from fedplcc.command.state.database_url import DatabaseUrl
+from fedplcc.shared.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from fedplcc.shared.identity.audit_chain import AuditEntry
 
 EXAMPLES = examples(
     "fedplcc state audit fedplcc-state/aggregator",
-    "fedplcc state audit fedplcc-state/aggregator --verify",
+    "fedplcc state audit fedplcc-state/aggregator --replay digits-0f3a --round 9",
     "fedplcc state audit fedplcc-state/aggregator --witness ann-audit-heads",
 )
 
 
 @explains_errors
 def audit(
+    *,
     state_dir: Annotated[
         Path, typer.Argument(metavar="STATE_DIR", help="The aggregator's state directory.", show_default=False)
     ],
@@ -40,9 +42,42 @@ def audit(
         ),
     ] = None,
     last: Annotated[int, typer.Option(min=1, max=1_000_000, help="Entries to show, the newest.")] = 50,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Instead, compute --round of this run again from its stored updates and compare the SHA-256 of model, "
+            "prototypes and server state. The exit code is 1 if they differ, 5 if the updates were collected.",
+            show_default=False,
+        ),
+    ] = None,
+    number: Annotated[
+        int | None,
+        typer.Option("--round", metavar="T", help="With --replay: the round, from 1 on.", show_default=False),
+    ] = None,
+    allow_method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --replay: method of another package that the run may name, repeatable: package.module or the name "
+            "of an entry point. It is imported.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
     database_url: DatabaseUrl = None,
+    as_json: bool,
 ) -> int:
-    """Show an aggregator's audit, or check it: every change and every refusal, each entry chained to the one before."""
+    """Show an aggregator's audit, check it, or compute a round again.
+
+    The audit has every change and every refusal, each entry chained to the one before. --json is for --replay.
+    """
+    if (replay is None) != (number is None):
+        raise InvalidConfig("--replay RUN and --round T belong together: give both, or neither")
+    if replay is not None and number is not None:
+        from fedplcc.command.state.replay import replay_round
+
+        methods = allow_method or ()
+        return replay_round(state_dir, replay, number, database_url=database_url, allow_method=methods, as_json=as_json)
     from fedplcc.shared.identity import audit_chain
     from fedplcc.state.audit import entries_of, sentence_of_damage, unrecorded, witnessed
     from fedplcc.state.snapshot import snapshot

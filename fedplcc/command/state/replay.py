@@ -1,51 +1,24 @@
-"""`fedplcc state replay`: a committed round computed again from its stored updates."""
+"""`fedplcc state audit --replay`: a committed round computed again from its stored updates."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors, say
-from fedplcc.command.state.database_url import DatabaseUrl
-
-STATE_DIR = Path("fedplcc-state/aggregator")
-EXAMPLES = examples("fedplcc state replay digits-0f3a2b1c --round 30")
+from fedplcc.command.exit_codes import ExitCode, say
 
 
-@explains_errors
-def replay(
-    *,
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)],
-    number: Annotated[int, typer.Option("--round", metavar="T", help="The round, from 1 on.", show_default=False)],
-    state_dir: Annotated[
-        Path, typer.Option("--state-dir", help="The aggregator's state directory.", file_okay=False)
-    ] = STATE_DIR,
-    database_url: DatabaseUrl = None,
-    allow_method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Method of another package that the run may name, repeatable: package.module or the name of an entry "
-            "point. It is imported.",
-            metavar="NAME",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: bool,
+def replay_round(
+    state_dir: Path, run_id: str, number: int, *, database_url: str | None, allow_method: Sequence[str], as_json: bool
 ) -> int:
-    """Compute a round's global model, prototypes and server state again from the stored updates, and compare their SHA-256.
-
-    The exit code is 0 if all are equal, 1 if they are not, and 5 if the updates were collected.
-    """
+    """Compute a round's results again from the stored updates, compare their SHA-256, and return the exit code."""
     import json
 
     from fedplcc.shared.methods import add_methods
     from fedplcc.state.replay import Collected
     from fedplcc.state.replay import replay as replayed
 
-    add_methods(allow_method or ())
+    add_methods(allow_method)
     try:
         found = replayed(state_dir, run_id, number, url=database_url)
     except Collected as error:

@@ -20,6 +20,8 @@ class OwnModel(Part):
     Attributes:
         local: The model that a client evaluates beside the global one, or in its place; None from it where it has none yet.
         start: The model from which it trains; None from it, or in its place, for the received one.
+        alone: The model of the client's images alone that it evaluates too, for what joining is worth; None from it where it
+            has none yet, in its place where the method makes none.
         is_kept: `config -> bool`: whether clients have such a model.
         is_shared: `config -> bool`: whether updates carry the trained model all the same. Where they do not, the global
             model stays what round 0 made it.
@@ -27,6 +29,7 @@ class OwnModel(Part):
 
     local: ClientModel
     start: ClientModel | None = None
+    alone: ClientModel | None = None
     is_kept: Callable[[Any], bool] = always
     is_shared: Callable[[Any], bool] = always
 
@@ -45,3 +48,9 @@ class OwnModel(Part):
         self, received: ModelArrays, made: ModelArrays | None, state: ClientState | None, config: Any
     ) -> ModelArrays | None:
         return self.local(received, state, config)
+
+    def has_alone_model(self, config: Any) -> bool:
+        return self.alone is not None
+
+    def alone_model(self, received: ModelArrays, state: ClientState | None, config: Any) -> ModelArrays | None:
+        return None if self.alone is None else self.alone(received, state, config)

@@ -218,6 +218,14 @@ class Part:
         """
         return made
 
+    def has_alone_model(self, config: Any) -> bool:
+        """Whether clients also have a model of their own images alone to evaluate."""
+        return False
+
+    def alone_model(self, received: ModelArrays, state: ClientState | None, config: Any) -> ModelArrays | None:
+        """Return the model that the client has of its own images alone, by the same recipe; None where it has none yet."""
+        return None
+
 
 def has_hook(part: Part, hook: Hook) -> bool:
     """Whether a part says something by a hook, whatever it says."""

@@ -24,11 +24,12 @@ from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import BeforeTraining
 from fedplcc.shared.tensors import blob_ref, from_bytes, prototypes_to_bytes, read_header, to_bytes
 from fedplcc.shared.types import (
+    ALONE_MODEL,
     BATCH_NORM,
     CLASS_MEAN,
-    GLOBAL_MODEL,
     HEAD,
     LOCAL_CLUSTER,
+    LOCAL_MODEL,
     MODEL,
     PARAMETERS,
     PUBLIC_DATA,
@@ -212,7 +213,8 @@ class NumpyClient:
         config = _config_of(task)
         total, counts = tuple(10 for _ in CLASSES), []
         for name in config.evaluated_models:
-            judged = model if name == GLOBAL_MODEL else b"%d" % task.round
+            of_own = {LOCAL_MODEL: b"%d" % task.round, ALONE_MODEL: b"alone"}
+            judged = of_own.get(name, model)
             digest = hashlib.sha256(judged + self.client_id.encode()).digest()
             correct = tuple(digest[index] % 11 for index in range(len(CLASSES)))
             confusion = _confusion(correct, total) if config.evaluation.confusion else ()

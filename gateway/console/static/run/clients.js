@@ -5,7 +5,7 @@
 
 import { askQuarantine, askRelease } from "./controls.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
-import { ago, count, counted, percent } from "../lib/format.js";
+import { ago, count, counted, listed, percent } from "../lib/format.js";
 import { allowed } from "../lib/run_state.js";
 import { sortedBy } from "../lib/sorting.js";
 import { byTrouble, rowsOf } from "./client_rows.js";
@@ -25,6 +25,7 @@ const HEADINGS = /** @type {import("../lib/sorting.js").Heading<import("./client
 export function section(context) {
   const body = h("tbody");
   const summary = h("p", { class: "muted small" });
+  const worth = h("p", { class: "muted small" });
   const more = h("button", { class: "button", type: "button", hidden: true, on: { click: () => showAll() } });
   const order = sortedBy(HEADINGS, byTrouble, () => last && update(last));
   order.element.append(h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Steering")));
@@ -33,6 +34,7 @@ export function section(context) {
     "section",
     { class: "card", "aria-labelledby": "run-clients" },
     h("div", { class: "card-head" }, h("h2", { id: "run-clients" }, "Clients"), h("div", { class: "filters" }, order.choice), summary),
+    worth,
     table,
     more,
   );
@@ -53,6 +55,7 @@ export function section(context) {
     if (!state.run) return;
     const rows = rowsOf(state).sort(order.compare);
     setText(summary, state.areClientsKnown ? summaryOf(rows) : "");
+    setText(worth, joiningOf(state));
     setAttribute(more, "hidden", rows.length <= most);
     setText(more, `Show all ${count(rows.length)} clients`);
     const focused = body.contains(document.activeElement) ? document.activeElement : null;
@@ -114,6 +117,18 @@ function updateRow(line, row, state) {
   setAttribute(steer, "data-reason", row.isQuarantined ? row.error : null);
   setAttribute(steer, "hidden", !maySteer);
   setAttribute(steerCell, "data-empty", !maySteer);
+}
+
+/**
+ * What joining is worth to each client, in points of accuracy of its own model over its images alone; empty where nobody says.
+ *
+ * @param {import("../lib/run_state.js").RunState} state
+ */
+function joiningOf(state) {
+  const latest = state.rounds.findLast((each) => Object.keys(each.joining ?? {}).length > 0);
+  if (!latest) return "";
+  const gains = Object.entries(latest.joining).sort().map(([clientId, gain]) => `${clientId} ${gain < 0 ? "" : "+"}${(100 * gain).toFixed(1)}`);
+  return `Joining is worth, in points: ${listed(gains, FIRST_ROWS)}`;
 }
 
 /** @param {import("./client_rows.js").ClientRow[]} rows */

@@ -105,6 +105,18 @@ def test_the_accuracy_of_local_models_stands_beside_that_of_the_global_one(feder
         assert line["accuracy"] != line["accuracy_local"]
 
 
+def test_what_joining_is_worth_stands_beside_the_accuracies_where_clients_report_on_their_images_alone(
+    federation: LocalFederation,
+) -> None:
+    run = federation.run_to_end(created(federation, "classsums", {}).run_id)
+    for line in lines_of(federation, run):
+        own, alone = (accuracy_in(federation, run, line["round"], model) for model in ("local", "alone"))
+        assert {name: line["accuracy_alone"][name] for name in alone} == alone
+        gains = {name.removesuffix("-domain"): own[name] - alone[name] for name in own}
+        assert line["joining"] == pytest.approx(gains)
+        assert any(gains.values())
+
+
 def test_with_statistics_of_the_site_every_method_has_local_models_and_trains_as_without(
     federation: LocalFederation,
 ) -> None:
@@ -243,16 +255,23 @@ def counts(model: str, **changes: Any) -> EvaluationCounts:
 
 OF_ANOTHER_TOTAL = (counts("global"), counts("local", total=(5, 5, 5)))
 BAD_REPORTS: dict[str, tuple[str, dict[str, Any], tuple[EvaluationCounts, ...], str, str]] = {
-    "local counts of other images": ("fedccl", {}, OF_ANOTHER_TOTAL, "counts", "other totals for the local model"),
-    "the local model alone": ("fedccl", {}, (counts("local"),), "models", "counts of the local model alone"),
+    "local counts of other images": ("fedccl", {}, OF_ANOTHER_TOTAL, "counts", "other totals for the model 'local'"),
+    "the local model alone": ("fedccl", {}, (counts("local"),), "models", "counts of the model 'local' alone"),
     "the local model of another set": (
         "fedccl",
         {},
         (counts("global"), counts("local", set_name="mine")),
         "models",
-        "'mine' has counts of the local model alone",
+        "'mine' has counts of the model 'local' alone",
     ),
     "a local model where there is none": ("fedplcc", {}, (counts("global"), counts("local")), "models", "no models of"),
+    "a model of its images alone where there is none": (
+        "fedccl",
+        {},
+        (counts("global"), counts("local"), counts("alone")),
+        "models",
+        "no models of",
+    ),
     "a local model where it is shared": ("fedproto", {}, (counts("global"), counts("local")), "models", "no models of"),
     "both where no model is shared, of other images": ("fedproto", OWN, OF_ANOTHER_TOTAL, "counts", "other totals for"),
     "more right than there are": (

@@ -45,6 +45,14 @@ def test_a_domain_without_a_report_or_test_samples_is_none_and_left_out_of_mean_
     }
 
 
+def test_joining_is_worth_what_a_clients_own_model_has_above_its_images_alone() -> None:
+    both = [report("ann", "city", correct, 10, model=model) for model, correct in (("local", 9), ("alone", 7))]
+    of_one = [replace(both[0], counts=both[0].counts + both[1].counts), report("bob", "city", 5, 10, model="local")]
+    of_none = [report("eve", "farm", 0, 0, model="local"), report("zoe", "farm", 5, 10)]
+    assert results.joining_by_client([*of_one, *of_none]) == {"ann": pytest.approx(0.2)}
+    assert results.joining_by_client([]) == {}
+
+
 def test_with_no_report_at_all_everything_is_none() -> None:
     assert results.accuracy_by_domain([], ["city"]) == {"city": None, "mean": None, "worst": None}
     assert results.accuracy_by_domain([], []) == {"mean": None, "worst": None}

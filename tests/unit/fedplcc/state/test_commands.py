@@ -282,12 +282,10 @@ def test_what_a_trainer_keeps_is_examined_too(tmp_path: Path) -> None:
 
 def test_the_last_round_is_computed_again_to_the_same_bytes(left: tuple[Path, Run, Run]) -> None:
     folder, done, middle = left
-    answer = command("state", "replay", done.run_id, "--round", 5, "--state-dir", folder)
+    answer = command("state", "audit", folder, "--replay", done.run_id, "--round", 5)
     assert answer.exit_code == ExitCode.OK, answer.output
     assert answer.stdout.endswith(f"round 5 of {done.run_id} from 2 updates: equal\n")
-    answer = command(
-        "state", "replay", middle.run_id, "--round", middle.round_number - 1, "--state-dir", folder, "--json"
-    )
+    answer = command("state", "audit", folder, "--replay", middle.run_id, "--round", middle.round_number - 1, "--json")
     document = json.loads(answer.stdout)
     assert document["is_equal"]
     assert document["model"]["computed"] == model_of(folder, middle, middle.round_number - 1).name
@@ -305,19 +303,19 @@ def test_a_round_that_pooled_prototypes_of_earlier_rounds_is_computed_again(tmp_
         last = federation.store.find_round(run.run_id, 6)
     assert last is not None
     assert set(last.updates) == {"zoe"}
-    answer = command("state", "replay", run.run_id, "--round", 6, "--state-dir", tmp_path)
+    answer = command("state", "audit", tmp_path, "--replay", run.run_id, "--round", 6)
     assert answer.exit_code == ExitCode.OK, answer.output
-    answer = command("state", "replay", run.run_id, "--round", 5, "--state-dir", tmp_path)
+    answer = command("state", "audit", tmp_path, "--replay", run.run_id, "--round", 5)
     assert answer.exit_code == ExitCode.COLLECTED, answer.output
     assert not findings(tmp_path, ExitCode.OK)
 
 
 def test_a_round_whose_updates_were_collected_is_said_to_be_so(left: tuple[Path, Run, Run]) -> None:
     folder, done, _middle = left
-    answer = command("state", "replay", done.run_id, "--round", 2, "--state-dir", folder)
+    answer = command("state", "audit", folder, "--replay", done.run_id, "--round", 2)
     assert answer.exit_code == ExitCode.COLLECTED
     assert "the model that it started from was collected; an aggregator with a larger --keep-updates" in answer.stderr
-    answer = command("state", "replay", done.run_id, "--round", 1, "--state-dir", folder)
+    answer = command("state", "audit", folder, "--replay", done.run_id, "--round", 1)
     assert answer.exit_code == ExitCode.COLLECTED
     assert "updates of 2 clients were collected (ann, bob)" in answer.stderr
 
@@ -332,7 +330,7 @@ def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[P
         recorded = replace(run.current_round, model=replace(run.current_round.model, sha256=other))
         with store.transaction() as transaction:
             transaction.save_run(replace(run, current_round=recorded))
-    answer = command("state", "replay", left[1].run_id, "--round", 5, "--state-dir", state)
+    answer = command("state", "audit", state, "--replay", left[1].run_id, "--round", 5)
     assert answer.exit_code == ExitCode.FAILED
     assert f"but {other} was recorded" in answer.stdout
     assert "fedplcc doctor" in answer.stderr
@@ -340,7 +338,7 @@ def test_a_round_that_was_recorded_otherwise_is_found(state: Path, left: tuple[P
 
 def test_a_damaged_update_is_not_computed_with(state: Path, left: tuple[Path, Run, Run]) -> None:
     damaged(model_of(state, left[1], 4))
-    answer = command("state", "replay", left[1].run_id, "--round", 5, "--state-dir", state)
+    answer = command("state", "audit", state, "--replay", left[1].run_id, "--round", 5)
     assert answer.exit_code == ExitCode.FAILED
     assert "does not have its SHA-256" in answer.stderr
 
@@ -353,10 +351,10 @@ def test_rounds_that_are_none_are_refused(left: tuple[Path, Run, Run], tmp_path:
         ((middle.run_id, "--round", middle.round_number + 1), ExitCode.FAILED, "has no result of round"),
         (("unknown", "--round", 1), ExitCode.FAILED, "there is no run 'unknown'; the newest are: test-"),
     ):
-        answer = command("state", "replay", *words, "--state-dir", folder)
+        answer = command("state", "audit", folder, "--replay", *words)
         assert answer.exit_code == code
         assert sentence in answer.stderr
-    answer = command("state", "replay", done.run_id, "--round", 1, "--state-dir", tmp_path)
+    answer = command("state", "audit", tmp_path, "--replay", done.run_id, "--round", 1)
     assert answer.exit_code == ExitCode.USAGE
     assert "is no state directory" in answer.stderr
     assert not list(tmp_path.iterdir()), "nothing is written where there is nothing"
@@ -490,7 +488,7 @@ def test_a_damaged_database_ends_every_command_with_what_helps(
             file.write(b"no database at all" * 100)
     for answer in (
         command("state", "backup", state, tmp_path / "backup"),
-        command("state", "replay", left[1].run_id, "--round", "5", "--state-dir", state),
+        command("state", "audit", state, "--replay", left[1].run_id, "--round", "5"),
     ):
         assert answer.exit_code == ExitCode.STORAGE
         assert "aggregator.sqlite is damaged (" in answer.stderr

