@@ -22,12 +22,12 @@ from fedplcc.aggregator.coordinator.extensions import Extensions
 from fedplcc.aggregator.coordinator.leases import Leases
 from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.coordinator.memberships import Memberships
+from fedplcc.aggregator.coordinator.next_tasks import NextTasks
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
 from fedplcc.aggregator.coordinator.request_ids import Requests
 from fedplcc.aggregator.coordinator.run_creation import RunCreation
 from fedplcc.aggregator.coordinator.run_labels import Labels
 from fedplcc.aggregator.coordinator.steering import Steering
-from fedplcc.aggregator.coordinator.task_turns import TaskTurns
 from fedplcc.aggregator.garbage.collection import GarbageCollection
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.histories.layouts import Layouts
@@ -158,7 +158,7 @@ class Coordinator:
         self.leases = Leases(
             self._ledger, self._sessions, self._attendance, monotonic_clock, stop_s=self._limits.stop_s
         )
-        self._tasks = TaskTurns(self._ledger, self._sessions, metrics, self._run_creation.creator_of)
+        self._tasks = NextTasks(self._ledger, self._sessions, metrics, self._run_creation.creator_of)
         self.labels = Labels(self._ledger, store, self._requests, self._audited)
         self._steering = Steering(
             self._ledger,

@@ -13,7 +13,7 @@ from fedplcc.shared.types import (
 )
 
 
-class TaskTurns:
+class NextTasks:
     """The tasks that open runs have for clients."""
 
     def __init__(
