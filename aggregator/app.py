@@ -68,8 +68,8 @@ from fedplcc.shared.process.metrics import new_registry, serve_metrics
 from fedplcc.shared.process.resources import SERVICE_FILES, remedy_for, require
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.addresses import is_loopback, join_address
-from fedplcc.shared.wire.caller import Callers, Certificates
-from fedplcc.shared.wire.metrics_guard import MonitorGuard
+from fedplcc.shared.wire.serving.caller import Callers, Certificates
+from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 
 log = get_logger("fedplcc.aggregator.app")
 

@@ -12,7 +12,7 @@ from fedplcc.aggregator.servicer.calls import Context
 from fedplcc.shared.errors import MalformedRequest, Overloaded
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from fedplcc.shared.wire.threads import Threads
+from fedplcc.shared.wire.serving.threads import Threads
 
 _T = TypeVar("_T")
 

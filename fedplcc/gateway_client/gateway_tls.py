@@ -20,7 +20,7 @@ from fedplcc.shared.identity.certificates import GATEWAY_DNS, federation_of, iss
 from fedplcc.shared.identity.credentials import Credentials
 from fedplcc.shared.identity.names import FEDERATION_PATTERN
 from fedplcc.shared.wire.addresses import join_address
-from fedplcc.shared.wire.tls_trouble import certificate_at
+from fedplcc.shared.wire.trouble.tls_trouble import certificate_at
 
 MAX_CA_BYTES = 1 << 20
 """Largest file with certificates of authorities."""

@@ -30,8 +30,8 @@ from fedplcc.shared.errors import (
     Unavailable,
 )
 from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
-from fedplcc.shared.wire.connection_trouble import speaks_grpc, unknown_name
-from fedplcc.shared.wire.tls_trouble import certificate_at
+from fedplcc.shared.wire.trouble.connection_trouble import speaks_grpc, unknown_name
+from fedplcc.shared.wire.trouble.tls_trouble import certificate_at
 
 CONNECT_S, ANSWER_S = 10.0, 45.0
 """Longest wait for a connection, and for the next bytes of an answer: longer than the gateway waits for its aggregator."""

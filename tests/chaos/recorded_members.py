@@ -20,7 +20,7 @@ from fedplcc.shared.identity.certificates import issuer_of, key_to_pem, load_cer
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process import disk
-from fedplcc.shared.wire.renewal import keep, next_key
+from fedplcc.shared.wire.enrolling.renewal import keep, next_key
 
 HERE = "127.0.0.1:1"
 

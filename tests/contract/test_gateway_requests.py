@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedplcc.gateway.app import ROUTES, create_app
-from fedplcc.gateway.http.api_page import api_page
+from fedplcc.gateway.http.described.api_page import api_page
 from fedplcc.gateway.http.server import KEEP_ALIVE_S
 from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.remote.fetch import fetch_run

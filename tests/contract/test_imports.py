@@ -52,7 +52,7 @@ VIOLATIONS = {
     "Folders of the trainer": ("trainer/models/cnn.py", "import fedplcc.trainer.learning.training"),
     "Folders of the gateway": ("gateway/run_service.py", "import fedplcc.gateway.http.problem"),
     "The command knows the services, these know shared and never each other": (
-        "gateway/http/sse.py",
+        "gateway/http/bodies/sse.py",
         "import fedplcc.aggregator.rounds.machine",
     ),
     "Folders of shared": ("shared/errors.py", "import fedplcc.shared.types"),

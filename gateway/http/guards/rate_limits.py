@@ -13,14 +13,14 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedplcc.gateway.caller_key import caller_key
-from fedplcc.gateway.http.cross_site_guard import SAFE_METHODS
-from fedplcc.gateway.http.forwarded import caller_address
-from fedplcc.gateway.http.key_guard import SESSIONS_PATH, key_of
+from fedplcc.gateway.http.guards.cross_site_guard import SAFE_METHODS
+from fedplcc.gateway.http.guards.forwarded import caller_address
+from fedplcc.gateway.http.guards.key_guard import SESSIONS_PATH, key_of
 from fedplcc.gateway.http.metrics import BY_ADDRESS, BY_FAILED_KEYS, BY_KEY, GatewayMetrics
 from fedplcc.gateway.http.problem import respond
 from fedplcc.gateway.refused_requests import RefusedRequests
 from fedplcc.shared.errors import FedplccError, KeyInvalid, ScopeMissing, TooManyRequests
-from fedplcc.shared.wire.token_buckets import MAX_BUCKETS, TokenBuckets
+from fedplcc.shared.wire.serving.token_buckets import MAX_BUCKETS, TokenBuckets
 
 BURST_S = 10.0
 """Requests that may come at once, in seconds of the rate."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from fedplcc.gateway.http.slots import Turns
+from fedplcc.gateway.http.guards.slots import Turns
 from fedplcc.shared.convert.json_text import parse_json_object
 
 Answer = TypeVar("Answer")

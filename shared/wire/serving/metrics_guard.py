@@ -15,7 +15,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
 from fedplcc.shared.process.log import get_logger
 
-log = get_logger("fedplcc.shared.wire.metrics_guard")
+log = get_logger("fedplcc.shared.wire.serving.metrics_guard")
 
 
 def _not_revoked(_serial: str) -> bool:

@@ -13,10 +13,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
 from fedplcc.shared.wire.call_observer import CallObserver
-from fedplcc.shared.wire.caller import Callers
 from fedplcc.shared.wire.channels import IDLE_S, KEEPALIVE_S, MAX_MESSAGE_BYTES, SERVER_OPTIONS, with_keepalive
-from fedplcc.shared.wire.connections import FIRST_CALL_S, Connections
-from fedplcc.shared.wire.interceptor import ErrorInterceptor
+from fedplcc.shared.wire.serving.caller import Callers
+from fedplcc.shared.wire.serving.connections import FIRST_CALL_S, Connections
+from fedplcc.shared.wire.serving.interceptor import ErrorInterceptor
 from fedplcc.shared.wire.tls import ServerTls
 
 MAX_STREAMS = 64

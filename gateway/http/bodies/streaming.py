@@ -9,12 +9,12 @@ from contextlib import nullcontext
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from fedplcc.gateway.http.slots import Slots
+from fedplcc.gateway.http.guards.slots import Slots
 from fedplcc.shared.errors import FedplccError, TransferIdle
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.wire.channels import IDLE_S
 
-log = get_logger("fedplcc.gateway.http.streaming")
+log = get_logger("fedplcc.gateway.http.bodies.streaming")
 
 
 class StreamAborted(Exception):

@@ -44,7 +44,7 @@ BROWSER_RETRY_MS = 2000
 EVENTS_PER_CALL = 1000
 
 Sleep = Callable[[float], Awaitable[None]]
-log = get_logger("fedplcc.gateway.http.sse")
+log = get_logger("fedplcc.gateway.http.bodies.sse")
 
 
 class History(Protocol):

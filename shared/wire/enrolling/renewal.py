@@ -20,8 +20,8 @@ from fedplcc.shared.identity.certificates import key_from_pem, key_to_pem, new_k
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, PRIVATE_FILE, Credentials
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
-from fedplcc.shared.wire.connection_trouble import ConnectionTrouble
-from fedplcc.shared.wire.enrolment import recover, renew
+from fedplcc.shared.wire.enrolling.enrolment import recover, renew
+from fedplcc.shared.wire.trouble.connection_trouble import ConnectionTrouble
 
 NEXT_KEY_FILE = "identity-next.pem"
 """File in a member's state directory: a key for which a certificate was or will be asked."""
@@ -34,7 +34,7 @@ ENDED_S = 30.0
 JITTER = 0.25
 """Part of each wait that is random, so that a thousand members do not call at the same moment."""
 
-log = get_logger("fedplcc.shared.wire.renewal")
+log = get_logger("fedplcc.shared.wire.enrolling.renewal")
 
 
 def next_key(folder: Path, held: Credentials | None = None) -> ec.EllipticCurvePrivateKey:

@@ -15,10 +15,10 @@ from cryptography import x509
 
 from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, issuer_of
 from fedplcc.shared.wire.addresses import split_address
-from fedplcc.shared.wire.dialling import ProxyRefused, dialled
-from fedplcc.shared.wire.enrolment_clock import time_at
-from fedplcc.shared.wire.ssl_pairs import load_pair
 from fedplcc.shared.wire.tls import HeldCertificate
+from fedplcc.shared.wire.trouble.dialling import ProxyRefused, dialled
+from fedplcc.shared.wire.trouble.enrolment_clock import time_at
+from fedplcc.shared.wire.trouble.ssl_pairs import load_pair
 
 STEP_S = 3.0
 """Longest wait for each step."""

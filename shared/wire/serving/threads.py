@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from fedplcc.shared.identity.principals import current_principal
-from fedplcc.shared.wire.places import Places
+from fedplcc.shared.wire.serving.places import Places
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

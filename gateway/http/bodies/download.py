@@ -11,9 +11,9 @@ import re
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fedplcc.gateway.http.bodies.streaming import Stream
+from fedplcc.gateway.http.guards.slots import Slots
 from fedplcc.gateway.http.problem import respond_http
-from fedplcc.gateway.http.slots import Slots
-from fedplcc.gateway.http.streaming import Stream
 from fedplcc.gateway.run_service import Artifact, ArtifactKind, RunServiceClient
 from fedplcc.shared.types import BEST, LAST, BlobRef
 

@@ -10,8 +10,8 @@ from fedplcc.shared.identity.credentials import Credentials
 from fedplcc.shared.identity.invitation_codes import MAX_TEXT, InvitationCode
 from fedplcc.shared.process import disk
 from fedplcc.shared.wire.addresses import join_address, split_address
-from fedplcc.shared.wire.enrolment import join
-from fedplcc.shared.wire.renewal import keep, next_key
+from fedplcc.shared.wire.enrolling.enrolment import join
+from fedplcc.shared.wire.enrolling.renewal import keep, next_key
 
 
 def invitation_in(file: Path) -> str:

@@ -36,8 +36,8 @@ from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.identity.recovery import sign_recovery
 from fedplcc.shared.wire.addresses import join_address, split_address
 from fedplcc.shared.wire.channels import channel_options
-from fedplcc.shared.wire.dialling import ProxyRefused, dialled
 from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.trouble.dialling import ProxyRefused, dialled
 
 CALL_S = 20.0
 """Longest wait for an answer."""

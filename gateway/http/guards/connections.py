@@ -16,7 +16,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fedplcc.gateway.http.forwarded import Network, is_listed
+from fedplcc.gateway.http.guards.forwarded import Network, is_listed
 from fedplcc.shared.process.address_shares import AddressShares, network_of
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.process.repeated_lines import RepeatedLines
@@ -28,7 +28,7 @@ on."""
 MOST_REFUSED = 64
 """Connections that are refused before others have their turn on the event loop."""
 
-log = get_logger("fedplcc.gateway.http.connections")
+log = get_logger("fedplcc.gateway.http.guards.connections")
 
 
 class Connection(socket.socket):

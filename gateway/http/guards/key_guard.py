@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fedplcc.gateway.caller_key import caller_key
-from fedplcc.gateway.http.cross_site_guard import SAFE_METHODS
+from fedplcc.gateway.http.guards.cross_site_guard import SAFE_METHODS
 from fedplcc.gateway.http.problem import PROBLEMS_PATH, respond, respond_http
 from fedplcc.shared.errors import KeyInvalid
 from fedplcc.shared.identity.api_keys import parse_api_key

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from fedplcc.gateway.http import problem
-from fedplcc.gateway.http.cross_site_guard import SAFE_METHODS
+from fedplcc.gateway.http.guards.cross_site_guard import SAFE_METHODS
 from fedplcc.shared.config.sections import unknown
 from fedplcc.shared.errors import (
     AggregatorUnavailable,

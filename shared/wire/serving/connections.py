@@ -29,8 +29,8 @@ from fedplcc.shared.process.repeated_lines import RepeatedLines
 from fedplcc.shared.process.resources import most_connections, most_files
 from fedplcc.shared.process.sockets import Link, OwnSockets, Seen
 from fedplcc.shared.wire.addresses import plain_peer
-from fedplcc.shared.wire.bars import Bars
-from fedplcc.shared.wire.token_buckets import TokenBuckets
+from fedplcc.shared.wire.serving.bars import Bars
+from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 
 LOOK_S = 1.0
 """Time between two looks at the sockets."""
@@ -56,7 +56,7 @@ OF_A_GATEWAY_PER_S, OF_A_GATEWAY_AT_ONCE = 500.0, 5000.0
 NO_CALL = "no call"
 """Reason of an end that happens to many who mean no harm."""
 
-log = get_logger("fedplcc.shared.wire.connections")
+log = get_logger("fedplcc.shared.wire.serving.connections")
 
 Peer = tuple[str, int]
 """Address and port of the other end."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fedplcc.gateway.caller_key import caller_key
 from fedplcc.shared.errors import Overloaded
-from fedplcc.shared.wire.threads import Threads
+from fedplcc.shared.wire.serving.threads import Threads
 
 Answer = TypeVar("Answer")
 

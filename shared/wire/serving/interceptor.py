@@ -25,11 +25,11 @@ from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failpoints
 from fedplcc.shared.wire.call_logs import Call, expect_callers_to_leave, is_of_a_caller_that_left, level_of
 from fedplcc.shared.wire.call_observer import CallObserver
-from fedplcc.shared.wire.caller import NOTED, Callers
 from fedplcc.shared.wire.channels import IDLE_S
-from fedplcc.shared.wire.connections import Connection, Connections
-from fedplcc.shared.wire.places import Places
-from fedplcc.shared.wire.requests import Requests
+from fedplcc.shared.wire.serving.caller import NOTED, Callers
+from fedplcc.shared.wire.serving.connections import Connection, Connections
+from fedplcc.shared.wire.serving.places import Places
+from fedplcc.shared.wire.serving.requests import Requests
 from fedplcc.shared.wire.statuses import abort
 
 PACKAGE = "/fedplcc."
@@ -125,7 +125,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                             await self._write(context, response)
                             failpoint(step, "sent.after")
 
-        # As a stream of requests, each of which is read when it is asked for: see shared/wire/requests.py.
+        # As a stream of requests, each of which is read when it is asked for: see shared/wire/serving/requests.py.
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(_forgetting(stream), response_serializer=encode)
         return grpc.stream_unary_rpc_method_handler(_forgetting(answer))

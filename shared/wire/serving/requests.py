@@ -15,7 +15,7 @@ from typing import Any, cast
 from google.protobuf.message import DecodeError
 
 from fedplcc.shared.errors import MalformedRequest, TransferIdle
-from fedplcc.shared.wire.message_size import require_few_fields
+from fedplcc.shared.wire.serving.message_size import require_few_fields
 
 LARGE_BYTES = {
     "Join": 2 << 20,

@@ -34,7 +34,7 @@ from fedplcc.shared.identity.certificates import check_chain, identity_of, seria
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import ANYONE, NOBODY, OWNER, Principal, current_principal
 from fedplcc.shared.wire.call_logs import Call
-from fedplcc.shared.wire.token_buckets import TokenBuckets
+from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 
 KEY_METADATA = "fedplcc-key"
 """Metadata key of a person's or a program's key, which a gateway passes on."""

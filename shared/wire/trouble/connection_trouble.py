@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from fedplcc.shared.errors import AggregatorUnavailable, TlsFailed
 from fedplcc.shared.wire.addresses import split_address
-from fedplcc.shared.wire.dialling import dialled
 from fedplcc.shared.wire.tls import HeldCertificate
-from fedplcc.shared.wire.tls_trouble import any_certificate, speaks_tls, tls_trouble
+from fedplcc.shared.wire.trouble.dialling import dialled
+from fedplcc.shared.wire.trouble.tls_trouble import any_certificate, speaks_tls, tls_trouble
 
 LOOK_AGAIN_S = 10.0
 """Time for which a found cause is given again before it is looked for anew."""
