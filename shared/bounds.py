@@ -32,7 +32,11 @@ MAX_VALUE = 3.4028234663852886e38
 """Largest magnitude of a named number (a loss, a measured time, a scalar, a reading): the largest float32, in which trainers
 compute. A sum over any number of clients, each times `MAX_EXAMPLES`, is finite in float64."""
 MAX_CONFUSED_CLASSES = 64
-"""Most classes of a run whose reports have confusion matrices."""
+"""Most classes of a run whose reports have confusion matrices or histograms."""
+SCORE_BINS = 256
+"""Bins of a histogram of a class's probabilities in a report."""
+CONFIDENCE_BINS = 120
+"""Bins of a histogram of largest probabilities in a report."""
 MAX_REFUSALS = 1_000_000
 """Most refused requests in one report of a gateway; it counts no further while it waits for the aggregator."""
 MAX_EXAMPLES = 2**29

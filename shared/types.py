@@ -106,6 +106,8 @@ LAST, BEST = -1, -2
 """Choice of a round for its model and prototypes: the last committed one, the best one by validation."""
 TEST_SET, VALIDATION_SET = "test", "validation"
 """Name of a client's test set in a report."""
+HISTOGRAM_SETS = (TEST_SET, VALIDATION_SET)
+"""Sets whose reports may have histograms."""
 
 
 BALANCED_SET = "all"
@@ -279,6 +281,38 @@ class Update:
         return replace(self, timings={}) == replace(other, timings={})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreHistograms:
+    """Samples of an evaluation set by the probabilities that the model gives them; see shared/score_histograms.py.
+
+    Attributes:
+        of_class: Samples of each class by the bin of that class's probability, `[M * SCORE_BINS]`, class by class.
+        of_others: Samples of all other classes by the bin of that class's probability, likewise.
+        confidence: Samples by the bin of their largest probability, `[CONFIDENCE_BINS]`.
+        confidence_correct: Those of them that were predicted correctly.
+    """
+
+    of_class: tuple[int, ...]
+    of_others: tuple[int, ...]
+    confidence: tuple[int, ...]
+    confidence_correct: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reliability:
+    """Samples of which the largest probability lies in one bin of a reliability diagram.
+
+    Attributes:
+        confidence: Mean of these probabilities.
+        accuracy: Share of the samples that were predicted correctly.
+        num_examples: Number of samples, at least one.
+    """
+
+    confidence: float
+    accuracy: float
+    num_examples: int
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluationCounts:
     """Correct and total predictions per class of one evaluation set under the global, the local or the alone model.
@@ -286,6 +320,7 @@ class EvaluationCounts:
     Attributes:
         confusion: Samples of each class by the class that the model predicted, `[M * M]`: a row for each true class, one
             after the other. Empty unless the run asks for it. A sample without a predicted class is in no column.
+        histograms: Probabilities of a set whose classes are predicted by logits; None unless the run asks for them.
     """
 
     set_name: str
@@ -293,6 +328,7 @@ class EvaluationCounts:
     correct: tuple[int, ...]
     total: tuple[int, ...]
     confusion: tuple[int, ...] = ()
+    histograms: ScoreHistograms | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

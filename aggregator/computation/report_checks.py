@@ -5,9 +5,11 @@ from __future__ import annotations
 from fedplcc.aggregator.computation.checked import MAX_ENTRIES, check_numbers, malformed
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.score_histograms import fault_of
 from fedplcc.shared.types import (
     ALONE_MODEL,
     GLOBAL_MODEL,
+    HISTOGRAM_SETS,
     LOCAL_MODEL,
     Evaluation,
     EvaluationCounts,
@@ -48,6 +50,7 @@ def check_evaluation(evaluation: Evaluation, config: RunConfig) -> None:
         if sum(counts.total) > MAX_EXAMPLES:
             raise malformed("counts", f"evaluation set {counts.set_name!r} has more than {MAX_EXAMPLES} predictions")
         _check_confusion(counts, config)
+        _check_histograms(counts, config)
     _check_local_counts(evaluation, config)
 
 
@@ -101,6 +104,18 @@ def _check_confusion(counts: EvaluationCounts, config: RunConfig) -> None:
     rows = (cells[start : start + num_classes] for start in range(0, len(cells), num_classes))
     if any(sum(row) > total for row, total in zip(rows, counts.total, strict=True)):
         raise malformed("counts", f"the confusion matrix of {name} has more samples of a class than there are")
+
+
+def _check_histograms(counts: EvaluationCounts, config: RunConfig) -> None:
+    """Check histograms against the counts beside them; a report may have none."""
+    if counts.histograms is None:
+        return
+    name = f"evaluation set {counts.set_name!r}"
+    if not config.evaluation.histograms or counts.set_name not in HISTOGRAM_SETS:
+        raise malformed("counts", f"{name} has histograms, and the run asks for none of it")
+    fault = fault_of(counts.histograms, counts.correct, counts.total)
+    if fault is not None:
+        raise malformed("counts", f"the histograms of {name} {fault}")
 
 
 def _check_local_counts(evaluation: Evaluation, config: RunConfig) -> None:

@@ -41,7 +41,7 @@ from fedplcc.shared.types import (
 )
 
 MAX_FIRST_REPORTS = 4096
-"""Most clients of runs whose first report is remembered, without confusion; beyond that it is read again."""
+"""Most clients of runs whose first report is remembered, without confusion and histograms; beyond that it is read again."""
 COMPUTING = 2
 """Small updates that are checked at the same time: more threads would keep the event loop from its turn."""
 
@@ -204,7 +204,7 @@ class Commits:
         """Remember a client's first report of a run, which is of this round or an earlier one."""
         if len(self._first_reports) >= MAX_FIRST_REPORTS:
             self._first_reports.clear()
-        totals = tuple(replace(counts, confusion=()) for counts in first.counts)
+        totals = tuple(replace(counts, confusion=(), histograms=None) for counts in first.counts)
         self._first_reports[run_id, first.client_id] = number, replace(first, counts=totals)
 
     @contextmanager

@@ -15,6 +15,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from fedplcc.aggregator.rounds.class_results import detail_entries
 from fedplcc.shared.config.stream import Place
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.reasons import sentence_of
@@ -193,6 +194,7 @@ def metrics_line(
     validation = {"accuracy_validation": on_validation} if has_validation else {}
     has_balanced = has_validation and is_evaluated
     scored = _score_entries(reports, names, evaluated[0], score, has_validation=has_balanced) if is_evaluated else {}
+    details = detail_entries(reports, names, evaluated[0]) if is_evaluated else {}
     return {
         "round": current.number,
         "accuracy": accuracy[evaluated[0]],
@@ -201,6 +203,7 @@ def metrics_line(
         **attacked,
         **validation,
         **scored,
+        **details,
         **({} if stage is None else stage_entries(current, stage, evaluated[0], is_evaluated=is_evaluated)),
         "loss": mean_losses(updates),
         "prototypes": {"local": sum(update.num_prototypes for update in updates), "global": num_global_prototypes},

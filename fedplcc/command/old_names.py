@@ -1,4 +1,4 @@
-"""Names that commands had in 0.1, each with the command that does it now. They answer for a release and are in no help."""
+"""Names that commands had, or are looked for by, each with the command that does it now. They are in no help."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ NEW_NAMES: Mapping[str, str] = {
     "data fetch": "fedplcc data describe NAME:PATH --fetch",
     "health": "fedplcc doctor --serves ADDRESS",
     "logout": "fedplcc login --forget",
+    "model calibrate": "fedplcc model adapt MODEL --data DATA",
     "model clusters": "fedplcc model map MODEL",
     "model import": "fedplcc weights add FILE --model MODEL",
     "plugin check": "fedplcc doctor --method NAME",
     "replay": "fedplcc state audit STATE_DIR --replay RUN --round T",
+    "model temperature": "fedplcc model adapt MODEL --temperature --data DATA",
     "restore": "fedplcc state restore BACKUP STATE_DIR",
     "run admit": "fedplcc run client admit RUN CLIENT",
     "run advance": "fedplcc run resume RUN --next-stage",
@@ -35,7 +37,7 @@ NEW_NAMES: Mapping[str, str] = {
 
 
 def answer_to(words: Sequence[str]) -> str | None:
-    """Return the sentence for a command line that begins with an old name; None where it begins with none."""
+    """Return the sentence for a command line that begins with such a name; None where it begins with none."""
     for count in (1, 2):
         name = " ".join(words[:count])
         if name in NEW_NAMES and len(words) >= count:

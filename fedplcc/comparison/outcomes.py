@@ -1,7 +1,8 @@
 """Outcomes of runs in six views, and their mean and standard deviation over seeds. Pure.
 
-Each view takes some of a run's rounds and averages every domain's accuracy over them; "mean" is the mean of these over the
-domains and "worst" the lowest of them. Of a single round they are what metrics.jsonl says.
+Each view takes some of a run's rounds and averages every domain's score over them: accuracy, or balanced accuracy where that
+is the run's score. "mean" is the mean of these over the domains and "worst" the lowest of them. Of a single round they are
+what metrics.jsonl says.
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
     is the first one with the highest mean over domains: of this very accuracy, or of the one on validation images; there
     is none without validation images. The last round of a pass over a run's stages is the last one that was evaluated.
     """
-    having = [current for current in rounds if mean_of(current.accuracy.get(model, {})) is not None]
+    having = [current for current in rounds if mean_of(current.values.get(model, {})) is not None]
     judged_by = under(model.partition("/")[0], VALIDATION_SET) if view == "validated" else model
     if view == "validated":
-        having = [current for current in having if mean_of(current.accuracy.get(judged_by, {})) is not None]
+        having = [current for current in having if mean_of(current.values.get(judged_by, {})) is not None]
     if view == "passes10":
         having = _ends_of_passes(having)
     if not having:
@@ -82,13 +83,13 @@ def outcome(rounds: Sequence[RoundValues], view: View, model: str = GLOBAL_MODEL
     if view == "passes10":
         window = having[-10:]
     elif view in CHOSEN:
-        window = [max(having, key=lambda current: mean_of(current.accuracy[judged_by]) or 0.0)]
+        window = [max(having, key=lambda current: mean_of(current.values[judged_by]) or 0.0)]
     else:
         window = [current for current in having if current.number > having[-1].number - LENGTHS[view]]
-    domains = dict.fromkeys(domain for current in window for domain in current.accuracy[model])
+    domains = dict.fromkeys(domain for current in window for domain in current.values[model])
     accuracy: dict[str, float | None] = {}
     for domain in domains:
-        known = [value for current in window if (value := current.accuracy[model].get(domain)) is not None]
+        known = [value for current in window if (value := current.values[model].get(domain)) is not None]
         accuracy[domain] = statistics.fmean(known) if known else None
     return Outcome(
         rounds=tuple(current.number for current in window),

@@ -17,7 +17,9 @@ from fedplcc.comparison.file import Comparison
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.round_values import (
     RoundValues,
+    by_one_score,
     classes_by_round,
+    confusion_by_round,
     counts_by_round,
     measurements_of,
     round_values,
@@ -48,6 +50,10 @@ class CellResult:
     manifest: Mapping[str, Any]
     hashes: Mapping[str, str]
     """SHA-256 of the last `model` and `prototypes`."""
+
+    def is_balanced(self, model: str) -> bool:
+        """Whether the values of a model are balanced accuracies, as the run's score is."""
+        return any(model in current.scored for current in self.rounds)
 
     @property
     def domains(self) -> list[str]:
@@ -307,17 +313,25 @@ def _read(cell: Cell, folder: Files) -> CellResult:
     with _reading(folder / EVALUATIONS, DO_WITHOUT):
         reports = _lines(folder / EVALUATIONS, is_optional=True)
         counts, classes = counts_by_round(reports), classes_by_round(reports)
+        confusion = confusion_by_round(reports)
     with _reading(folder / MANIFEST, TRAIN_AGAIN):
         manifest = _object(folder / MANIFEST)
         _ = manifest["config_hash"]  # the report needs it
     with _reading(folder / METRICS, TRAIN_AGAIN):
         metrics = _lines(folder / METRICS)
         rounds = [
-            round_values(line, measured.get(number, {}), counts.get(number, {}), classes.get(number, {}))
+            round_values(
+                line,
+                measured.get(number, {}),
+                counts.get(number, {}),
+                classes.get(number, {}),
+                confusion.get(number, {}),
+            )
             for line in metrics
             if (number := line["round"]) is not None
         ]
         hashes = {"model": metrics[-1]["model_sha256"], "prototypes": metrics[-1]["prototypes_sha256"]}
+    rounds = by_one_score(rounds)
     if cell.hides_test:
         rounds = [*map(without_test, rounds)]
     return CellResult(cell=cell, rounds=rounds, manifest=manifest, hashes=hashes)

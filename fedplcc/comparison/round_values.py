@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from fedplcc.runs.plots import SUMMARIES
+from fedplcc.shared.class_scores import pooled
 from fedplcc.shared.config.evaluation import Attack
+from fedplcc.shared.scores import BALANCED, balanced_accuracy
 from fedplcc.shared.types import BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
 
 
@@ -18,6 +20,10 @@ def under(model: str, attack: str) -> str:
 
 BALANCED_MODELS = tuple(under(model, "balanced") for model in (GLOBAL_MODEL, LOCAL_MODEL))
 """Names of the models beside which balanced accuracies stand."""
+PLAIN_MODELS = tuple(under(model, "accuracy") for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the models beside which accuracies stand where balanced ones are the run's score."""
+DETAILED_MODELS = tuple(under(model, name) for name in ("macro_f1", "auc") for model in (GLOBAL_MODEL, LOCAL_MODEL))
+"""Names of the models beside which macro F1 and areas under ROC curves stand."""
 ATTACKED_MODELS = tuple(under(model, attack) for attack in get_args(Attack) for model in (GLOBAL_MODEL, LOCAL_MODEL))
 """Names of the attacked models, in the order of a report's tables."""
 VALIDATED_MODELS = tuple(under(model, VALIDATION_SET) for model in (GLOBAL_MODEL, LOCAL_MODEL))
@@ -32,6 +38,8 @@ STAGE_MEASURES = {
 """Measures of a run with stages in a line of metrics.jsonl, with the heads of their columns."""
 OF_STAGES = "stages."
 """Beginning of their names among a round's computed values."""
+OF_TEST = (OF_STAGES, "calibration_error.")
+"""Beginnings of the names of all computed values that follow from test images."""
 OWN, WHOLE, OWN_OF_WHOLE = "own", BALANCED_SET, own_set(BALANCED_SET)
 """Choice among the client's own classes, a part of the whole test set that is dealt, and the choice on that."""
 STREAM_MODELS = tuple(
@@ -42,6 +50,9 @@ Counts = tuple[int, int]
 """Correct and total predictions."""
 Classes = Mapping[tuple[str, str], Sequence[Counts]]
 """Correct and total test predictions of each class, by domain and model; summed over a domain's clients."""
+
+Confusion = Mapping[tuple[str, str], Sequence[int]]
+"""Confusion matrices of test images, `[M * M]` by rows, by domain and model; summed over a domain's clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +69,8 @@ class RoundValues:
         measured: Seconds and bytes, by name.
         classes: The numbers of predictions of each class, of unchanged test images; empty where they are not known.
         pass_number: Pass of a run with stages, from 1; None without stages.
+        confusion: Confusion matrices of unchanged test images; empty where they are not known.
+        scored: What `accuracy` has, of balanced accuracy, of the models for which it is the run's score.
     """
 
     number: int
@@ -67,6 +80,14 @@ class RoundValues:
     measured: Mapping[str, float]
     classes: Classes = field(default_factory=dict)
     pass_number: int | None = None
+    scored: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    confusion: Confusion = field(default_factory=dict)
+
+    @property
+    def values(self) -> Mapping[str, Mapping[str, float | None]]:
+        """The run's score by model, then domain; accuracies of models with another score stand as `PLAIN_MODELS`."""
+        plain = {under(model, "accuracy"): self.accuracy[model] for model in self.scored if model in self.accuracy}
+        return {**self.accuracy, **{name: plain[name] for name in PLAIN_MODELS if name in plain}, **self.scored}
 
 
 def mean_of(accuracy: Mapping[str, float | None]) -> float | None:
@@ -85,6 +106,7 @@ def round_values(
     measured: Mapping[str, float],
     counts: Mapping[tuple[str, str], Counts],
     classes: Classes,
+    confusion: Confusion | None = None,
 ) -> RoundValues:
     """Return the values of a line of metrics.jsonl, with the measurements and counts of its round."""
     # A round that was not evaluated has none.
@@ -98,14 +120,23 @@ def round_values(
         counts=counts,
         classes=classes,
         pass_number=line.get("pass"),
+        scored=_scored(line, classes),
+        confusion=confusion or {},
         computed={
             **{f"loss.{term}": value for term, value in sorted(line["loss"].items())},
             **{f"prototypes.{which}": count for which, count in sorted(line["prototypes"].items())},
             **{name: line[name] for name in ("num_examples", "num_excluded") if name in line},
+            **{
+                f"calibration_error.{domain}": value for domain, value in _calibration_errors(line) if value is not None
+            },
             **{f"{OF_STAGES}{name}": line[name] for name in STAGE_MEASURES if line.get(name) is not None},
         },
         measured=measured,
     )
+
+
+def _calibration_errors(line: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    return (line.get("calibration_error") or {}).items()
 
 
 def _accuracy(
@@ -126,9 +157,53 @@ def _accuracy(
         # A line has these accuracies of one model; reports have those of the other too.
         if model in from_reports and total:
             accuracy.setdefault(model, {}).setdefault(domain, correct / total)
-    for (domain, model), share in balanced(classes).items():
-        accuracy.setdefault(under(model, "balanced"), {})[domain] = share
+    for model, shares in balanced(classes).items():
+        accuracy[under(model, "balanced")] = shares
+    for name in ("macro_f1", "auc"):
+        if line.get(name):
+            accuracy[under(own, name)] = line[name]
     return accuracy
+
+
+def _scored(line: Mapping[str, Any], classes: Classes) -> dict[str, dict[str, float | None]]:
+    """Return the balanced accuracies by model and domain of a round whose score they are; nothing of another."""
+    if line.get(BALANCED) is None:
+        return {}
+    own = line.get("accuracy_of", GLOBAL_MODEL)
+    found = {**balanced(classes), own: line[BALANCED]}
+    if line.get(f"{BALANCED}_validation"):
+        found[under(own, VALIDATION_SET)] = line[f"{BALANCED}_validation"]
+    return {
+        model: {domain: value for domain, value in values.items() if domain not in SUMMARIES}
+        for model, values in found.items()
+    }
+
+
+def by_one_score(rounds: Sequence[RoundValues]) -> list[RoundValues]:
+    """Return a run's rounds with the score of the last one that was evaluated: values of two scores are never compared.
+
+    It is accuracy too where some round does not say its balanced accuracy.
+    """
+    evaluated = [current for current in rounds if current.accuracy]
+    models = evaluated[-1].scored.keys() if evaluated else ()
+    known = [{**balanced(current.classes), **current.scored} for current in evaluated]
+    scored = [
+        model
+        for model in models
+        if all(model in found for found, current in zip(known, evaluated, strict=True) if current.accuracy.get(model))
+    ]
+    return [
+        replace(
+            current,
+            scored={
+                model: found[model]
+                for found in ({**balanced(current.classes), **current.scored},)
+                for model in scored
+                if model in found
+            },
+        )
+        for current in rounds
+    ]
 
 
 def without_test(values: RoundValues) -> RoundValues:
@@ -140,8 +215,10 @@ def without_test(values: RoundValues) -> RoundValues:
         values,
         accuracy={model: found for model, found in values.accuracy.items() if model in VALIDATED_MODELS},
         counts={key: found for key, found in values.counts.items() if key[1] in VALIDATED_MODELS},
+        scored={model: found for model, found in values.scored.items() if model in VALIDATED_MODELS},
         classes={},
-        computed={name: found for name, found in values.computed.items() if not name.startswith(OF_STAGES)},
+        confusion={},
+        computed={name: found for name, found in values.computed.items() if not name.startswith(OF_TEST)},
     )
 
 
@@ -200,10 +277,26 @@ def classes_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tup
     return pooled
 
 
-def balanced(classes: Classes) -> dict[tuple[str, str], float]:
-    """Return the balanced accuracies by domain and model: the mean recall of the classes that are tested."""
+def confusion_by_round(reports: Iterable[Mapping[str, Any]]) -> dict[int, dict[tuple[str, str], list[int]]]:
+    """Return the confusion matrices of test images by round, then domain and model, where all of a domain sent one."""
+    found: dict[int, dict[tuple[str, str], list[list[int]]]] = {}
+    for report in reports:
+        for counts in report["counts"]:
+            if counts["set_name"] == TEST_SET and any(counts["total"]):
+                key = (report["domain"], counts["model"])
+                cells = [cell for row in counts.get("confusion") or () for cell in row]
+                found.setdefault(report["round"], {}).setdefault(key, []).append(cells)
     return {
-        key: sum(recalls) / len(recalls)
-        for key, counts in classes.items()
-        if (recalls := [hits / total for hits, total in counts if total])
+        number: {key: matrix for key, each in by_key.items() if (matrix := pooled(each)) is not None}
+        for number, by_key in found.items()
     }
+
+
+def balanced(classes: Classes) -> dict[str, dict[str, float | None]]:
+    """Return the balanced accuracies by model and domain: the mean recall of the classes that are tested."""
+    found: dict[str, dict[str, float | None]] = {}
+    for (domain, model), counts in classes.items():
+        share = balanced_accuracy([hits for hits, _ in counts], [total for _, total in counts])
+        if share is not None:
+            found.setdefault(model, {})[domain] = share
+    return found

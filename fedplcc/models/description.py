@@ -1,4 +1,4 @@
-"""The description of a calibrated model: a file beside it that says of which run it is and what its statistics are of.
+"""The description of a model that was adapted to a site: a file beside it that says of which run it is and to what.
 
 `site.safetensors` has its description in `site.safetensors.json`, so that both can lie anywhere together.
 """
@@ -20,7 +20,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Description(Section):
-    """What is known of a calibrated model."""
+    """What is known of a model that was adapted to a site."""
 
     run_id: str | None = Field(None, max_length=256)
     """Its run, if known."""
@@ -31,29 +31,43 @@ class Description(Section):
     config: dict[str, JsonValue]
     """The run's configuration."""
     model_sha256: Digest
-    """Of the calibrated model's file."""
+    """Of the adapted model's file."""
     run_model_sha256: Digest
     """Of the run's model, which has the same weights."""
     prototypes_sha256: Digest | None = None
     """Of the file of prototypes that belongs to it."""
-    calibrated_on: str
-    """Data specification of the images that the statistics are of."""
-    num_images: int = Field(ge=1)
+    calibrated_on: str | None = None
+    """Data specification of the images that its BatchNorm statistics are of; None for those of training."""
+    num_images: int | None = Field(None, ge=1)
+    """Number of these images."""
+    temperature: float | None = Field(None, gt=0)
+    """What its logits are divided by before probabilities are made of them; 1 if not set."""
+    temperature_of: str | None = None
+    """Data specification of the validation images that `temperature` was fitted to."""
+    temperature_images: int | None = Field(None, ge=1)
     """Number of these images."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is said of its statistics, for programs."""
-        return {
-            "calibrated_on": self.calibrated_on,
-            "calibration_images": self.num_images,
-            "run_model_sha256": self.run_model_sha256,
-        }
+        """What is said of its statistics and its temperature, for programs."""
+        found: dict[str, Any] = {"run_model_sha256": self.run_model_sha256}
+        if self.calibrated_on is not None:
+            found |= {"calibrated_on": self.calibrated_on, "calibration_images": self.num_images}
+        if self.temperature is not None:
+            found |= {
+                "temperature": self.temperature,
+                "temperature_of": self.temperature_of,
+                "temperature_images": self.temperature_images,
+            }
+        return found
 
     @property
     def sentence(self) -> str:
-        """What its statistics are of."""
-        return f"statistics of {printable(self.calibrated_on)}"
+        """What it was adapted to."""
+        parts = [] if self.calibrated_on is None else [f"statistics of {printable(self.calibrated_on)}"]
+        if self.temperature is not None:
+            parts.append(f"temperature {self.temperature:.3g} of {printable(self.temperature_of or '')}")
+        return ", ".join(parts)
 
 
 def description_file(model: Path) -> Path:
@@ -78,9 +92,9 @@ def read_description(model: Path) -> Description | None:
     except OSError as error:
         raise StoreUnavailable(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidConfig(f"{path} does not describe a calibrated model: it is not JSON") from error
+        raise InvalidConfig(f"{path} does not describe an adapted model: it is not JSON") from error
     except InvalidConfig as error:
-        raise InvalidConfig(f"{path} does not describe a calibrated model: {error.detail}") from error
+        raise InvalidConfig(f"{path} does not describe an adapted model: {error.detail}") from error
 
 
 def write_description(model: Path, description: Description) -> None:

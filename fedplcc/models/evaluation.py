@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,17 @@ import numpy as np
 
 from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.trained_model import TrainedModel
+from fedplcc.runs.artifacts import RELIABILITY
 from fedplcc.runs.atomic_file import atomic_file, write_text
+from fedplcc.runs.reliability import reliability_diagram
+from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
+from fedplcc.shared.class_scores import ClassScores, class_scores
 from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.score_histograms import areas, calibration_error, histograms_of, macro_area, reliability
+from fedplcc.shared.scores import balanced_accuracy
 from fedplcc.shared.tensors import sha256_hex
-from fedplcc.shared.types import IntArray
+from fedplcc.shared.types import IntArray, ScoreHistograms
+from fedplcc.terminal.numbers import percent
 from fedplcc.trainer.data import Split, load_split
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import predicted_classes
@@ -44,6 +51,7 @@ class ModelEvaluation:
         total_M: Images of each class.
         confusion_MM: How many images of class i were given class j. An image that was given no class, because its logits
             were not finite, is in no column.
+        histograms: Numbers of images by their probabilities; None of more than 64 classes.
         unreadable: Images that could not be read and count nowhere.
     """
 
@@ -54,6 +62,7 @@ class ModelEvaluation:
     classes: tuple[str, ...]
     total_M: IntArray
     confusion_MM: IntArray
+    histograms: ScoreHistograms | None
     unreadable: tuple[str, ...]
 
     @property
@@ -71,6 +80,11 @@ class ModelEvaluation:
         """Fraction of images with the right class."""
         return self.num_correct / self.num_examples
 
+    @property
+    def scores(self) -> ClassScores:
+        """Precision, specificity and F1 of each class; its recall is its accuracy."""
+        return class_scores(self.total_M.tolist(), self.confusion_MM.ravel().tolist())
+
     def as_json(self) -> dict[str, Any]:
         """The content of evaluation.json and `--json`."""
         return {
@@ -81,9 +95,20 @@ class ModelEvaluation:
             "num_correct": self.num_correct,
             "num_unreadable": len(self.unreadable),
             "accuracy": self.accuracy,
+            "balanced_accuracy": balanced_accuracy(self.confusion_MM.diagonal().tolist(), self.total_M.tolist()),
+            "macro_f1": self.scores.macro_f1,
+            **({} if self.histograms is None else _calibration(self.histograms)),
             "classes": [
-                {"class": name, "num_examples": total, "num_correct": correct, "accuracy": _ratio(correct, total)}
-                for name, total, correct in self._per_class()
+                {
+                    "class": name,
+                    "num_examples": total,
+                    "num_correct": correct,
+                    "accuracy": _ratio(correct, total),
+                    "precision": self.scores.precision[index],
+                    "specificity": self.scores.specificity[index],
+                    "f1": self.scores.f1[index],
+                }
+                for index, (name, total, correct) in enumerate(self._per_class())
             ],
             "confusion": self.confusion_MM.tolist(),
         }
@@ -92,18 +117,31 @@ class ModelEvaluation:
         """Lines of text: the accuracy, and each class with its commonest mistake."""
         part = {"all": "images", "test": "test images", "train": "training images"}[self.split]
         yield f"{self.title}: {self.num_examples} {part} of {self.data}"
-        yield f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples})"
+        scores = self.scores
+        balanced = balanced_accuracy(self.confusion_MM.diagonal().tolist(), self.total_M.tolist())
+        yield (
+            f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples}), balanced accuracy "
+            f"{percent(balanced)}, macro F1 {percent(scores.macro_f1)}"
+        )
+        if self.histograms is not None:
+            error = calibration_error(reliability(self.histograms))
+            area = macro_area(self.histograms)
+            yield f"area under the ROC curve {percent(area)}, mean of the classes; calibration error {percent(error)}"
         names = [_short(name) for name in self.classes]
         width = max(len("class"), *map(len, names))
-        yield f"{'class':<{width}}  {'images':>7}  {'correct':>7}  {'accuracy':>8}  most often taken for"
-        for index, (_, total, correct) in enumerate(self._per_class()):
-            ratio = _ratio(correct, total)
-            percent = "-" if ratio is None else f"{100 * ratio:.1f}%"
+        yield (
+            f"{'class':<{width}}  {'images':>7}  {'recall':>6}  {'precision':>9}  {'specificity':>11}  most often taken for"
+        )
+        for index, (_, total, _correct) in enumerate(self._per_class()):
+            recall, precision, specificity = (
+                percent(each[index]) for each in (scores.recall, scores.precision, scores.specificity)
+            )
             mistakes = self.confusion_MM[index].copy()
             mistakes[index] = 0
             worst = int(mistakes.argmax())
             taken_for = f"{names[worst]} ({mistakes[worst]})" if mistakes[worst] else ""
-            yield f"{names[index]:<{width}}  {total:>7}  {correct:>7}  {percent:>8}  {taken_for}".rstrip()
+            shares = f"{recall:>6}  {precision:>9}  {specificity:>11}"
+            yield f"{names[index]:<{width}}  {total:>7}  {shares}  {taken_for}".rstrip()
 
     def _per_class(self) -> Iterator[tuple[str, int, int]]:
         return zip(self.classes, self.total_M.tolist(), self.confusion_MM.diagonal().tolist(), strict=True)
@@ -122,10 +160,18 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         kind = {"test": "test image", "train": "training image", "all": "image"}[split]
         hint = "" if split == "all" else "; --split all takes every image there is"
         raise InvalidData(f"data {data!r} has no {kind}{skipped}{hint}")
-    (predicted_N,) = predicted_classes(
-        trained.model, DeviceImages.put(images, contract, trained.device), trained.config
-    )
     num_classes = len(contract.classes)
+    has_bins = num_classes <= MAX_CONFUSED_CLASSES
+    predicted_N, *bins_MN = predicted_classes(
+        trained.model,
+        DeviceImages.put(images, contract, trained.device),
+        trained.config,
+        has_bins=has_bins,
+        temperature=trained.temperature,
+    )
+    histograms = (
+        histograms_of(np.stack(bins_MN, axis=1), images.labels_N, predicted_N, num_classes) if bins_MN else None
+    )
     is_named_N = predicted_N >= 0
     cells_N = images.labels_N[is_named_N] * num_classes + predicted_N[is_named_N]
     return ModelEvaluation(
@@ -136,6 +182,7 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
         classes=contract.classes,
         total_M=np.bincount(images.labels_N, minlength=num_classes),
         confusion_MM=np.bincount(cells_N, minlength=num_classes**2).reshape(num_classes, num_classes),
+        histograms=histograms,
         unreadable=unreadable,
     )
 
@@ -143,10 +190,10 @@ def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> M
 def evaluation_folder(trained: TrainedModel, data: str, split: Split) -> Path:
     """The usual folder of an evaluation: below the model's folder, one per data set and part.
 
-    Evaluations of a calibrated model have a folder of its file's name around them.
+    Evaluations of an adapted model have a folder of its file's name around them.
     """
     name, folder = name_of(data), trained.file.parent / EVALUATIONS
-    if trained.calibration is not None:
+    if trained.description is not None:
         folder /= trained.file.stem
     return folder / (name if split == "test" else f"{name}-{split}")
 
@@ -169,10 +216,26 @@ def write_evaluation(folder: Path, evaluation: ModelEvaluation) -> Sequence[str]
         picture = confusion_matrix(evaluation.confusion_MM, evaluation.classes, title=title)
     except ImportError:
         (folder / PICTURE).unlink(missing_ok=True)
+        (folder / RELIABILITY).unlink(missing_ok=True)
         return [REPORT]
-    with atomic_file(folder / PICTURE) as file:
-        file.write(picture)
-    return [REPORT, PICTURE]
+    pictures = {PICTURE: picture}
+    if evaluation.histograms is not None:
+        bins = {"all images": reliability(evaluation.histograms)}
+        pictures[RELIABILITY] = reliability_diagram(bins, title=title)
+    for name, content in pictures.items():
+        with atomic_file(folder / name) as file:
+            file.write(content)
+    return [REPORT, *pictures]
+
+
+def _calibration(histograms: ScoreHistograms) -> dict[str, Any]:
+    bins = reliability(histograms)
+    return {
+        "auc": areas(histograms),
+        "macro_auc": macro_area(histograms),
+        "calibration_error": calibration_error(bins),
+        "reliability": [asdict(each) for each in bins],
+    }
 
 
 def _ratio(correct: int, total: int) -> float | None:

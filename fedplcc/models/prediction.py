@@ -58,11 +58,13 @@ class Prediction:
         image: The file.
         top: The most probable classes with their probabilities, best first; at least one.
         prototype: None where the run has no prototypes.
+        probabilities: That of each class, in the order of the run's classes.
     """
 
     image: str
     top: tuple[tuple[str, float], ...]
     prototype: NearestPrototype | None
+    probabilities: tuple[float, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The object of `--json`."""
@@ -76,6 +78,18 @@ class Prediction:
             "prototype": nearest
             and {"class": nearest.class_name, "similarity": nearest.similarity, "weight": nearest.weight},
         }
+
+
+def csv_lines(
+    found: Iterable[Prediction], classes: Sequence[str], *, has_prototypes: bool
+) -> Iterator[tuple[str | float, ...]]:
+    """Yield a heading and a line for each prediction: image, class, probability, nearest prototype, each probability."""
+    nearest = ("prototype_class", "prototype_similarity", "prototype_weight") if has_prototypes else ()
+    yield ("image", "class", "probability", *nearest, *(f"probability of {name}" for name in classes))
+    for each in found:
+        near = each.prototype
+        beside = () if near is None else (near.class_name, near.similarity, near.weight)
+        yield (each.image, *each.top[0], *beside, *each.probabilities)
 
 
 def image_files(paths: Iterable[Path], on_problem: OnProblem) -> Iterator[Path]:
@@ -153,7 +167,7 @@ def _batch(trained: TrainedModel, files: Sequence[Path], pixels: Sequence[Pixels
     with torch.inference_mode(), nondeterminism_explained(trained.config.model.name):
         ((x_B3SS, _),) = DeviceImages.put(images, contract, trained.device).in_order(len(images))
         features_BD = model.features(x_B3SS).float()
-        probabilities_BM = model.classifier(features_BD).double().softmax(-1)
+        probabilities_BM = (model.classifier(features_BD).double() / trained.temperature).softmax(-1)
         best_B = probabilities_BM.topk(min(top, len(classes)), dim=-1)
         nearest_B = _nearest(trained, features_BD)
     for i, file in enumerate(files):
@@ -161,7 +175,9 @@ def _batch(trained: TrainedModel, files: Sequence[Path], pixels: Sequence[Pixels
         if not np.isfinite(values).all():
             raise InvalidModel(f"the model of {trained.title} gives {file} no probabilities: its logits are not finite")
         named = tuple((classes[index], value) for index, value in zip(indices, values, strict=True))
-        yield Prediction(image=str(file), top=named, prototype=nearest_B[i])
+        yield Prediction(
+            image=str(file), top=named, prototype=nearest_B[i], probabilities=tuple(probabilities_BM[i].tolist())
+        )
 
 
 def _nearest(trained: TrainedModel, features_BD: Tensor) -> Sequence[NearestPrototype | None]:

@@ -2,7 +2,7 @@
 
 The configuration in run.json says which model it is; model.safetensors holds its weights, prototypes.safetensors the global
 prototypes. A model file away from its run.json is read with the run's configuration file. So is a model of a user's own
-code: a run's folder comes from anywhere, and must not choose what code runs here. The description beside a calibrated model
+code: a run's folder comes from anywhere, and must not choose what code runs here. The description beside an adapted model
 (description.py) takes the place of its run.json.
 """
 
@@ -45,7 +45,7 @@ class TrainedModel:
         sha256: Of the file.
         run_id: The run; None where no run.json is beside the file.
         round: The round that the model is of; None where no metrics.jsonl beside the file says so.
-        calibration: The description of a calibrated model; None for a run's own.
+        description: That of a model that was adapted to a site; None for a run's own.
         clients: Names of the run's clients; empty where neither its roster nor run.json tells them.
     """
 
@@ -57,7 +57,7 @@ class TrainedModel:
     sha256: str
     run_id: str | None
     round: int | None
-    calibration: Description | None = None
+    description: Description | None = None
     clients: tuple[str, ...] = ()
 
     @property
@@ -65,13 +65,19 @@ class TrainedModel:
         """The model's run and round as text."""
         name = f"run {self.run_id}" if self.run_id else str(self.file)
         name = name if self.round is None else f"{name}, round {self.round}"
-        return name if self.calibration is None else f"{name}, {self.calibration.sentence}"
+        return name if self.description is None else f"{name}, {self.description.sentence}"
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by before probabilities are made of them."""
+        found = None if self.description is None else self.description.temperature
+        return 1.0 if found is None else found
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The model's run, round and SHA-256, and what a calibrated one's statistics are of."""
+        """The model's run, round and SHA-256, and what an adapted one was adapted to."""
         found = {"run_id": self.run_id, "round": self.round, "model_sha256": self.sha256}
-        return found if self.calibration is None else {**found, **self.calibration.facts}
+        return found if self.description is None else {**found, **self.description.facts}
 
 
 def read_trained_model(
@@ -93,10 +99,10 @@ def read_trained_model(
     """
     target = resolve_device(device)
     file = _model_file(path)
-    calibration = read_description(file)
+    description = read_description(file)
     manifest: Mapping[str, Any]
-    if calibration is not None:
-        source, manifest = description_file(file), calibration.model_dump()
+    if description is not None:
+        source, manifest = description_file(file), description.model_dump()
     else:
         source = file.with_name(MANIFEST)
         manifest = {} if config_file is not None else _manifest(file)
@@ -126,18 +132,18 @@ def read_trained_model(
     except InvalidModel as error:
         raise InvalidModel(f"{file} is no model of this run: {error.detail}") from error
     digest = sha256_hex(data)
-    if calibration is not None and calibration.model_sha256 != digest:
-        raise InvalidModel(f"{source} describes another model than the one beside it; calibrate the run's model again")
+    if description is not None and description.model_sha256 != digest:
+        raise InvalidModel(f"{source} describes another model than the one beside it; adapt the run's model again")
     return TrainedModel(
         model=model.to(target).eval(),
         config=config,
-        prototypes=_prototypes(_prototypes_file(file, calibration), cast(FeatureModel, model).feature_dim, config),
+        prototypes=_prototypes(_prototypes_file(file, description), cast(FeatureModel, model).feature_dim, config),
         device=target,
         file=file,
         sha256=digest,
         run_id=manifest.get("run_id"),
-        round=_round_of(digest, file.with_name(METRICS)) if calibration is None else calibration.round,
-        calibration=calibration,
+        round=_round_of(digest, file.with_name(METRICS)) if description is None else description.round,
+        description=description,
         clients=config.run.clients or _admitted(manifest),
     )
 
@@ -183,13 +189,13 @@ def _admitted(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(clients) if isinstance(clients, Mapping) else ()
 
 
-def _prototypes_file(file: Path, calibration: Description | None) -> Path | None:
-    """The file of the prototypes that belong to a model; None where a calibrated model's are not beside it."""
-    if calibration is None:
+def _prototypes_file(file: Path, description: Description | None) -> Path | None:
+    """The file of the prototypes that belong to a model; None where an adapted model's are not beside it."""
+    if description is None:
         return file.with_name(BEST_PROTOTYPES if file.name == BEST_MODEL else PROTOTYPES)
     beside = (file.with_name(name) for name in (PROTOTYPES, BEST_PROTOTYPES))
     return next(
-        (path for path in beside if path.is_file() and sha256_hex(_read(path)) == calibration.prototypes_sha256), None
+        (path for path in beside if path.is_file() and sha256_hex(_read(path)) == description.prototypes_sha256), None
     )
 
 

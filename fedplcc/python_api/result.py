@@ -84,6 +84,9 @@ class ClassRow:
         model: "global" or "local".
         correct: Correct predictions.
         total: Images of the class.
+        precision: Of the images that were given the class those that are of it; None without evaluation.confusion or any.
+        specificity: Of the images of other classes those that were not given the class; None likewise.
+        f1: Harmonic mean of precision and recall, which is `accuracy`; None likewise.
     """
 
     round: int
@@ -94,6 +97,9 @@ class ClassRow:
     model: str
     correct: int
     total: int
+    precision: float | None = None
+    specificity: float | None = None
+    f1: float | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -312,7 +318,10 @@ def _domain_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[DomainRow]:
 def _class_rows(lines: Sequence[str], classes: Sequence[str]) -> Iterator[ClassRow]:
     for report in map(json.loads, lines):
         for counts in report["counts"]:
-            for name, correct, total in zip(classes, counts["correct"], counts["total"], strict=True):
+            scores = counts.get("scores") or {}
+            for place, (name, correct, total) in enumerate(
+                zip(classes, counts["correct"], counts["total"], strict=True)
+            ):
                 yield ClassRow(
                     round=report["round"],
                     client=report["client_id"],
@@ -322,6 +331,7 @@ def _class_rows(lines: Sequence[str], classes: Sequence[str]) -> Iterator[ClassR
                     model=counts["model"],
                     correct=correct,
                     total=total,
+                    **{key: scores[key][place] for key in ("precision", "specificity", "f1") if scores},
                 )
 
 

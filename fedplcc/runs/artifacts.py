@@ -6,6 +6,7 @@
     model.safetensors        the global model of the last committed round
     prototypes.safetensors   its global prototypes
     accuracy.png             accuracy of each domain over the rounds
+    reliability.png          of a simulation with evaluation.histograms: accuracy by confidence
 
     model-best.safetensors, prototypes-best.safetensors
                              those of the best round by validation, where the run has validation images
@@ -29,16 +30,20 @@ from typing import Any, BinaryIO
 from fedplcc.aggregator.rounds.validation import Best, best_of_lines
 from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from fedplcc.runs.plots import accuracy_curves, domains_of
+from fedplcc.runs.reliability import reliability_diagram, reported_bins
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
 from fedplcc.shared.scores import BALANCED, score_of
-from fedplcc.shared.types import BlobRef
+from fedplcc.shared.types import GLOBAL_MODEL, BlobRef
 
 MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.jsonl", "accuracy.png"
+RELIABILITY = "reliability.png"
 MODEL, PROTOTYPES = "model.safetensors", "prototypes.safetensors"
 FILES = (MANIFEST, METRICS, TIMINGS, MODEL, PROTOTYPES, PICTURE)
 """Everything that a run leaves."""
 BEST_MODEL, BEST_PROTOTYPES = "model-best.safetensors", "prototypes-best.safetensors"
 """What a run with validation images leaves besides."""
+DETAILS = {"macro_f1": "macro F1", "auc": "area under the ROC curve", "calibration_error": "calibration error"}
+"""Scores that a line of metrics.jsonl has where clients report more than right predictions, with their names."""
 EVALUATIONS = "evaluations.jsonl"
 """What a simulation leaves besides."""
 
@@ -190,7 +195,9 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     if best is not None:
         words = best.score.replace("_", " ")
         texts.append(f"best round by validation: {best.round}, mean {words} {100 * best.accuracy:.1f}% there")
-    names = [name for name in (*FILES, BEST_MODEL, BEST_PROTOTYPES, EVALUATIONS) if (folder / name).exists()]
+    names = [
+        name for name in (*FILES, RELIABILITY, BEST_MODEL, BEST_PROTOTYPES, EVALUATIONS) if (folder / name).exists()
+    ]
     texts.append(f"results in {folder}: {', '.join(names)}")
     if PICTURE not in names:
         texts.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
@@ -220,6 +227,9 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
     if line.get("joining"):
         gains = ", ".join(f"{client_id} {100 * gain:+.1f}" for client_id, gain in sorted(line["joining"].items()))
         texts.append(f"joining{when}: {gains} (points of a client's own model over its images alone)")
+    for key, name in DETAILS.items():
+        if (line.get(key) or {}).get("mean") is not None:
+            texts.append(f"{name}{when}: mean {100 * line[key]['mean']:.1f}%, worst {100 * line[key]['worst']:.1f}%")
     if line.get("accuracy_of"):
         texts.append(f"{MODEL} is what the run began with, or has a part of that: clients share no whole models in it")
     return texts
@@ -241,6 +251,10 @@ def _draw(path: Path, record: RunRecord) -> None:
         return
     with atomic_file(path) as file:
         file.write(picture)
+    own = next((line["accuracy_of"] for line in record.metrics if line.get("accuracy_of")), GLOBAL_MODEL)
+    if bins := reported_bins(record.evaluations_lines, own):
+        with atomic_file(path.with_name(RELIABILITY)) as file:
+            file.write(reliability_diagram(bins, title=title))
 
 
 def _lines(lines: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from fedplcc.runs.artifacts import MANIFEST, METRICS
 from fedplcc.runs.run_folder import FEDERATION
+from fedplcc.shared.scores import Score, score_of, values_of
 
 MAX_FOLDERS = 100_000
 """Most folders that are looked into."""
@@ -59,7 +60,8 @@ class LocalRun:
         round: Its last committed round; 0 if it has not ended.
         total_rounds: Rounds that it is to have.
         has_ended: Whether its results are there.
-        mean: Mean accuracy over domains of the last evaluated round, a fraction.
+        score: What `mean` and `worst` are of: accuracy, or balanced accuracy.
+        mean: Mean score over domains of the last evaluated round, a fraction.
         worst: That of the worst domain.
         created_at: When it began.
         settings: What its configuration sets, by dotted key, defaults included.
@@ -71,6 +73,7 @@ class LocalRun:
     round: int
     total_rounds: int
     has_ended: bool
+    score: Score
     mean: float | None
     worst: float | None
     created_at: datetime
@@ -182,8 +185,9 @@ def _read(folder: Path, *, has_ended: bool) -> LocalRun:
     config = document["config"]
     run = config["run"]
     last, evaluated = _last_rounds(folder / METRICS) if has_ended else (0, {})
+    values = values_of(evaluated) or {}
     began = document["created_at"] if has_ended else file.stat().st_mtime
-    mean, worst = (_fraction(evaluated.get(key)) for key in ACCURACY_KEYS)
+    mean, worst = (_fraction(values.get(key)) for key in ACCURACY_KEYS)
     return LocalRun(
         folder=folder,
         method=str(run["method"]),
@@ -191,6 +195,7 @@ def _read(folder: Path, *, has_ended: bool) -> LocalRun:
         round=last,
         total_rounds=int(run["rounds"]),
         has_ended=has_ended,
+        score=score_of(evaluated),
         mean=mean,
         worst=worst,
         created_at=datetime.fromtimestamp(float(began), UTC),
@@ -199,7 +204,7 @@ def _read(folder: Path, *, has_ended: bool) -> LocalRun:
 
 
 def _last_rounds(path: Path) -> tuple[int, Mapping[str, Any]]:
-    """Return the number of the last committed round, and the accuracy of the last one that was evaluated."""
+    """Return the number of the last committed round, and the line of the last one that was evaluated."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         lines = file.read().splitlines()
@@ -208,7 +213,7 @@ def _last_rounds(path: Path) -> tuple[int, Mapping[str, Any]]:
         found = json.loads(line)
         number = number or int(found["round"])
         if found["accuracy"] is not None:
-            return number, found["accuracy"]
+            return number, found
     return number, {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedplcc.runs.local_runs import LocalRun, differences
+from fedplcc.shared.scores import BALANCED
 from fedplcc.terminal.numbers import percent
 
 MOST_KEYS = 8
@@ -22,9 +23,10 @@ def local_run_lines(runs: Sequence[LocalRun], keys: Sequence[str]) -> list[str]:
         if len(own) > MOST_KEYS:
             parts.append(f"and {len(own) - MOST_KEYS} more")
         rounds = f"{run.round}/{run.total_rounds}" if run.has_ended else f"begun, {run.total_rounds}"
+        kind = "balanced " if run.score == BALANCED else ""
         began = run.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
         rows.append(
-            (str(run.folder), run.method, rounds, percent(run.mean), percent(run.worst), began, " ".join(parts))
+            (str(run.folder), run.method, rounds, kind + percent(run.mean), percent(run.worst), began, " ".join(parts))
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return [

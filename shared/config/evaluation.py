@@ -28,6 +28,10 @@ class EvaluationSection(Section):
     confusion: bool = False
     """Clients report which class each class of their test images was given: the confusion matrix of each evaluation set. It
     needs at most 64 classes, and adds at most 32 KiB to a report of each set."""
+    histograms: bool = False
+    """Clients report, in fixed bins, how many of their test and validation images have which probability of each class and
+    which largest one: areas under ROC curves and calibration follow. It needs at most 64 classes, and adds at most 64 KiB
+    to a report of each set."""
 
     score: Literal["auto", "accuracy", "balanced_accuracy"] = "auto"
     """What decides the best round, the end by run.patience and the worst domain, and stands first wherever the run is shown:

@@ -35,6 +35,7 @@ from fedplcc.shared.config.sections import InvalidKey, Name, Places, Section, ch
 from fedplcc.shared.config.sections import read_document as read_document
 from fedplcc.shared.config.stream import StreamSection, split_stages_spec, stages_spec
 from fedplcc.shared.config.training import TrainingSection as TrainingSection
+from fedplcc.shared.config.younger_keys import without_unset
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS, add_methods, refusal
 from fedplcc.shared.methods.config import MethodConfig
@@ -75,8 +76,9 @@ class RunConfig(RunTables):
 
     @property
     def canonical_json(self) -> str:
-        """JSON of the configuration, with sorted keys and no spaces."""
-        return canonical_json({name: getattr(self, name).model_dump(mode="json") for name in type(self).model_fields})
+        """JSON of the configuration, with sorted keys and no spaces; of younger keys than its version those that are set."""
+        document = {name: getattr(self, name).model_dump(mode="json") for name in type(self).model_fields}
+        return canonical_json(without_unset(document))
 
     @property
     def hash(self) -> str:

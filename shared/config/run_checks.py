@@ -178,6 +178,16 @@ def _a_confusion_that_fits(config: RunTables) -> None:
         )
 
 
+def _histograms_that_fit(config: RunTables) -> None:
+    num_classes = len(config.data.classes)
+    if config.evaluation.histograms and num_classes > MAX_CONFUSED_CLASSES:
+        raise InvalidKey(
+            "evaluation.histograms",
+            f"evaluation.histograms reports the probabilities of at most {MAX_CONFUSED_CLASSES} classes, and the run has "
+            f"{num_classes}; leave it out",
+        )
+
+
 def _rounds_after_the_warm_up(config: RunTables) -> None:
     if config.training.warmup_rounds >= config.run.rounds:
         raise InvalidKey(
@@ -285,6 +295,7 @@ CHECKS = (
     _one_rule_for_earlier_prototypes,
     _classes_of_the_initial_model,
     _a_confusion_that_fits,
+    _histograms_that_fit,
     _rounds_after_the_warm_up,
     _rounds_for_the_method,
     _prototypes_of_clean_images,

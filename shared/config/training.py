@@ -70,6 +70,9 @@ class TrainingSection(Section):
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Precision of the model's operations in training: with bfloat16 and float16 torch's autocast chooses those that are
     safe. Weights, losses, prototypes and evaluation stay float32. Meant for accelerators; slow on most processors."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """Weights of images in the cross-entropy: none, or balanced, by which each class counts as much as another at a client,
+    however few of the client's training images are of it."""
     clip_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of the whole gradient; no clipping if not set."""
     augment: Annotated[tuple[AugmentationName, ...], Field(max_length=16)] = Field((), strict=False, fail_fast=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
+from fedplcc.shared.bounds import CONFIDENCE_BINS, MAX_CONFUSED_CLASSES, SCORE_BINS
 from fedplcc.shared.convert.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
-from fedplcc.shared.types import Evaluation, EvaluationCounts
+from fedplcc.shared.types import Evaluation, EvaluationCounts, ScoreHistograms
 
 
 def counts_to_proto(counts: EvaluationCounts) -> types_pb2.EvaluationCounts:
@@ -16,6 +16,14 @@ def counts_to_proto(counts: EvaluationCounts) -> types_pb2.EvaluationCounts:
         correct=counts.correct,
         total=counts.total,
         confusion=counts.confusion,
+        histograms=None
+        if counts.histograms is None
+        else types_pb2.ScoreHistograms(
+            of_class=counts.histograms.of_class,
+            of_others=counts.histograms.of_others,
+            confidence=counts.histograms.confidence,
+            confidence_correct=counts.histograms.confidence_correct,
+        ),
     )
 
 
@@ -30,6 +38,17 @@ def counts_from_proto(message: types_pb2.EvaluationCounts) -> EvaluationCounts:
         tuple(correct),
         tuple(total),
         tuple(confusion),
+        _histograms_from_proto(message.histograms) if message.HasField("histograms") else None,
+    )
+
+
+def _histograms_from_proto(message: types_pb2.ScoreHistograms) -> ScoreHistograms:
+    most = MAX_CONFUSED_CLASSES * SCORE_BINS
+    return ScoreHistograms(
+        of_class=tuple(limited("of_class", message.of_class, most)),
+        of_others=tuple(limited("of_others", message.of_others, most)),
+        confidence=tuple(limited("confidence", message.confidence, CONFIDENCE_BINS)),
+        confidence_correct=tuple(limited("confidence_correct", message.confidence_correct, CONFIDENCE_BINS)),
     )
 
 

@@ -78,6 +78,13 @@ class RoundMetrics(Document):
     are uneven, or the configuration says so (`evaluation.score`)."""
     balanced_accuracy_validation: dict[str, float | None] | None = None
     """As `balanced_accuracy`, on validation images."""
+    macro_f1: dict[str, float | None] | None = None
+    """As `accuracy`, the mean of the F1 of the classes; null unless each report has a confusion matrix."""
+    auc: dict[str, float | None] | None = None
+    """As `accuracy`, the mean of the areas under the classes' ROC curves, one against the rest; null unless each report has
+    histograms (`evaluation.histograms`)."""
+    calibration_error: dict[str, float | None] | None = None
+    """As `auc`, the expected calibration error; "worst" is the largest one."""
     unfound: list[int] = Field([])
     """Classes of which no test image was given the right class, of those with at least five test images; the first 64."""
     loss: dict[str, float]

@@ -80,6 +80,11 @@ def test_accuracy_per_class_and_confusion_are_tables_by_round_and_domain(console
     matrix = part.get_by_role("region", name="Confusion of classes")
     cells = [str(value) for value in counts["confusion"][0]]
     expect(matrix.get_by_role("row", name=re.compile("^a ")).get_by_role("cell")).to_have_text([*cells, "0"])
+    said = [counts["scores"][score][0] for score in ("recall", "precision", "specificity", "f1")]
+    scores = part.get_by_role("region", name="Scores of each class")
+    expect(scores.get_by_role("row", name=re.compile("^a ")).get_by_role("cell")).to_have_text(
+        ["\u2013" if value is None else f"{100 * value:.1f} %" for value in said]
+    )
     part.locator(".filters").get_by_label("Round").select_option("1")
     expect(matrix.locator("caption")).to_contain_text(f"Images of {domains[0]} in round 1")
     assert console.barriers() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,26 @@ def test_local_folders_fill_roster_and_classes(tmp_path: Path, monkeypatch: pyte
     assert found["data"]["classes"] == ["healthy", "ill"]
     assert found["clients"] == {"north": {"data": "folder:images/n"}, "south": {"data": "folder:images/s"}}
     assert called("config", "check", "--data")[0] == 0
+
+
+def test_the_image_size_is_that_of_the_sites_images_and_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    image_folders(tmp_path, n=("healthy", "ill"))
+    for site, side in (("north", 80), ("south", 64)):
+        shutil.copytree(tmp_path / "n", tmp_path / site)
+        for file in (tmp_path / site).rglob("*.png"):
+            with Image.open(file) as picture:
+                larger = picture.resize((side, 70))
+            larger.save(file)
+    data = ("--data", "north=folder:north", "--data", "south=folder:south")
+    code, _, said = called("config", "init", *data)
+    assert code == 0
+    assert "data.image_size = 64: the smallest image that was looked at has 70 x 64 pixels" in said
+    assert configuration(tmp_path / "run.toml")["data"]["image_size"] == 64
+    assert called("config", "init", "small.toml", *data, "--data", "east=folder:n")[::2] == (0, "")
+    assert configuration(tmp_path / "small.toml")["data"]["image_size"] == 32
 
 
 def test_classes_that_are_spelt_differently_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

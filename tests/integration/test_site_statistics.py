@@ -91,10 +91,10 @@ def lines_from(control: RunControl, run_id: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in control.metrics_lines(run_id) if line]
 
 
-def calibrated_and_evaluated(model: Path, data: Path, file: Path, calibration: Path, *subset: str) -> dict[str, Any]:
-    """What an evaluation on a site's test images says of a model that was calibrated on its training images."""
+def adapted_and_evaluated(model: Path, data: Path, file: Path, calibration: Path, *subset: str) -> dict[str, Any]:
+    """What an evaluation on a site's test images says of a model that was adapted to its training images."""
     calls = [
-        ["calibrate", str(model), "--data", f"npz:{calibration}", "--out", str(file), *subset],
+        ["adapt", str(model), "--data", f"npz:{calibration}", "--out", str(file), *subset],
         ["evaluate", str(file), "--data", f"npz:{data}", "--out", str(file.parent), "--json"],
     ]
     for call in calls:
@@ -116,14 +116,14 @@ def reported(run: Path, client: str) -> tuple[float, list[list[int]]]:
     return lines_of(run)[-1]["accuracy_local"][client], counts["confusion"]
 
 
-def test_a_model_that_is_calibrated_on_a_sites_training_images_has_its_reported_accuracy(
+def test_a_model_that_is_adapted_to_a_sites_training_images_has_its_reported_accuracy(
     data: Path, runs: Path, tmp_path: Path
 ) -> None:
     for name in ("site", "both"):
         for client in tiny_federation.CLIENTS:
             images, file = data / f"{client}.npz", tmp_path / f"{name}-{client}.safetensors"
             subset = ("--client", client) if client == "right" else ()
-            said = calibrated_and_evaluated(runs / name, images, file, images, *subset)
+            said = adapted_and_evaluated(runs / name, images, file, images, *subset)
             assert (said["accuracy"], said["confusion"]) == reported(runs / name, client)
             assert 0 < said["accuracy"] < 1, "it could be another"
 
@@ -150,5 +150,5 @@ def test_in_a_stream_statistics_are_of_the_images_of_the_present_stage(data: Pat
     )
     for client in tiny_federation.CLIENTS:
         images, seen = data / f"{client}.npz", tmp_path / f"{client}.npz"
-        said = calibrated_and_evaluated(tmp_path / "site", images, tmp_path / f"{client}.safetensors", seen)
+        said = adapted_and_evaluated(tmp_path / "site", images, tmp_path / f"{client}.safetensors", seen)
         assert (said["accuracy"], said["confusion"]) == reported(tmp_path / "site", client)

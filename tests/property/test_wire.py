@@ -77,6 +77,7 @@ from fedplcc.shared.types import (
     Run,
     RunSpec,
     RunStatus,
+    ScoreHistograms,
     Task,
     TaskKind,
     Update,
@@ -157,7 +158,8 @@ UPDATE = st.builds(
     losses=READINGS,
     timings=READINGS,
 )
-EVALUATION_COUNTS = st.builds(EvaluationCounts, TEXT, TEXT, COUNTS, COUNTS, COUNTS)
+HISTOGRAMS = st.builds(ScoreHistograms, of_class=COUNTS, of_others=COUNTS, confidence=COUNTS, confidence_correct=COUNTS)
+EVALUATION_COUNTS = st.builds(EvaluationCounts, TEXT, TEXT, COUNTS, COUNTS, COUNTS, st.none() | HISTOGRAMS)
 EVALUATION = st.builds(
     Evaluation,
     client_id=NAME,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.score_histograms import bins_of, histograms_of
 from fedplcc.shared.types import GLOBAL_MODEL, EvaluationCounts, FloatArray, IntArray
 from fedplcc.trainer.cancellation import ShouldStop, check, never
 from fedplcc.trainer.learning.attacks import ImageAttack
@@ -88,7 +89,13 @@ def evaluate(
 
 
 def counted(
-    labels_N: IntArray, predicted_N: IntArray, config: RunConfig, *, set_name: str, model_name: str
+    labels_N: IntArray,
+    predicted_N: IntArray,
+    config: RunConfig,
+    *,
+    set_name: str,
+    model_name: str,
+    bins_NM: IntArray | None = None,
 ) -> EvaluationCounts:
     """Return the number of samples of each class, and of those that were predicted correctly.
 
@@ -98,6 +105,7 @@ def counted(
         config: The run.
         set_name: Name of the evaluation set.
         model_name: GLOBAL_MODEL, LOCAL_MODEL or ALONE_MODEL.
+        bins_NM: Bins of the probabilities, `[N, M + 1]`; None where none are reported.
     """
     num_classes = len(config.data.classes)
     correct, total = (
@@ -105,7 +113,14 @@ def counted(
         for labels in (labels_N[predicted_N == labels_N], labels_N)
     )
     confusion = _confusion(labels_N, predicted_N, num_classes) if config.evaluation.confusion else ()
-    return EvaluationCounts(set_name=set_name, model=model_name, correct=correct, total=total, confusion=confusion)
+    return EvaluationCounts(
+        set_name=set_name,
+        model=model_name,
+        correct=correct,
+        total=total,
+        confusion=confusion,
+        histograms=None if bins_NM is None else histograms_of(bins_NM, labels_N, predicted_N, num_classes),
+    )
 
 
 def _confusion(labels_N: IntArray, predicted_N: IntArray, num_classes: int) -> tuple[int, ...]:
@@ -125,10 +140,15 @@ def predicted_classes(
     *,
     scores: Sequence[Score | None] = (None,),
     attack: ImageAttack | None = None,
+    has_bins: bool = False,
+    temperature: float = 1.0,
     should_stop: ShouldStop = never,
     on_share: OnShare | None = None,
 ) -> IntArray:
     """Return the class that the model predicts for each image, int64 `[C, N]` in the data's order, in host memory.
+
+    With `has_bins` rows follow, `[C + M + 1, N]` in all and int16: those of the probabilities by the logits, see
+    shared/score_histograms.py.
 
     It is -1 for an image whose logits are not all finite, or whose best score is not. The score of a class that is never
     predicted may be minus infinity. Leaves the model in eval mode.
@@ -139,6 +159,8 @@ def predicted_classes(
         config: The run.
         scores: C ways to predict classes, in one pass over the images; None for the logits.
         attack: See `evaluate`.
+        has_bins: Whether bins of probabilities follow; of at most 64 classes.
+        temperature: What logits are divided by before probabilities are made of them.
         should_stop: Asked before every batch.
         on_share: See `OnShare`.
 
@@ -150,11 +172,15 @@ def predicted_classes(
     def prediction(x_B3SS: Tensor) -> Tensor:
         features_BD = extractor.features(x_B3SS)
         logits_BM = extractor.classifier(features_BD)
-        named = [_named(score, features_BD, logits_BM) for score in scores]
-        return torch.stack(named, dim=-1)
+        named = torch.stack([_named(score, features_BD, logits_BM) for score in scores], dim=-1)
+        if not has_bins:
+            return named
+        bins_BM = torch.from_numpy(bins_of((logits_BM.float() / temperature).cpu().numpy()))
+        return torch.cat([named.short().cpu(), bins_BM], dim=-1)
 
     results = _over_batches(model, prediction, data, config, should_stop, on_share, attack)
-    predicted_CN: IntArray = results.reshape(-1, len(scores)).T.cpu().numpy()
+    num_rows = len(scores) + (len(config.data.classes) + 1 if has_bins else 0)
+    predicted_CN: IntArray = results.reshape(-1, num_rows).T.cpu().numpy()
     return predicted_CN
 
 

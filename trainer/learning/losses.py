@@ -43,6 +43,7 @@ class LossContext:
         round: Number of the round, from 1.
         kept: Arrays of the client's state that the loss wants.
         scalars: Numbers that came with the task.
+        class_weights_M: Weights of classes in the task loss; None for the plain mean.
         ops: Torch operations; caches what it computes of constants.
     """
 
@@ -55,6 +56,7 @@ class LossContext:
     round: int
     kept: Mapping[str, Tensor] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)
+    class_weights_M: Tensor | None = None
     ops: TorchOps = field(default_factory=TorchOps)
 
 
@@ -71,7 +73,7 @@ def loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: Loss
             features_BD=features_BD.float(),
             logits_BM=logits_BM.float(),
             labels_B=labels_B,
-            task_loss=cross_entropy(logits_BM.float(), labels_B),
+            task_loss=task_loss(logits_BM.float(), labels_B, context.class_weights_M),
             params=context.params,
             start=context.start,
             prototypes=context.prototypes,
@@ -83,6 +85,24 @@ def loss_terms(model: nn.Module, x_B3SS: Tensor, labels_B: Tensor, context: Loss
             scalars=context.scalars,
         )
         return context.method.client_loss(step, context.config.method), features_BD
+
+
+def task_loss(logits_BM: Tensor, labels_B: Tensor, class_weights_M: Tensor | None = None) -> Tensor:
+    """Return the mean cross-entropy of a mini-batch, each image's times the weight of its class."""
+    if class_weights_M is None:
+        return cross_entropy(logits_BM, labels_B)
+    return (class_weights_M[labels_B] * cross_entropy(logits_BM, labels_B, reduction="none")).mean()
+
+
+def balanced_weights(labels_N: Tensor, num_classes: int) -> Tensor:
+    """Return N / (K * N_m) for the N_m images of each class m of the K that have any, `[M]` float32; 0 for the others.
+
+    So every class has the same part of the mean over all images, and the mean of the weights is 1 (docs/algorithms.md, rule
+    24.5).
+    """
+    counts_M = torch.bincount(labels_N.cpu(), minlength=num_classes).double()
+    weights_M = counts_M.sum() / ((counts_M > 0).sum() * counts_M.clamp(min=1))
+    return torch.where(counts_M > 0, weights_M, 0.0).float().to(labels_N.device)
 
 
 def _seen_by(reference: FeatureModel, x_B3SS: Tensor) -> tuple[Tensor, Tensor]:

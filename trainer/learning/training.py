@@ -33,6 +33,7 @@ from fedplcc.trainer.learning.divergence import TrainingDiverged, cause_in_loss,
 from fedplcc.trainer.learning.losses import (
     LossContext,
     balanced_terms,
+    balanced_weights,
     loss_arrays,
     loss_terms,
     loss_values,
@@ -264,7 +265,14 @@ def _context(
         round=inputs.round,
         kept=loss_arrays(model, inputs.client_state, inputs.arrays, method, config),
         scalars=inputs.scalars,
+        class_weights_M=_class_weights(data, config),
     )
+
+
+def _class_weights(data: DeviceImages, config: RunConfig) -> Tensor | None:
+    if config.training.class_weights == "none":
+        return None
+    return balanced_weights(data.labels_N, len(config.data.classes))
 
 
 def _is_clipped(norm: float, step: int, inputs: RoundInputs) -> bool:

@@ -17,6 +17,7 @@ from fedplcc.shared.types import (
     ALONE_MODEL,
     BALANCED_SET,
     GLOBAL_MODEL,
+    HISTOGRAM_SETS,
     LOCAL_MODEL,
     TEST_SET,
     VALIDATION_SET,
@@ -134,6 +135,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
             job.on_activity(ClientActivity.EVALUATING, begin_of_set + share * done / len(sets))
 
         on_share(0.0)
+        has_bins = config.evaluation.histograms and set_name in HISTOGRAM_SETS and score is None
         has_own = own_score is not None and attack is None and set_name in (TEST_SET, BALANCED_SET)
         with job.timed("evaluate_seconds"):
             predicted_CN = predicted_classes(
@@ -142,12 +144,16 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
                 config,
                 scores=[score, own_score] if has_own else [score],
                 attack=attack,
+                has_bins=has_bins,
                 should_stop=job.should_stop,
                 on_share=on_share,
             )
         labels_N = images.labels_N.cpu().numpy()
         for part, piece in _parts(job, set_name).items():
-            yield counted(labels_N[piece], predicted_CN[0][piece], config, set_name=part, model_name=name)
+            bins_NM = predicted_CN[-len(config.data.classes) - 1 :].T if has_bins and part == set_name else None
+            yield counted(
+                labels_N[piece], predicted_CN[0][piece], config, set_name=part, model_name=name, bins_NM=bins_NM
+            )
         if has_own:
             yield counted(labels_N, predicted_CN[1], config, set_name=own_set(set_name), model_name=name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +27,8 @@ PUBLIC_IMAGES = {"data": "digits:synth", "num_images": 1000}
 """Public images for a method that needs some: they need no download."""
 NAMED_DATA = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
 """NAME=SPEC. No specification has this form: before its first = there is a colon or a bracket."""
+LARGER_SIZE = 64
+"""Image size, in place of the default 32, where every image that is looked at is as large: four times the work of a step."""
 MOST_NOTES = 5
 """Most sentences on classes."""
 EXAMPLES = examples(
@@ -252,11 +254,27 @@ def _of_data(
             problems.append(f"--data {name}: {error.detail}")
     if problems:
         raise InvalidData("; ".join(problems))
+    size, why = _image_size(named.values())
     return {
         "run": {"clients": sorted(named)},
-        "data": {"classes": list(classes) or _union(counts)},
+        "data": {"classes": list(classes) or _union(counts), **size},
         "clients": {name: {"data": named[name]} for name in sorted(named)},
-    }, [*said, *_about_classes(counts, classes)]
+    }, [*said, *why, *_about_classes(counts, classes)]
+
+
+def _image_size(specs: Iterable[str]) -> tuple[dict[str, int], list[str]]:
+    """The image size of [data] by the images that are looked at, with the reason; nothing where the default one fits."""
+    from fedplcc.trainer.data.survey import survey
+
+    smallest = [survey(spec).smallest for spec in specs]
+    known = [size for size in smallest if size is not None]
+    if not known or min(map(min, known)) < LARGER_SIZE:
+        return {}, []
+    height, width = min(known, key=min)
+    return {"image_size": LARGER_SIZE}, [
+        f"data.image_size = {LARGER_SIZE}: the smallest image that was looked at has {height} x {width} pixels; a larger "
+        "size shows more of them, and the time of a step grows with its square"
+    ]
 
 
 def _of_names(
@@ -276,15 +294,17 @@ def _of_names(
         raise InvalidConfig(
             "name the classes with --classes cat,dog, or the data that have them with --data folder:images"
         )
-    said: list[str] = []
+    said, size = list[str](), dict[str, int]()
     if not classes:
         from fedplcc.trainer.data.loading import describe, remarks
 
         classes = _union({spec: describe(spec) for spec in specs.values()})
         said = [f"{spec}: {remark}" for spec in dict.fromkeys(specs.values()) for remark in remarks(spec)]
+        size, why = _image_size(dict.fromkeys(specs.values()))
+        said += why
     return {
         "run": {"clients": clients},
-        "data": {"classes": classes},
+        "data": {"classes": classes, **size},
         "clients": {name: {"data": spec} for name, spec in specs.items()},
     }, said
 

@@ -30,7 +30,7 @@ class Fetchable(StrEnum):
 
 
 EXAMPLES = examples(
-    "fedplcc data describe folder:/data/scans --check",
+    "fedplcc data describe folder:/data/scans --check --plot sheet.png",
     "fedplcc data describe 'part:0/10:dirichlet(alpha=0.5,seed=0):cifar10:/data'",
     "fedplcc data describe cifar10:/data --fetch",
 )
@@ -53,6 +53,15 @@ def describe(
     test_every: Annotated[
         int, typer.Option(help="The run's data.test_every, for folders without train/ and test/.", min=2, max=1000)
     ] = 5,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw some images of each class on one sheet, a PNG file that only you may read; nothing of it is sent.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     fetch: Annotated[
         bool,
         typer.Option(
@@ -76,6 +85,10 @@ def describe(
     with _shown_reading() as on_read:
         found = survey(spec, read_all=check, test_every=test_every, on_read=on_read if check else None)
     console = console_for(json=as_json)
+    if plot is not None:
+        from fedplcc.pictures.contact_sheet import contact_sheet
+
+        _write_for_owner(plot, contact_sheet(spec, test_every))
     for line in found.lines():
         console.print(line)
     if as_json:
@@ -84,6 +97,19 @@ def describe(
         say(f"{len(found.unreadable)} of {found.num_looked_at} images cannot be read; a trainer leaves them out")
         return ExitCode.FAILED
     return ExitCode.OK
+
+
+def _write_for_owner(path: Path, content: bytes) -> None:
+    """Write a file that nobody else on this machine may read.
+
+    Raises:
+        StoreUnavailable: It cannot be written.
+    """
+    from fedplcc.runs.atomic_file import atomic_file
+
+    with atomic_file(path, option="--plot") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
 
 
 def _download(spec: str) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import HELP, ExitCode, explains_errors, say
 from fedplcc.command.model.options import Device, Model
+
+if TYPE_CHECKING:
+    from fedplcc.models.trained_model import TrainedModel
 
 # A command imports modules with torch itself, so that --help answers at once.
 
@@ -41,6 +45,7 @@ OfEachClass = Annotated[int | None, typer.Option(metavar="N", help=OF_THE_CLIENT
     epilog=examples(
         "fedplcc model predict fedplcc-runs/digits seven.png more-images/",
         "fedplcc model predict results *.png --top 3 --json > predictions.jsonl",
+        "fedplcc model predict results scans/ --csv predictions.csv",
     )
 )
 @explains_errors
@@ -52,6 +57,15 @@ def predict(
         typer.Argument(metavar="IMAGES", help="Image files, and folders of them.", show_default=False),
     ],
     top: Annotated[int, typer.Option(help="Number of classes to print for each image.", min=1)] = 1,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a table instead: a line for each image, with the probability of every class.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     config: Config = None,
     device: Device = "auto",
     as_json: bool,
@@ -65,6 +79,7 @@ def predict(
     from fedplcc.models.prediction import PredictionTable, image_files, predictions
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.shared.config.run import canonical_json
+    from fedplcc.terminal.progress import console_for
 
     trained = read_trained_model(model, config_file=config, device=device)
     problems: list[str] = []
@@ -73,6 +88,10 @@ def predict(
         problems.append(sentence)
         say(sentence)
 
+    if csv is not None:
+        num_written = _write_table(csv, trained, images, on_problem)
+        console_for(json=as_json).print(f"{num_written} predictions written to {csv}")
+        return ExitCode.USAGE if problems else ExitCode.OK
     table = PredictionTable(trained.config.data.classes, has_prototypes=len(trained.prototypes) > 0)
     files = image_files(images, on_problem)
     for number, prediction in enumerate(predictions(trained, files, top=top, on_problem=on_problem)):
@@ -84,6 +103,28 @@ def predict(
         for line in table.lines(prediction):
             print(line)
     return ExitCode.USAGE if problems else ExitCode.OK
+
+
+def _write_table(file: Path, trained: TrainedModel, images: Sequence[Path], on_problem: Callable[[str], None]) -> int:
+    """Write predictions as CSV; returns their number. A file that exists is replaced when all of it is there."""
+    import csv
+    import io
+
+    from fedplcc.models.prediction import csv_lines, image_files, predictions
+    from fedplcc.runs.atomic_file import atomic_file
+
+    found = predictions(trained, image_files(images, on_problem), on_problem=on_problem)
+    lines = csv_lines(found, trained.config.data.classes, has_prototypes=len(trained.prototypes) > 0)
+    with atomic_file(file, option="--csv") as opened:
+        text = io.TextIOWrapper(opened, encoding="utf-8", newline="", errors="surrogateescape")
+        writer = csv.writer(text, lineterminator="\n")
+        number = -1  # without the heading
+        for line in lines:
+            writer.writerow(line)
+            number += 1
+        text.flush()
+        text.detach()
+    return number
 
 
 @app.command(
@@ -109,7 +150,7 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for evaluation.json and confusion.png; evaluations/DATA in the model's folder if not given.",
+            help="Folder for evaluation.json and its pictures; evaluations/DATA in the model's folder if not given.",
             file_okay=False,
             show_default=False,
         ),
@@ -150,30 +191,33 @@ def evaluate(
 
 @app.command(
     epilog=examples(
-        "fedplcc model calibrate results --data folder:scans",
-        "fedplcc model calibrate results --data folder:scans -o here.safetensors",
-        "fedplcc model calibrate run --data npz:a --client a --samples-per-class 30",
+        "fedplcc model adapt results --data folder:scans -o here.safetensors",
+        "fedplcc model adapt run --data npz:a --client a --samples-per-class 30",
+        "fedplcc model adapt results --temperature --data folder:scans",
     )
 )
 @explains_errors
-def calibrate(
+def adapt(
     *,
     model: Model,
     data: Annotated[
         str,
         typer.Option(
             help="Data specification, whose training images are used and labels are not; a folder: without class folders "
-            "is used whole.",
+            "is used whole. With --temperature its validation images and their labels.",
             show_default=False,
         ),
     ],
+    temperature: Annotated[
+        bool, typer.Option("--temperature", help="Fit the temperature of the probabilities, and no statistics.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
             metavar="FILE",
-            help="File to write; model-at-DATA.safetensors beside the model if not given.",
+            help="File to write; model-at-DATA.safetensors, or model-temperature-DATA, beside the model if not given.",
             dir_okay=False,
             show_default=False,
         ),
@@ -195,11 +239,22 @@ def calibrate(
 ) -> int:
     """Fit a model to a site without training: BatchNorm's mean and variance become those of the site's images.
 
+    With --temperature one number is fitted to labelled validation images, by which logits are divided: predict and evaluate
+    then give probabilities that are as high as the model is right (Guo et al., ICML 2017), and the same classes.
+
     The weights stay. predict, evaluate, export and load_model take the file that is written, together with its description
     beside it. The training images of one of the run's clients, with --client, give, on the same type of machine, exactly
     the accuracy_local that evaluation.batch_norm = "site" reports.
     """
-    from fedplcc.models.calibration import Subset, as_recorded, calibrate, check_place, usual_place, write_calibrated
+    from fedplcc.models.adaptation import (
+        Subset,
+        as_recorded,
+        check_place,
+        usual_place,
+        with_statistics,
+        with_temperature,
+        write_adapted,
+    )
     from fedplcc.models.trained_model import read_trained_model
     from fedplcc.runs.atomic_file import make_folder
     from fedplcc.shared.bounds import SUBSET_RULE
@@ -211,32 +266,35 @@ def calibrate(
         raise InvalidConfig(f"--fraction {fraction:g} is no share of a client's images: above 0, and 1 at most")
     if fraction is not None and samples_per_class is not None:
         raise InvalidConfig(SUBSET_RULE)
-    if client is None and (samples_per_class or fraction or validation_per_class):
+    if client is None and (samples_per_class or fraction or (validation_per_class and not temperature)):
         raise InvalidConfig("a client's subset is drawn by its name: name the client with --client")
     trained = read_trained_model(model, config_file=config, device=device)
     subset = None
-    if client is not None:
+    if client is not None or validation_per_class is not None:
         given = Subset(
-            client=client,
+            client=client or "",
             samples_per_class=samples_per_class,
             fraction=fraction,
             validation_per_class=validation_per_class,
         )
-        subset = as_recorded(given, trained)
-    place = out or usual_place(trained, data)
+        subset = given if client is None else as_recorded(given, trained)
+    place = out or usual_place(trained, data, is_temperature=temperature)
     check_place(place)
     make_folder(place.parent)
-    calibrated = calibrate(trained, data, subset)
-    write_calibrated(place, calibrated)
-    if calibrated.unreadable:
-        count, first = len(calibrated.unreadable), calibrated.unreadable[0]
+    adapted = (with_temperature if temperature else with_statistics)(trained, data, subset)
+    write_adapted(place, adapted)
+    if adapted.unreadable:
+        count, first = len(adapted.unreadable), adapted.unreadable[0]
         say(f"files that could not be read are left out: {count}, the first is {first}")
-    console = console_for(json=as_json)
-    console.print(f"{trained.title}: statistics of {calibrated.description.num_images} images of {data}")
+    console, description = console_for(json=as_json), adapted.description
+    what = f"statistics of {description.num_images}"
+    if temperature:
+        what = f"temperature {description.temperature:.3g} of {description.temperature_images} validation"
+    console.print(f"{trained.title}: {what} images of {data}")
     console.print(f"written to {place}: fedplcc model evaluate {place} --data ...")
     if as_json:
-        facts = {**calibrated.description.facts, "model_sha256": calibrated.description.model_sha256}
-        print(canonical_json({**facts, "num_unreadable": len(calibrated.unreadable), "file": str(place.resolve())}))
+        facts = {**description.facts, "model_sha256": description.model_sha256}
+        print(canonical_json({**facts, "num_unreadable": len(adapted.unreadable), "file": str(place.resolve())}))
     return ExitCode.OK
 
 

@@ -80,6 +80,7 @@ def _document(run: LocalRun, differs: dict[str, str]) -> dict[str, object]:
         "round": run.round,
         "total_rounds": run.total_rounds,
         "has_ended": run.has_ended,
+        "score": run.score,
         "mean_accuracy": run.mean,
         "worst_accuracy": run.worst,
         "created_at": run.created_at.isoformat(),

@@ -10,6 +10,7 @@ from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Drawing, Part
 from fedplcc.comparison.report.drawings import CLASSES, DOMAINS, drawing_name
 from fedplcc.comparison.report.heat_map import Panel, heat_map
+from fedplcc.shared.class_scores import ClassScores, class_scores
 from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Recalls = Mapping[tuple[str, int], float]
@@ -24,20 +25,24 @@ def class_lines(findings: Findings) -> Iterator[tuple[str | int | float | None, 
         evaluated = [current for current in result.rounds if current.classes]
         for (domain, model), counts in evaluated[-1].classes.items() if evaluated else ():
             round_number = evaluated[-1].number
-            for name, (correct, total) in zip(config.data.classes, counts, strict=False):
-                cell = result.cell
-                yield (
-                    cell.dataset,
-                    cell.row,
-                    config.run.method,
-                    cell.seed,
-                    round_number,
-                    domain,
-                    model,
-                    name,
-                    correct,
-                    total,
-                )
+            key = (
+                result.cell.dataset,
+                result.cell.row,
+                config.run.method,
+                result.cell.seed,
+                round_number,
+                domain,
+                model,
+            )
+            matrix = evaluated[-1].confusion.get((domain, model))
+            scores = None if matrix is None else class_scores([total for _, total in counts], matrix)
+            for number, (name, pair) in enumerate(zip(config.data.classes, counts, strict=False)):
+                beside = (None, None, None) if scores is None else _beside_recall(scores, number)
+                yield (*key, name, *pair, *beside)
+
+
+def _beside_recall(scores: ClassScores, number: int) -> tuple[float | None, float | None, float | None]:
+    return scores.precision[number], scores.specificity[number], scores.f1[number]
 
 
 def map_by_domain(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fedplcc.comparison.outcomes import MEAN, SUMMARIES, VIEWS, WORST, View, outcome, over_seeds, ranks, spread
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Line, Paragraph, Part, Table, Value
-from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, in_words
+from fedplcc.comparison.report.tables import NOTHING, accuracy_value, counted, in_words, score_in_words
 from fedplcc.comparison.round_values import under
 from fedplcc.shared.types import VALIDATION_SET
 
@@ -61,8 +61,10 @@ def candidate_tables(findings: Findings, dataset: str, group: str, domains: Mapp
     if not having:
         return
     view = VIEWS[section.view]
-    which = f"{view[:1].lower() + view[1:]}, {in_words(under(section.model, VALIDATION_SET))}, {label}"
-    spreads = {each.row: over_seeds(each.cells, section.view, under(section.model, VALIDATION_SET)) for each in having}
+    model = under(section.model, VALIDATION_SET)
+    score = score_in_words(findings, dataset, [each.row for each in having], model)
+    which = f"{view[:1].lower() + view[1:]}, {in_words(model)}{score}, {label}"
+    spreads = {each.row: over_seeds(each.cells, section.view, model) for each in having}
     yield Table(
         caption=f"Rank by {RULE}, {which}",
         heads=("", "rank", "mean of both", *SUMMARIES, "seeds"),

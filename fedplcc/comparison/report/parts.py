@@ -28,7 +28,13 @@ from fedplcc.comparison.report.tables import (
     tables_of_views,
 )
 from fedplcc.comparison.report.uncertainty import uncertainty_notes, uncertainty_tables
-from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS
+from fedplcc.comparison.round_values import (
+    ATTACKED_MODELS,
+    BALANCED_MODELS,
+    DETAILED_MODELS,
+    PLAIN_MODELS,
+    STREAM_MODELS,
+)
 from fedplcc.comparison.sweep.tables import choice_tables
 from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
@@ -93,6 +99,11 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
         yield Paragraph("No cell of this data set is trained yet.")
         yield from _absent(findings, dataset, comparison.rows_of(dataset), names_untouched=False)
         return
+    if any(_is_scored(findings, dataset, model) for model in BALANCED_MODELS):
+        yield Paragraph(
+            "The score of these runs is balanced accuracy, the mean of the recalls of the classes, because test images of "
+            "classes are uneven or evaluation.score says so. It stands in all tables and pictures that name no other."
+        )
     for group, rows in comparison.groups_of(dataset).items():
         yield Heading(3, findings.heading(dataset, comparison.title_of_group(group)))
         if group in comparison.groups:
@@ -112,14 +123,21 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
         yield from _absent(findings, dataset, rows)
         yield from sources_of_statistics(findings, dataset, having)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
-        balanced = BALANCED_MODELS if comparison.datasets[dataset].balanced else ()
-        for model in (*balanced, *ATTACKED_MODELS, *STREAM_MODELS):
+        is_asked_for = comparison.datasets[dataset].balanced
+        balanced = [model for model in BALANCED_MODELS if is_asked_for and not _is_scored(findings, dataset, model)]
+        for model in (*balanced, *PLAIN_MODELS, *DETAILED_MODELS, *ATTACKED_MODELS, *STREAM_MODELS):
             yield from tables_of_views(findings, dataset, having, domains, model)
         yield from stage_table(findings, dataset, having)
         yield from additions.of_group(findings, dataset, group, having)
         yield from map_by_domain(findings, dataset, group, having, domains)
         yield from curve_drawings(findings, dataset, group, having)
         yield from map_by_class(findings, dataset, group, having, domains)
+
+
+def _is_scored(findings: Findings, dataset: str, balanced: str) -> bool:
+    """Whether balanced accuracy, by its name in `BALANCED_MODELS`, is the score of runs on a data set."""
+    model = balanced.partition("/")[0]
+    return any(result.is_balanced(model) for result in findings.results if result.cell.dataset == dataset)
 
 
 def _absent(findings: Findings, dataset: str, rows: Sequence[str], *, names_untouched: bool = True) -> Iterator[Part]:

@@ -83,7 +83,8 @@ def ranking(findings: Findings, dataset: str, rows: Sequence[str]) -> Iterator[P
         place = Value(str(rank[row]), is_best=rank[row] == 1)
         lines.append(Line(comparison.label_of_row(row), (place, *map(Value, texts))))
     yield Table(
-        caption=f"Rank by the mean of the last round, global model, {comparison.label_of_dataset(dataset)}",
+        caption=f"Rank by the mean of the last round, global model{score_in_words(findings, dataset, rows, GLOBAL_MODEL)}, "
+        f"{comparison.label_of_dataset(dataset)}",
         heads=tuple(heads),
         lines=tuple(lines),
     )
@@ -163,7 +164,7 @@ def _table_of_view(
             values.append(Value(gain_text(spread([*gains(cells, others, view, column, model).values()]))))
         values.append(Value(_rounds(cells, view, model) if view in CHOSEN else str(len(cells))))
         lines.append(Line(comparison.label_of_row(row), tuple(values)))
-    which = in_words(model)
+    which = in_words(model) + score_in_words(findings, dataset, rows, model)
     title = _title_of(view, *_lengths(findings, dataset, rows))
     caption = f"{title}, {which}, {comparison.label_of_dataset(dataset)}"
     return Table(caption=caption, heads=tuple(heads), lines=tuple(lines))
@@ -176,7 +177,18 @@ def in_words(model: str) -> str:
     return which + (_ON_SETS.get(how, f", under {how.upper()}") if how else "")
 
 
+def score_in_words(findings: Findings, dataset: str, rows: Sequence[str], model: str) -> str:
+    """Return what follows a model's name in a caption where the score of these rows is not accuracy."""
+    found = {cell.is_balanced(model) for row in rows for cell in findings.cells(dataset, row)}
+    if True not in found:
+        return ""
+    return _ON_SETS["balanced"] + ("" if found == {True} else " where it is the run's score")
+
+
 _ON_SETS = {
+    "accuracy": ", accuracy",
+    "macro_f1": ", macro F1",
+    "auc": ", area under the ROC curve",
     "balanced": ", balanced accuracy",
     VALIDATION_SET: ", validation images",
     OWN: ", among each client's own classes",

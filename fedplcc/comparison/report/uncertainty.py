@@ -22,7 +22,8 @@ from fedplcc.comparison.report.inference import (
     mean,
     sign_flip_test,
 )
-from fedplcc.comparison.report.tables import NOTHING, counted, points_text
+from fedplcc.comparison.report.tables import NOTHING, counted, points_text, score_in_words
+from fedplcc.shared.types import GLOBAL_MODEL
 
 SHOWN: tuple[View, ...] = ("last", "validated")
 """Views whose uncertainty is told."""
@@ -116,6 +117,7 @@ def uncertainty_tables(findings: Findings, dataset: str, rows: Sequence[str]) ->
                 )
             lines.append(Line(comparison.label_of_row(row), (*map(Value, texts), Value(str(own.num_seeds)))))
         title = f"Uncertainty, {VIEWS[view][:1].lower() + VIEWS[view][1:]}, global model"
+        title += score_in_words(findings, dataset, rows, GLOBAL_MODEL)
         yield Table(
             caption=f"{title}, {comparison.label_of_dataset(dataset)}", heads=(*heads, "seeds"), lines=tuple(lines)
         )

@@ -2,7 +2,8 @@
 
     report.md, report.html   the report; curves-*.svg and map-*.svg are its drawings
     evaluations.csv          every evaluation: cell, round, domain, model, correct, total, accuracy
-    classes.csv              correct and total predictions of each class, of a cell's last evaluated round
+    classes.csv              correct and total predictions of each class, of a cell's last evaluated round; with
+                             evaluation.confusion also its precision, specificity and F1
     rounds.csv               every other computed value of a round, by name: losses, prototypes, samples
     summary.csv              mean and standard deviation over seeds, by view and column
     differences.csv          differences from each baseline over the seeds that both rows have, and how many are above 0
@@ -13,7 +14,8 @@
     failures.json            reasons of cells that could not be trained the last time, by their names
 
 CSV files have one value, or one evaluation, in a line; accuracies are fractions. All but measured.csv hold computed values
-only, so equal cells give equal bytes.
+only, so equal cells give equal bytes. Where balanced accuracy is a run's score, the values of a model in summary.csv,
+differences.csv and uncertainty.csv are that, and its accuracies stand there as MODEL/accuracy.
 """
 
 from __future__ import annotations
@@ -36,7 +38,14 @@ from fedplcc.comparison.report.drawings import drawing_patterns
 from fedplcc.comparison.report.inference import DIGITS
 from fedplcc.comparison.report.parts import NO_ADDITIONS, Additions, report
 from fedplcc.comparison.report.uncertainty import UNCERTAINTY_COLUMNS, uncertainty_lines
-from fedplcc.comparison.round_values import ATTACKED_MODELS, BALANCED_MODELS, STREAM_MODELS, VALIDATED_MODELS
+from fedplcc.comparison.round_values import (
+    ATTACKED_MODELS,
+    BALANCED_MODELS,
+    DETAILED_MODELS,
+    PLAIN_MODELS,
+    STREAM_MODELS,
+    VALIDATED_MODELS,
+)
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
@@ -45,6 +54,11 @@ Value = str | int | float | None
 CELL = ("dataset", "row", "method", "seed")
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
+SUMMARISED = (
+    *(GLOBAL_MODEL, LOCAL_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
+    *(*ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS),
+)
+"""Names of the models in summary.csv, in order."""
 
 
 def write_findings(out: Path, findings: Findings, additions: Additions = NO_ADDITIONS) -> list[str]:
@@ -170,7 +184,10 @@ def csv_tables(findings: Findings) -> dict[str, str]:
         "evaluations.csv": _csv(
             (*CELL, "round", "domain", "model", "correct", "total", "accuracy"), _evaluations(findings.results)
         ),
-        "classes.csv": _csv((*CELL, "round", "domain", "model", "class", "correct", "total"), class_lines(findings)),
+        "classes.csv": _csv(
+            (*CELL, "round", "domain", "model", "class", "correct", "total", "precision", "specificity", "f1"),
+            class_lines(findings),
+        ),
         "rounds.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.results, "computed")),
         "summary.csv": _csv(
             ("dataset", "row", "method", "view", "model", "column", "mean", "std", "seeds"),
@@ -215,7 +232,7 @@ def _summary(findings: Findings) -> Iterator[tuple[Value, ...]]:
         for row in comparison.rows_of(dataset):
             cells = findings.cells(dataset, row)
             for view in VIEWS:
-                for model in (GLOBAL_MODEL, LOCAL_MODEL, *ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS):
+                for model in SUMMARISED:
                     for column, found in over_seeds(cells, view, model).items():
                         method = comparison.rows[row].method
                         yield dataset, row, method, view, model, column, found.mean, found.std, found.count

@@ -21,6 +21,9 @@ CONFIG = {"run": {"name": "scans", "method": "fedplcc", "rounds": 30, "clients":
 BINARY = "binary"
 
 VALUES: Mapping[str, Any] = {
+    "auc": None,
+    "calibration": None,
+    "calibration_error": None,
     "accuracy": BY_DOMAIN,
     "accuracy_attacked": None,
     "accuracy_local": None,
@@ -89,6 +92,8 @@ VALUES: Mapping[str, Any] = {
     "left_out_local": 0,
     "local": 11,
     "location": "training.batch_size",
+    "macro_f1": None,
+    "scores": None,
     "loss": {"ce": 0.21, "contra": 1.4, "corr": -0.8},
     "mean_accuracy": 0.9025,
     "metadata": {"run_id": RUN},

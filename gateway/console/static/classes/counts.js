@@ -55,6 +55,25 @@ export function classAccuracy(counts, index) {
 }
 
 /**
+ * Recall, precision and specificity of a class and its F1, by a confusion matrix; null for 0 / 0.
+ *
+ * @param {Counts & {confusion: number[][]}} counts
+ * @param {number} index
+ * @returns {Record<"recall" | "precision" | "specificity" | "f1", number | null>}
+ */
+export function classScores({ correct, total, confusion }, index) {
+  const others = total.reduce((sum, value) => sum + value, 0) - total[index];
+  const given = confusion.reduce((sum, row) => sum + row[index], 0);
+  const share = (/** @type {number} */ part, /** @type {number} */ whole) => (whole > 0 ? part / whole : null);
+  return {
+    recall: share(correct[index], total[index]),
+    precision: share(correct[index], given),
+    specificity: share(others - (given - correct[index]), others),
+    f1: share(2 * correct[index], total[index] + given),
+  };
+}
+
+/**
  * At most so many of the numbers, evenly spread, with the first and the last.
  *
  * @param {readonly number[]} numbers

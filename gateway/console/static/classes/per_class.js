@@ -6,7 +6,7 @@
 import { ApiError, runPath } from "../lib/api.js";
 import { LineChart } from "../charts/line_chart.js";
 import { MAX_CURVES, MAX_POINTS, classSeries, pointsAmong } from "./curves.js";
-import { EVERY_DOMAIN, classAccuracy, countsByDomain, setsOf, spreadOut } from "./counts.js";
+import { EVERY_DOMAIN, classAccuracy, classScores, countsByDomain, setsOf, spreadOut } from "./counts.js";
 import { heatTable } from "../lib/heat_table.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { NONE, count, percent, sentence } from "../lib/format.js";
@@ -35,6 +35,7 @@ export function section({ runId, api, range }) {
   const drawn = h("p", { class: "muted small" });
   const byRound = scrolling("Accuracy per class by round");
   const confusion = scrolling("Confusion of classes");
+  const scores = scrolling("Scores of each class");
   const without = h(
     "p",
     { class: "muted" },
@@ -54,6 +55,7 @@ export function section({ runId, api, range }) {
     h("h3", null, "Confusion"),
     without,
     confusion,
+    scores,
   );
   const element = h(
     "details",
@@ -187,7 +189,22 @@ export function section({ runId, api, range }) {
     const matrix = counts?.confusion ?? null;
     setAttribute(without, "hidden", matrix !== null);
     setAttribute(confusion, "hidden", matrix === null);
-    if (!matrix || !counts) return confusion.replaceChildren();
+    setAttribute(scores, "hidden", matrix === null);
+    if (!matrix || !counts) {
+      scores.replaceChildren();
+      return confusion.replaceChildren();
+    }
+    scores.replaceChildren(
+      heatTable({
+        caption: `Scores of each class of ${domain.value} in round ${count(number)}: recall is sensitivity`,
+        corner: "Class",
+        columns: ["recall", "precision", "specificity", "F1"],
+        rows: classes.map((name, index) => ({
+          name,
+          cells: Object.values(classScores({ ...counts, confusion: matrix }, index)).map((share) => ({ text: share === null ? NONE : percent(share), share })),
+        })),
+      }),
+    );
     confusion.replaceChildren(
       heatTable({
         caption: `Images of ${domain.value} in round ${count(number)}; a row for each true class, a column for each predicted class`,

@@ -200,19 +200,33 @@ class ClientProblem(_message.Message):
     is_fatal: bool
     def __init__(self, reason: _Optional[str] = ..., detail: _Optional[str] = ..., hint: _Optional[str] = ..., is_fatal: bool = ...) -> None: ...
 
+class ScoreHistograms(_message.Message):
+    __slots__ = ("of_class", "of_others", "confidence", "confidence_correct")
+    OF_CLASS_FIELD_NUMBER: _ClassVar[int]
+    OF_OTHERS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_CORRECT_FIELD_NUMBER: _ClassVar[int]
+    of_class: _containers.RepeatedScalarFieldContainer[int]
+    of_others: _containers.RepeatedScalarFieldContainer[int]
+    confidence: _containers.RepeatedScalarFieldContainer[int]
+    confidence_correct: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, of_class: _Optional[_Iterable[int]] = ..., of_others: _Optional[_Iterable[int]] = ..., confidence: _Optional[_Iterable[int]] = ..., confidence_correct: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class EvaluationCounts(_message.Message):
-    __slots__ = ("set_name", "model", "correct", "total", "confusion")
+    __slots__ = ("set_name", "model", "correct", "total", "confusion", "histograms")
     SET_NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CORRECT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     CONFUSION_FIELD_NUMBER: _ClassVar[int]
+    HISTOGRAMS_FIELD_NUMBER: _ClassVar[int]
     set_name: str
     model: str
     correct: _containers.RepeatedScalarFieldContainer[int]
     total: _containers.RepeatedScalarFieldContainer[int]
     confusion: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, set_name: _Optional[str] = ..., model: _Optional[str] = ..., correct: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ...) -> None: ...
+    histograms: ScoreHistograms
+    def __init__(self, set_name: _Optional[str] = ..., model: _Optional[str] = ..., correct: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ..., histograms: _Optional[_Union[ScoreHistograms, _Mapping]] = ...) -> None: ...
 
 class Client(_message.Message):
     __slots__ = ("client_id", "domain", "is_connected", "activity", "run_id", "round", "progress", "num_examples", "class_counts", "environment", "last_seen_time", "problem", "readings", "held_bytes", "display_name", "model_kind")

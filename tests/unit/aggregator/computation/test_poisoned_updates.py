@@ -19,6 +19,7 @@ from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import MalformedUpdate, NotInCohort
 from fedplcc.shared.methods import fedplcc
 from fedplcc.shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
+from fedplcc.shared.score_histograms import histograms_of
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (
     LOCAL_CLUSTER,
@@ -29,6 +30,7 @@ from fedplcc.shared.types import (
     Payload,
     PrototypeSet,
     RunStatus,
+    ScoreHistograms,
     Task,
     TaskKind,
     Update,
@@ -542,6 +544,12 @@ def counts(**changes: Any) -> EvaluationCounts:
     return EvaluationCounts(**{**fields, **changes})
 
 
+HISTOGRAMS = histograms_of(
+    np.zeros((30, 4), np.int16), np.repeat([0, 1, 2], 10), np.repeat([0, -1, 1, -1, 2, -1], [1, 9, 2, 8, 3, 7]), 3
+)
+"""Of the samples that `counts` counts."""
+
+
 BAD_REPORTS: dict[str, tuple[dict[str, Any], str]] = {
     "no set": ({"counts": ()}, "counts"),
     "too many sets": ({"counts": tuple(counts(set_name=f"set{index}") for index in range(17))}, "counts"),
@@ -559,6 +567,7 @@ BAD_REPORTS: dict[str, tuple[dict[str, Any], str]] = {
         {"counts": (counts(confusion=(1, 9, 0, 0, 2, 8, 0, 0, 3)),)},
         "counts",
     ),
+    "histograms that nobody asked for": ({"counts": (counts(histograms=HISTOGRAMS),)}, "counts"),
     "a NaN timing": ({"timings": {"seconds": NAN}}, "entries"),
 }
 
@@ -607,6 +616,33 @@ def test_a_bad_confusion_matrix_is_refused_and_a_right_or_missing_one_is_taken(
     federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report(good))
     ((_, kept),) = federation.coordinator.list_evaluations(run.run_id)
     assert kept.counts[0].confusion == good
+
+
+BAD_HISTOGRAMS: dict[str, dict[str, Any]] = {
+    "more bins than there are": {"of_class": (*HISTOGRAMS.of_class, 0)},
+    "a sample more": {"of_others": (HISTOGRAMS.of_others[0] + 1, *HISTOGRAMS.of_others[1:])},
+    "absurd bins": {"confidence": (2**62, *HISTOGRAMS.confidence[1:])},
+}
+
+
+@pytest.mark.parametrize("bad", BAD_HISTOGRAMS)
+def test_bad_histograms_are_refused_and_right_ones_are_taken(federation: LocalFederation, bad: str) -> None:
+    run = federation.create("fedplcc", run={"rounds": 1}, evaluation={"histograms": True})
+    federation.step(["ann"])
+    federation.step(["ann", "bob"])
+
+    def report(histograms: ScoreHistograms, set_name: str = "test") -> Evaluation:
+        return Evaluation(
+            client_id="bob", domain="bob-domain", counts=(counts(histograms=histograms, set_name=set_name),)
+        )
+
+    for wrong in (report(replace(HISTOGRAMS, **BAD_HISTOGRAMS[bad])), report(HISTOGRAMS, "test/fgsm")):
+        with pytest.raises(MalformedUpdate) as refused:
+            federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, wrong)
+        assert refused.value.metadata["check"] == "counts"
+    federation.coordinator.report_evaluation("bob", BOB.token, run.run_id, 1, report(HISTOGRAMS))
+    ((_, kept),) = federation.coordinator.list_evaluations(run.run_id)
+    assert kept.counts[0].histograms == HISTOGRAMS
 
 
 def test_a_bad_report_of_somebody_who_was_not_asked_is_nobodys_fault_in_the_run(federation: LocalFederation) -> None:

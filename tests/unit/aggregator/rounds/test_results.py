@@ -6,13 +6,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedplcc.aggregator.rounds import results
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.reasons import Reason, Stated, StoppedEarly, sentence_of
-from fedplcc.shared.types import EvaluationCounts, Event, Round, RoundPhase, RunStatus
+from fedplcc.shared.score_histograms import bins_of, histograms_of
+from fedplcc.shared.types import EvaluationCounts, Event, Round, RoundPhase, RunStatus, ScoreHistograms
 from fedplcc.shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -287,3 +289,49 @@ def test_the_score_is_balanced_where_test_classes_are_uneven_or_the_run_says_so(
     assert "balanced_accuracy" not in line_of(uneven((40, 0), (40, 10)), score="accuracy")
     skipped = line_of(uneven((40, 0), (40, 10)), is_evaluated=False)
     assert not {"balanced_accuracy", "unfound"} & set(skipped)
+
+
+def test_a_line_has_macro_f1_where_every_report_has_a_confusion_matrix() -> None:
+    def line(**matrices: tuple[int, ...]) -> dict[str, Any]:
+        reports = {
+            name: replace(
+                an_evaluation(name, domain=name),
+                counts=(EvaluationCounts("test", "global", (3, 1), (4, 4), matrix),),
+            )
+            for name, matrix in matrices.items()
+        }
+        current = replace(
+            a_round(1, RoundPhase.EVALUATING), evaluations=reports, model=a_blob("m"), prototypes=a_blob("p")
+        )
+        domains = {name: name for name in matrices}
+        return results.metrics_line(current, domains={**domains, "zoe": "zoe"}, num_global_prototypes=0)
+
+    macro = (6 / (4 + 6) + 2 / (4 + 2)) / 2
+    found = line(ann=(3, 1, 3, 1))["macro_f1"]
+    assert found == {"ann": macro, "zoe": None, "mean": macro, "worst": macro}
+    assert "macro_f1" not in line(ann=(3, 1, 3, 1), bob=())
+    assert "macro_f1" not in line(ann=())
+
+
+def test_a_line_has_area_and_calibration_error_where_every_report_has_histograms() -> None:
+    logits = np.array([[3.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 3.0]], np.float32)
+    labels, predicted = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    made = histograms_of(bins_of(logits), labels, predicted, 2)
+
+    def line(**histograms: ScoreHistograms | None) -> dict[str, Any]:
+        reports = {
+            name: replace(
+                an_evaluation(name, domain=name),
+                counts=(EvaluationCounts("test", "global", (1, 1), (2, 2), (), each),),
+            )
+            for name, each in histograms.items()
+        }
+        current = replace(
+            a_round(1, RoundPhase.EVALUATING), evaluations=reports, model=a_blob("m"), prototypes=a_blob("p")
+        )
+        return results.metrics_line(current, domains={name: name for name in histograms}, num_global_prototypes=0)
+
+    found = line(ann=made)
+    assert found["auc"] == {"ann": 0.75, "mean": 0.75, "worst": 0.75}
+    assert found["calibration_error"]["worst"] == found["calibration_error"]["ann"] > 0
+    assert "auc" not in line(ann=made, bob=None)

@@ -115,7 +115,9 @@ def test_without_prototypes_the_table_has_no_columns_for_them(ended_runs: Path, 
 def test_a_table_with_long_class_names_leaves_room_for_the_image_in_80_columns() -> None:
     classes = ("a class with a very long name of the sort that people write", "b")
     nearest = NearestPrototype(class_name=classes[0], similarity=-0.5, weight=1.0)
-    prediction = Prediction(image="images/7.png", top=((classes[0], 0.9), ("b", 0.1)), prototype=nearest)
+    prediction = Prediction(
+        image="images/7.png", top=((classes[0], 0.9), ("b", 0.1)), prototype=nearest, probabilities=()
+    )
     table = PredictionTable(classes, has_prototypes=True)
     lines = [table.heading(), *table.lines(prediction)]
     assert lines == [
@@ -209,10 +211,10 @@ def test_an_evaluation_is_read_by_a_person_and_kept_beside_the_model(ended_run: 
     lines = out.splitlines()
     assert lines[0].endswith(f"round 2: 48 images of {data}")
     assert lines[1].startswith("accuracy ")
-    assert [line.split()[:2] for line in lines[3:6]] == [[name, "16"] for name in tiny_federation.CLASSES]
+    assert [line.split()[:2] for line in lines[4:7]] == [[name, "16"] for name in tiny_federation.CLASSES]
     folder = evaluation_folder(read_trained_model(ended_run), data, "all")
     assert folder.parent == ended_run / "evaluations"
-    assert {path.name for path in folder.iterdir()} == {"evaluation.json", "confusion.png"}
+    assert {path.name for path in folder.iterdir()} == {"evaluation.json", "confusion.png", "reliability.png"}
     assert str(folder) in lines[-1]
     assert evaluation_folder(read_trained_model(ended_run), data, "test") != folder
 
@@ -235,10 +237,10 @@ def test_a_class_without_images_has_no_accuracy_and_its_mistakes_are_told(run: P
     )
     code, out, _ = called("evaluate", run, "--data", f"npz:{path}", "--out", tmp_path / "out")
     assert code == 0
-    rows = {line.split()[0]: line.split() for line in out.splitlines()[3:6]}
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[4:7]}
     given = json.loads((tmp_path / "out" / "evaluation.json").read_text())["confusion"][0].index(4)
-    assert rows["wide"][1:4] == ["0", "0", "-"]
-    assert rows["thin"] == ["thin", "4", "0", "0.0%", tiny_federation.CLASSES[given], "(4)"]
+    assert rows["wide"][1:4] == ["0", "-", "-"]
+    assert rows["thin"] == ["thin", "4", "0.0%", "-", "-", tiny_federation.CLASSES[given], "(4)"]
 
 
 def test_a_folder_without_a_training_part_is_evaluated_and_bad_files_are_counted(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 
+from fedplcc.comparison.outcomes import outcome, over_seeds
+from fedplcc.comparison.plan import Cell
+from fedplcc.comparison.reading import CellResult, read_cell
+from fedplcc.comparison.report.document import markdown
+from fedplcc.comparison.report.parts import report as report_of
+from fedplcc.comparison.report.writing import csv_tables
 from fedplcc.comparison.round_values import balanced, classes_by_round
+from fedplcc.runs.artifacts import EVALUATIONS, METRICS
+from fedplcc.shared.scores import balanced_accuracy
+from tests.support.records.comparisons import a_result, findings_of, write_comparison
 
 
-def found_by_round(reports: list[dict[str, Any]]) -> dict[int, dict[tuple[str, str], float]]:
-    return {number: balanced(classes) for number, classes in classes_by_round(reports).items()}
+def found_by_round(reports: list[dict[str, Any]]) -> dict[int, dict[tuple[str, str], float | None]]:
+    return {
+        number: {
+            (domain, model): value for model, found in balanced(classes).items() for domain, value in found.items()
+        }
+        for number, classes in classes_by_round(reports).items()
+    }
 
 
 def report(correct: list[int], total: list[int], *, domain: str = "city", **changes: Any) -> dict[str, Any]:
@@ -46,3 +64,59 @@ def test_it_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
     present = [pair for pair in pairs if pair[1] in truth]
     if len(present) == len(pairs) and len(set(truth)) > 1:  # scikit-learn warns of what is not so
         assert share == pytest.approx(balanced_accuracy_score(truth, predicted))
+
+
+def scored_cell(tmp_path: Path) -> Cell:
+    """A cell of three rounds: the second is the best by accuracy, the third by the score."""
+    path, out = write_comparison(tmp_path), tmp_path / "out"
+    cell = a_result(path, out, {"mnist": 0.5}, {"mnist": 0.9}, {"mnist": 0.6}).cell
+    lines = [json.loads(line) for line in (cell.folder / METRICS).read_text().splitlines()]
+    reports = []
+    for line, correct in zip(lines, ([5, 0], [9, 0], [5, 1]), strict=True):
+        value = balanced_accuracy(correct, [9, 1])
+        line["balanced_accuracy"] = {"mnist": value, "mean": value, "worst": value}
+        line["macro_f1"] = {"mnist": 0.3, "mean": 0.3, "worst": 0.3}
+        cells = [[correct[0], 9 - correct[0]], [1 - correct[1], correct[1]]]
+        reports.append(report(correct, [9, 1], domain="mnist", confusion=cells) | {"round": line["round"]})
+    (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (cell.folder / EVALUATIONS).write_text("".join(f"{json.dumps(each)}\n" for each in reports))
+    return cell
+
+
+def test_a_comparison_is_of_the_runs_score_and_keeps_the_accuracy_beside_it(tmp_path: Path) -> None:
+    cell = scored_cell(tmp_path)
+    result = read_cell(cell)
+    assert isinstance(result, CellResult)
+    best = outcome(result.rounds, "best")
+    assert best is not None
+    assert best.rounds == (3,)
+    assert best.accuracy["mnist"] == pytest.approx((5 / 9 + 1) / 2)
+    assert over_seeds([result], "last", "global/accuracy")["mean"].mean == 0.6
+    assert over_seeds([result], "last", "global/macro_f1")["mean"].mean == 0.3
+    findings = findings_of(tmp_path / "compare.toml", [cell])
+    text = markdown(report_of(findings))
+    assert "Last round, global model, balanced accuracy" in text
+    assert "Last round, global model, accuracy" in text
+    assert "Last round, global model, macro F1" in text
+    assert "The score of these runs is balanced accuracy" in text
+    tables = csv_tables(findings)
+    rows = list(csv.DictReader(io.StringIO(tables["evaluations.csv"])))
+    assert [float(row["accuracy"]) for row in rows if row["model"] == "global"] == [0.5, 0.9, 0.6]
+    of_classes = list(csv.DictReader(io.StringIO(tables["classes.csv"])))
+    assert [row["class"] for row in of_classes] == ["0", "1"]
+    assert [float(row["precision"]) for row in of_classes] == pytest.approx([1.0, 1 / 5])
+    assert [float(row["specificity"]) for row in of_classes] == pytest.approx([1.0, 5 / 9])
+
+
+def test_rounds_of_one_run_are_never_compared_by_two_scores(tmp_path: Path) -> None:
+    cell = scored_cell(tmp_path)
+    lines = [json.loads(line) for line in (cell.folder / METRICS).read_text().splitlines()]
+    del lines[1]["balanced_accuracy"]
+    (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result = read_cell(cell)
+    assert isinstance(result, CellResult)
+    assert [current.values["global"]["mnist"] for current in result.rounds] == pytest.approx([5 / 18, 0.5, 7 / 9])
+    (cell.folder / EVALUATIONS).unlink()
+    result = read_cell(cell)
+    assert isinstance(result, CellResult)
+    assert [current.values["global"]["mnist"] for current in result.rounds] == [0.5, 0.9, 0.6]

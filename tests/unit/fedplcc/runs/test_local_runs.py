@@ -112,6 +112,7 @@ def test_a_program_gets_a_line_for_each_run_and_each_broken_folder(folder: Path)
         "round": 2,
         "total_rounds": 2,
         "has_ended": True,
+        "score": "accuracy",
         "mean_accuracy": 0.9,
         "worst_accuracy": 0.8,
         "created_at": "2023-11-14T22:13:23+00:00",
@@ -174,6 +175,15 @@ def test_of_a_long_history_its_end_is_read(tmp_path: Path) -> None:
     (run,) = find_runs([tmp_path]).runs
     assert (tmp_path / "long/metrics.jsonl").stat().st_size > TAIL_BYTES
     assert (run.round, run.mean) == (len(means), 0.8)
+
+
+def test_the_score_of_a_run_stands_in_the_list(folder: Path) -> None:
+    line = {"round": 3, "accuracy": {"mean": 0.95, "worst": 0.9}, "balanced_accuracy": {"mean": 0.4, "worst": 0.25}}
+    with (folder / "digits/metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    _, lines, _ = called(folder, "--order", "mean")
+    assert names(lines)[-2:] == ["digits", "unfinished"]
+    assert next(line for line in lines if "digits " in line).split()[3:6] == ["balanced", "40.0%", "25.0%"]
 
 
 def test_keys_that_one_run_lacks_differ(tmp_path: Path) -> None:

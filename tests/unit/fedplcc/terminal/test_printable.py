@@ -32,7 +32,7 @@ def test_what_breaks_a_line_or_cannot_be_encoded_is_shown_escaped(text: str, sho
 
 
 def test_an_image_keeps_its_line_of_the_table_whatever_its_name() -> None:
-    prediction = Prediction(image="one\ntwo.png", top=(("a", 1.0),), prototype=None)
+    prediction = Prediction(image="one\ntwo.png", top=(("a", 1.0),), prototype=None, probabilities=(1.0, 0.0))
     (line,) = PredictionTable(["a", "b"], has_prototypes=False).lines(prediction)
     assert line.endswith("  one\\ntwo.png")
     assert "\n" not in line

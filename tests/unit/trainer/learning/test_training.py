@@ -7,7 +7,9 @@ from typing import Any, Never
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidModel
@@ -19,7 +21,7 @@ from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.learning.evaluation import collect_features
-from fedplcc.trainer.learning.losses import total_loss
+from fedplcc.trainer.learning.losses import balanced_weights, task_loss, total_loss
 from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import load_arrays, state_arrays
 from tests.support import ROOT
@@ -69,6 +71,30 @@ class Linear(nn.Module):
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         return x[:, :2].mean(dim=(2, 3))
+
+
+def test_balanced_classes_have_equal_parts_of_the_loss_however_few_their_images_are() -> None:
+    labels = torch.tensor([0] * 6 + [1] * 3 + [3])
+    weights = balanced_weights(labels, 5)
+    assert weights.tolist() == pytest.approx([10 / 18, 10 / 9, 0.0, 10 / 3, 0.0])
+    assert weights[labels].mean().item() == pytest.approx(1.0)
+    theirs = compute_class_weight("balanced", classes=np.array([0, 1, 3]), y=labels.numpy())
+    assert weights[[0, 1, 3]].tolist() == pytest.approx(theirs.tolist())
+    logits = torch.randn(10, 5, generator=torch.Generator().manual_seed(0))
+    each = cross_entropy(logits, labels, reduction="none")
+    of_classes = torch.stack([each[labels == label].mean() for label in (0, 1, 3)])
+    assert task_loss(logits, labels, weights).item() == pytest.approx(of_classes.mean().item())
+    assert torch.equal(task_loss(logits, labels), cross_entropy(logits, labels))
+
+
+def test_class_weights_change_what_is_trained_on_uneven_classes_alone() -> None:
+    def trained(data: DeviceImages, **training: str) -> str:
+        return bytes_of(a_config(training={"batch_size": 4, **training}), data=data)
+
+    uneven = some_data(10)
+    assert len(set(np.bincount(uneven.labels_N.numpy()).tolist())) > 1
+    assert trained(uneven, class_weights="balanced") != trained(uneven)
+    assert trained(uneven, class_weights="none") == trained(uneven)
 
 
 def test_two_steps_are_sgd_with_momentum_and_weight_decay_on_the_mean_cross_entropy() -> None:

@@ -1,24 +1,31 @@
-"""Calibration of a run's model for a site: BatchNorm's statistics are taken of the site's images, without their labels."""
+"""A run's model for a site, without training: BatchNorm statistics of the site's images, or a temperature.
+
+Statistics look at no label; a temperature is fitted to labelled validation images (docs/algorithms.md, rule 12.6).
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import torch
 
 from fedplcc.models.description import Description, description_file, write_description
 from fedplcc.models.evaluation import name_of
+from fedplcc.models.temperature import fitted_temperature
 from fedplcc.models.trained_model import TrainedModel
 from fedplcc.runs.atomic_file import atomic_file
 from fedplcc.runs.run_folder import recorded_clients
-from fedplcc.shared.errors import InvalidConfig, InvalidModel
+from fedplcc.shared.errors import InvalidConfig, InvalidData, InvalidModel
 from fedplcc.shared.tensors import prototypes_to_bytes, sha256_hex, to_bytes
-from fedplcc.trainer.data import load_training_images
+from fedplcc.trainer.data import load_dataset, load_training_images
 from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.evaluation import collect_features
 from fedplcc.trainer.learning.site_statistics import take_site_statistics
-from fedplcc.trainer.models import counting_layers, state_arrays
+from fedplcc.trainer.models import FeatureModel, counting_layers, state_arrays
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
@@ -27,7 +34,7 @@ class Subset:
     """The part of a data set that a client of the run trained on.
 
     Attributes:
-        client: The client, whose name is part of the draw.
+        client: The client, whose name is part of the draw; empty for data of no client.
         samples_per_class: Size of its class-balanced subset; all training images if None.
         fraction: Share of each class's images, in place of it.
         validation_per_class: Images of a class that it sets aside; those of the run's rule if None.
@@ -40,12 +47,12 @@ class Subset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibratedModel:
-    """A calibrated model.
+class AdaptedModel:
+    """A model that was adapted to a site.
 
     Attributes:
         data: The bytes of its file.
-        description: Of which run it is, and what its statistics are of.
+        description: Of which run it is, and to what it was adapted.
         unreadable: Images that could not be read and were left out.
     """
 
@@ -73,11 +80,11 @@ def as_recorded(subset: Subset, trained: TrainedModel) -> Subset:
     return subset
 
 
-def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) -> CalibratedModel:
+def with_statistics(trained: TrainedModel, data: str, subset: Subset | None = None) -> AdaptedModel:
     """Return a model with the statistics of a site's training images, as `evaluation.batch_norm = "site"` has them.
 
     Args:
-        trained: A run's model, or one that was calibrated before; its statistics are replaced in place.
+        trained: A run's model, or one that was adapted before; its statistics are replaced in place.
         data: Data specification; a `folder:` without class folders is taken whole.
         subset: The part of the data that counts; all training images if None.
 
@@ -85,11 +92,11 @@ def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) ->
         InvalidModel: The model has no BatchNorm layer, or its statistics are not finite.
         InvalidData: The data set cannot be opened, or has no training image.
     """
-    config, before = trained.config, trained.calibration
+    config = trained.config
     if not counting_layers(trained.model):
         raise InvalidModel(
             f"the model of {trained.title}, {config.model.name!r}, has no BatchNorm layer with running statistics, so "
-            "there is nothing to calibrate; use it as it is"
+            "there is nothing to adapt; use it as it is"
         )
     images, unreadable = load_training_images(
         data,
@@ -103,7 +110,57 @@ def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) ->
     arrays = state_arrays(trained.model)
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise InvalidModel(f"the statistics of {data} under the model of {trained.title} are not finite")
-    content = to_bytes(arrays)
+    return _adapted(trained, to_bytes(arrays), unreadable, calibrated_on=data, num_images=len(images))
+
+
+def with_temperature(trained: TrainedModel, data: str, subset: Subset | None = None) -> AdaptedModel:
+    """Return a model with the temperature that fits the validation images of a data set best.
+
+    Args:
+        trained: A run's model, or one that was adapted before, whose statistics stay.
+        data: Data specification of labelled images.
+        subset: Whose validation images they are; those of the run's rule if None.
+
+    Raises:
+        InvalidModel: Its logits are not finite.
+        InvalidData: The data set cannot be opened, breaks the run's data contract, or has no validation image.
+    """
+    config, before = trained.config, trained.description
+    loaded = load_dataset(
+        data,
+        contract=config.data,
+        samples_per_class=None if subset is None else subset.samples_per_class,
+        fraction=None if subset is None else subset.fraction,
+        validation_per_class=None if subset is None else subset.validation_per_class,
+        seed=0 if subset is None or not subset.client else derive_seed("subset", config.run.seed, subset.client),
+    )
+    images = loaded.validation
+    if not len(images):
+        raise InvalidData(
+            f"data {data!r} has no validation images, to which a temperature is fitted; set some aside with "
+            "--validation-per-class, or with data.validation_every before a run"
+        )
+    put = DeviceImages.put(images, config.data, trained.device)
+    features_ND, labels_N = collect_features(trained.model, put, config)
+    with torch.inference_mode():
+        classifier = cast(FeatureModel, trained.model).classifier
+        logits_NM = classifier(torch.from_numpy(features_ND).to(trained.device)).double().cpu().numpy()
+    if not np.isfinite(logits_NM).all():
+        raise InvalidModel(f"the logits of the model of {trained.title} are not finite")
+    return _adapted(
+        trained,
+        to_bytes(state_arrays(trained.model)),
+        loaded.unreadable,
+        calibrated_on=None if before is None else before.calibrated_on,
+        num_images=None if before is None else before.num_images,
+        temperature=fitted_temperature(logits_NM, labels_N),
+        temperature_of=data,
+        temperature_images=len(images),
+    )
+
+
+def _adapted(trained: TrainedModel, content: bytes, unreadable: tuple[str, ...], **facts: Any) -> AdaptedModel:
+    config, before = trained.config, trained.description
     has_prototypes = len(trained.prototypes) > 0
     description = Description(
         run_id=trained.run_id,
@@ -113,36 +170,34 @@ def calibrate(trained: TrainedModel, data: str, subset: Subset | None = None) ->
         model_sha256=sha256_hex(content),
         run_model_sha256=trained.sha256 if before is None else before.run_model_sha256,
         prototypes_sha256=sha256_hex(prototypes_to_bytes(trained.prototypes)) if has_prototypes else None,
-        calibrated_on=data,
-        num_images=len(images),
+        **facts,
     )
-    return CalibratedModel(data=content, description=description, unreadable=unreadable)
+    return AdaptedModel(data=content, description=description, unreadable=unreadable)
 
 
-def usual_place(trained: TrainedModel, data: str) -> Path:
-    """Return the file of a calibrated model where no other is named: beside the model, one per data set."""
-    return trained.file.with_name(f"{trained.file.stem}-at-{name_of(data)}.safetensors")
+def usual_place(trained: TrainedModel, data: str, *, is_temperature: bool) -> Path:
+    """Return the file of an adapted model where no other is named: beside the model, one per data set."""
+    what = "temperature" if is_temperature else "at"
+    return trained.file.with_name(f"{trained.file.stem}-{what}-{name_of(data)}.safetensors")
 
 
 def check_place(path: Path) -> None:
-    """Refuse a place where another file than a calibrated model lies.
+    """Refuse a place where another file than an adapted model lies.
 
     Raises:
         InvalidConfig: It is so.
     """
     if path.exists() and not description_file(path).exists():
-        raise InvalidConfig(
-            f"{path} is there already and is no calibrated model, so it is kept; name another with --out"
-        )
+        raise InvalidConfig(f"{path} is there already and is no adapted model, so it is kept; name another with --out")
 
 
-def write_calibrated(path: Path, calibrated: CalibratedModel) -> None:
-    """Write a calibrated model and its description.
+def write_adapted(path: Path, adapted: AdaptedModel) -> None:
+    """Write an adapted model and its description.
 
     Raises:
         StoreUnavailable: They cannot be written.
     """
     # First, so that a model without its description never lies there.
-    write_description(path, calibrated.description)
+    write_description(path, adapted.description)
     with atomic_file(path) as file:
-        file.write(calibrated.data)
+        file.write(adapted.data)

@@ -1,7 +1,9 @@
-"""`fedplcc model calibrate`, what other commands make of its file, and the mistakes that one can make with it."""
+"""`fedplcc model adapt`, what other commands make of its file, and the mistakes that one can make with it."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -25,7 +27,7 @@ DIM = 512
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `run fetch` leaves of a run whose model has BatchNorm layers, and data of two sites beside it."""
-    folder = tmp_path_factory.mktemp("calibrate")
+    folder = tmp_path_factory.mktemp("adapt")
     tiny_federation.write_data(folder)
     values = tiny_federation.document(folder, "fedplcc", model={"name": "resnet10", "stem": "cifar3x3"})
     config = tiny_federation.federation(values).config
@@ -47,9 +49,9 @@ def run(fetched: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(fetched / "run", tmp_path / "run"))
 
 
-def calibrated(run: Path, data: str, *arguments: object) -> tuple[Path, dict[str, Any]]:
+def adapted(run: Path, data: str, *arguments: object) -> tuple[Path, dict[str, Any]]:
     """The file that a call writes, and what it says."""
-    code, out, error = called("calibrate", run, "--data", data, "--device", "cpu", "--json", *arguments)
+    code, out, error = called("adapt", run, "--data", data, "--device", "cpu", "--json", *arguments)
     assert code == 0, error
     said = json.loads(out)
     return Path(said["file"]), said
@@ -58,7 +60,7 @@ def calibrated(run: Path, data: str, *arguments: object) -> tuple[Path, dict[str
 def test_statistics_alone_change_and_the_file_is_used_like_a_runs(fetched: Path, run: Path) -> None:
     data = f"npz:{fetched / 'left.npz'}"
     before = (run / "model.safetensors").read_bytes()
-    file, said = calibrated(run, data)
+    file, said = adapted(run, data)
     assert file.parent == run.resolve()
     assert (run / "model.safetensors").read_bytes() == before
     old, new = from_bytes(before), from_bytes(file.read_bytes())
@@ -80,9 +82,9 @@ def test_statistics_alone_change_and_the_file_is_used_like_a_runs(fetched: Path,
     assert all(np.array_equal(loaded[name], new[name]) for name in new)
 
 
-def test_an_evaluation_tells_the_calibration_and_lies_beside_that_of_the_runs_model(fetched: Path, run: Path) -> None:
+def test_an_evaluation_tells_the_adaptation_and_lies_beside_that_of_the_runs_model(fetched: Path, run: Path) -> None:
     data = f"npz:{fetched / 'left.npz'}"
-    file, _ = calibrated(run, data)
+    file, _ = adapted(run, data)
     reports = []
     for model in (run, file):
         code, out, _ = called("evaluate", model, "--data", data, "--device", "cpu", "--json")
@@ -109,32 +111,32 @@ def test_a_folder_without_class_folders_gives_the_statistics_of_its_images(
     np.savez(
         tmp_path / "other.npz", x_train=images, y_train=labels, x_test=images, y_test=labels, classes=["x", "y", "z"]
     )
-    file, said = calibrated(run, f"folder:{tmp_path / 'scans'}", "--out", tmp_path / "a.safetensors")
+    file, said = adapted(run, f"folder:{tmp_path / 'scans'}", "--out", tmp_path / "a.safetensors")
     assert (said["calibration_images"], said["num_unreadable"]) == (24, 1)
-    other, _ = calibrated(run, f"npz:{tmp_path / 'other.npz'}", "-o", tmp_path / "b.safetensors")
-    labelled, _ = calibrated(run, f"npz:{fetched / 'left.npz'}")
+    other, _ = adapted(run, f"npz:{tmp_path / 'other.npz'}", "-o", tmp_path / "b.safetensors")
+    labelled, _ = adapted(run, f"npz:{fetched / 'left.npz'}")
     assert file.read_bytes() == other.read_bytes() == labelled.read_bytes()
 
 
 def test_a_clients_subset_is_that_of_its_trainer(fetched: Path, run: Path, tmp_path: Path) -> None:
     data = f"npz:{fetched / 'left.npz'}"
-    whole, _ = calibrated(run, data)
+    whole, _ = adapted(run, data)
     models = [whole.read_bytes()]
     for client in ("left", "right"):
         subset = ("--client", client, "--samples-per-class", 3, "--validation-per-class", 2)
-        file, said = calibrated(run, data, *subset, "--out", tmp_path / f"{client}.safetensors")
+        file, said = adapted(run, data, *subset, "--out", tmp_path / f"{client}.safetensors")
         assert said["calibration_images"] == 9
         models.append(file.read_bytes())
-    share, said = calibrated(run, data, "--client", "left", "--fraction", 0.375, "-o", tmp_path / "share.safetensors")
+    share, said = adapted(run, data, "--client", "left", "--fraction", 0.375, "-o", tmp_path / "share.safetensors")
     assert said["calibration_images"] == 9, "three of the eight images of each class"
-    few, _ = calibrated(run, data, "--client", "left", "--samples-per-class", 3, "-o", tmp_path / "few.safetensors")
+    few, _ = adapted(run, data, "--client", "left", "--samples-per-class", 3, "-o", tmp_path / "few.safetensors")
     assert share.read_bytes() == few.read_bytes(), "the same images, counted or shared out"
     assert len(set(models)) == 3
-    code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3, "--fraction", 0.5)
+    code, error = refused("adapt", run, "--data", data, "--samples-per-class", 3, "--fraction", 0.5)
     assert (code, "set at most one of 'samples_per_class' and 'fraction'" in error) == (2, True)
-    code, error = refused("calibrate", run, "--data", data, "--client", "left", "--fraction", 1.5)
+    code, error = refused("adapt", run, "--data", data, "--client", "left", "--fraction", 1.5)
     assert (code, "--fraction 1.5 is no share of a client's images: above 0, and 1 at most" in error) == (2, True)
-    code, error = refused("calibrate", run, "--data", data, "--samples-per-class", 3)
+    code, error = refused("adapt", run, "--data", data, "--samples-per-class", 3)
     assert code == 2
     assert error == "fedplcc: a client's subset is drawn by its name: name the client with --client\n"
 
@@ -143,7 +145,7 @@ def test_a_client_has_the_subset_that_the_runs_folder_tells(fetched: Path, run: 
     data = f"npz:{fetched / 'left.npz'}"
 
     def of(client: str, *given: object, into: str = "found") -> bytes:
-        return calibrated(run, data, "--client", client, *given, "-o", tmp_path / f"{into}.safetensors")[0].read_bytes()
+        return adapted(run, data, "--client", client, *given, "-o", tmp_path / f"{into}.safetensors")[0].read_bytes()
 
     few = ("--samples-per-class", 3)
     expected = {
@@ -161,11 +163,11 @@ def test_a_client_has_the_subset_that_the_runs_folder_tells(fetched: Path, run: 
     assert of("right", *few) == of_right
 
 
-@pytest.mark.parametrize("source", ["roster", "run.json", "federation.json", "calibrated"])
+@pytest.mark.parametrize("source", ["roster", "run.json", "federation.json", "adapted"])
 def test_a_client_that_the_run_does_not_have_is_refused(source: str, fetched: Path, run: Path, tmp_path: Path) -> None:
     model, manifest = run, json.loads((run / "run.json").read_text())
-    if source == "calibrated":
-        model, _ = calibrated(run, f"npz:{fetched / 'left.npz'}", "-o", tmp_path / "site.safetensors")
+    if source == "adapted":
+        model, _ = adapted(run, f"npz:{fetched / 'left.npz'}", "-o", tmp_path / "site.safetensors")
     if source in ("run.json", "federation.json"):
         del manifest["config"]["run"]["clients"]
         manifest["config"]["run"]["min_clients"] = 2
@@ -175,27 +177,27 @@ def test_a_client_that_the_run_does_not_have_is_refused(source: str, fetched: Pa
             json.dumps({**manifest, **({"clients": clients} if source == "run.json" else {})})
         )
     words = ("--data", f"npz:{fetched / 'left.npz'}", "--client", "nobody", "-o", tmp_path / "no.safetensors")
-    code, error = refused("calibrate", model, *words)
+    code, error = refused("adapt", model, *words)
     assert (code, error) == (2, "fedplcc: --client nobody: the run has no such client; it has left, right\n")
     assert not (tmp_path / "no.safetensors").exists()
 
 
-def test_what_is_calibrated_again_is_as_if_it_never_had_been(fetched: Path, run: Path, tmp_path: Path) -> None:
+def test_what_is_adapted_again_is_as_if_it_never_had_been(fetched: Path, run: Path, tmp_path: Path) -> None:
     left, right = (f"npz:{fetched / name}.npz" for name in tiny_federation.CLIENTS)
-    first, _ = calibrated(run, left)
-    second, said = calibrated(first, right)
-    direct, _ = calibrated(run, right, "--out", tmp_path / "direct.safetensors")
+    first, _ = adapted(run, left)
+    second, said = adapted(first, right)
+    direct, _ = adapted(run, right, "--out", tmp_path / "direct.safetensors")
     assert second.read_bytes() == direct.read_bytes() != first.read_bytes()
     assert said["run_model_sha256"] == sha256_hex((run / "model.safetensors").read_bytes())
-    again, _ = calibrated(run, left)
-    assert again == first, "a calibrated model may be written anew"
+    again, _ = adapted(run, left)
+    assert again == first, "an adapted model may be written anew"
 
 
-def test_a_calibrated_model_is_read_wherever_it_lies_with_its_description(
+def test_an_adapted_model_is_read_wherever_it_lies_with_its_description(
     fetched: Path, run: Path, tmp_path: Path
 ) -> None:
     """Prototypes come with it only where they are those of its run."""
-    file, _ = calibrated(run, f"npz:{fetched / 'left.npz'}", "--out", tmp_path / "site" / "here.safetensors")
+    file, _ = adapted(run, f"npz:{fetched / 'left.npz'}", "--out", tmp_path / "site" / "here.safetensors")
     assert [path.name for path in sorted(file.parent.iterdir())] == ["here.safetensors", "here.safetensors.json"]
     image = tmp_path / "image.png"
     Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(image)
@@ -211,12 +213,12 @@ def test_a_calibrated_model_is_read_wherever_it_lies_with_its_description(
 
 
 def test_a_description_that_is_wrong_is_refused_by_its_name(fetched: Path, run: Path) -> None:
-    file, _ = calibrated(run, f"npz:{fetched / 'left.npz'}")
+    file, _ = adapted(run, f"npz:{fetched / 'left.npz'}")
     description = file.with_name(f"{file.name}.json")
     whole = json.loads(description.read_bytes())
     for text, sentence in [
-        ("{", "does not describe a calibrated model: it is not JSON"),
-        ("3", "does not describe a calibrated model"),
+        ("{", "does not describe an adapted model: it is not JSON"),
+        ("3", "does not describe an adapted model"),
         (json.dumps({**whole, "num_images": 0}), "num_images = 0"),
         (json.dumps({**whole, "model_sha256": "f" * 64}), "describes another model than the one beside it"),
         (json.dumps({**whole, "colour": "blue"}), "unknown key 'colour'"),
@@ -230,20 +232,20 @@ def test_a_description_that_is_wrong_is_refused_by_its_name(fetched: Path, run: 
         assert sentence in error
 
 
-def test_a_file_that_is_no_calibrated_model_is_never_replaced(fetched: Path, run: Path) -> None:
+def test_a_file_that_is_no_adapted_model_is_never_replaced(fetched: Path, run: Path) -> None:
     model = run / "model.safetensors"
     before = model.read_bytes()
-    code, error = refused("calibrate", run, "--data", f"npz:{fetched / 'left.npz'}", "--out", model)
+    code, error = refused("adapt", run, "--data", f"npz:{fetched / 'left.npz'}", "--out", model)
     assert code == 2
-    assert "is there already and is no calibrated model, so it is kept; name another with --out" in error
+    assert "is there already and is no adapted model, so it is kept; name another with --out" in error
     assert model.read_bytes() == before
 
 
 def test_a_model_without_batch_norm_is_told_so(ended_runs: Path, tmp_path: Path) -> None:
     place = tmp_path / "site.safetensors"
-    code, error = refused("calibrate", ended_runs / "fedavg", "--data", f"npz:{ended_runs / 'left.npz'}", "-o", place)
+    code, error = refused("adapt", ended_runs / "fedavg", "--data", f"npz:{ended_runs / 'left.npz'}", "-o", place)
     assert code == 2
-    assert "'cnn4', has no BatchNorm layer with running statistics, so there is nothing to calibrate" in error
+    assert "'cnn4', has no BatchNorm layer with running statistics, so there is nothing to adapt" in error
     assert not place.exists()
 
 
@@ -256,7 +258,41 @@ def test_data_without_a_training_image_are_one_sentence(run: Path, tmp_path: Pat
         ("empty", "holds no class folders"),
         ("broken", "has no training image, and 1 files could not be read"),
     ]:
-        code, error = refused("calibrate", run, "--data", f"folder:{tmp_path / name}")
+        code, error = refused("adapt", run, "--data", f"folder:{tmp_path / name}")
         assert code == 2
         assert sentence in error
     assert not list(run.glob("*at*"))
+
+
+def test_a_temperature_changes_probabilities_and_no_class(fetched: Path, run: Path, tmp_path: Path) -> None:
+    data = f"npz:{fetched / 'left.npz'}"
+    file, said = adapted(run, data, "--temperature", "--validation-per-class", 4, "-o", tmp_path / "t.safetensors")
+    assert (said["temperature_images"], said["temperature_of"]) == (12, data)
+    assert said["temperature"] != pytest.approx(1.0)
+    assert "calibrated_on" not in said
+    assert file.read_bytes() == (run / "model.safetensors").read_bytes()
+    trained = read_trained_model(file, device="cpu")
+    assert trained.temperature == said["temperature"]
+    assert trained.title.startswith("run r1, round 3, temperature ")
+    shutil.copy(run / "prototypes.safetensors", tmp_path)
+    Image.fromarray(np.full((32, 32, 3), 90, np.uint8)).save(tmp_path / "a.png")
+    tables = []
+    for model in (run, file):
+        code, out, error = called("predict", model, tmp_path / "a.png", "--csv", tmp_path / "p.csv", "--device", "cpu")
+        assert code == 0, error
+        assert "1 predictions written to" in out
+        tables += list(csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text())))
+    plain, scaled = ([float(table[f"probability of {name}"]) for name in tiny_federation.CLASSES] for table in tables)
+    powers = np.array(plain) ** (1 / said["temperature"])
+    assert scaled == pytest.approx((powers / powers.sum()).tolist(), rel=1e-6)
+    assert [float(table["probability"]) for table in tables] == [max(plain), max(scaled)]
+    assert tables[0]["class"] == tables[1]["class"]
+    assert set(tables[1]) >= {"image", "prototype_class", "prototype_similarity", "prototype_weight"}
+    both, said = adapted(run, data, "-o", tmp_path / "site.safetensors")
+    scaled_site, said = adapted(both, data, "--temperature", "--validation-per-class", 4)
+    assert (said["calibrated_on"], scaled_site.name.startswith("site-temperature-")) == (data, True)
+
+
+def test_a_temperature_needs_validation_images(fetched: Path, run: Path) -> None:
+    _, error = refused("adapt", run, "--temperature", "--data", f"npz:{fetched / 'left.npz'}")
+    assert "has no validation images, to which a temperature is fitted; set some aside with" in error

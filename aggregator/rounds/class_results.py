@@ -1,0 +1,59 @@
+"""What a round's line of metrics.jsonl says beside accuracies where clients report more than counts of right ones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fedplcc.shared.class_scores import class_scores, pooled
+from fedplcc.shared.score_histograms import added, calibration_error, macro_area, reliability
+from fedplcc.shared.scores import summed
+from fedplcc.shared.types import TEST_SET, Evaluation, EvaluationCounts, ScoreHistograms
+
+ByDomain = dict[str, float | None]
+"""Values of a score by domain, with "mean" and "worst"."""
+
+
+def detail_entries(reports: Sequence[Evaluation], domains: Sequence[str], model: str) -> Mapping[str, ByDomain]:
+    """Return the scores of a model that follow from what clients report beside correct and total predictions.
+
+    `macro_f1` is there where each report of the test set has a confusion matrix, `auc` and `calibration_error` where each
+    has histograms of probabilities.
+
+    Args:
+        reports: Reports of a round.
+        domains: Domains of its cohort; one without a report or test samples is None, and counts in no mean.
+        model: The model that the line's `accuracy` is of.
+    """
+    found: dict[str, list[EvaluationCounts]] = {domain: [] for domain in sorted(domains)}
+    for report in reports:
+        sets = [each for each in report.counts if (each.set_name, each.model) == (TEST_SET, model) and any(each.total)]
+        found.setdefault(report.domain, []).extend(sets)
+    known = {domain: each for domain, each in found.items() if each}
+    entries: dict[str, ByDomain] = {}
+    if known and all(counts.confusion for each in known.values() for counts in each):
+        entries["macro_f1"] = _summarised({domain: _macro_f1(each) for domain, each in found.items()})
+    if known and all(counts.histograms is not None for each in known.values() for counts in each):
+        pooled_by_domain = {domain: added(_histograms(each)) for domain, each in known.items()}
+        areas = {domain: macro_area(each) for domain, each in pooled_by_domain.items()}
+        errors = {domain: calibration_error(reliability(each)) for domain, each in pooled_by_domain.items()}
+        entries["auc"] = _summarised({domain: areas.get(domain) for domain in found})
+        entries["calibration_error"] = _summarised({domain: errors.get(domain) for domain in found}, worst=max)
+    return entries
+
+
+def _histograms(counts: Sequence[EvaluationCounts]) -> list[ScoreHistograms]:
+    return [each.histograms for each in counts if each.histograms is not None]
+
+
+def _macro_f1(counts: Sequence[EvaluationCounts]) -> float | None:
+    matrix = pooled(each.confusion for each in counts)
+    return None if matrix is None else class_scores(_totals(counts), matrix).macro_f1
+
+
+def _totals(counts: Sequence[EvaluationCounts]) -> list[int]:
+    return summed((each.total for each in counts), len(counts[0].total))
+
+
+def _summarised(values: Mapping[str, float | None], worst: Callable[..., float | None] = min) -> ByDomain:
+    known = [value for value in values.values() if value is not None]
+    return {**values, "mean": sum(known) / len(known) if known else None, "worst": worst(known, default=None)}

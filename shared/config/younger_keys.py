@@ -1,0 +1,22 @@
+"""Keys that came after the version that a configuration says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+YOUNGER_KEYS: Mapping[str, Any] = {"evaluation.histograms": False, "training.class_weights": "none"}
+"""Keys that version 0.2 of a configuration did not have, with the values that change nothing. Where they have these they are
+in no canonical JSON, so that hashes of 0.2 stay; with the next version they are in that of its configurations."""
+
+
+def without_unset(document: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the sections of a configuration without younger keys that change nothing."""
+    return {
+        section: {
+            key: value
+            for key, value in keys.items()
+            if f"{section}.{key}" not in YOUNGER_KEYS or value != YOUNGER_KEYS[f"{section}.{key}"]
+        }
+        for section, keys in document.items()
+    }
