@@ -18,7 +18,6 @@ from typing import IO
 
 from fedplcc.aggregator.admin_socket import AdminSocket
 from fedplcc.aggregator.aggregation_pool import AggregationPool
-from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.garbage.collection import GarbageCollection
 from fedplcc.aggregator.garbage.rules import Keep
@@ -28,6 +27,7 @@ from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.aggregator.identity.certificate_ends import CertificateEnds
 from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
 from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.ports import Ports, Service
 from fedplcc.aggregator.servicer.admin_service import AdminServicer

@@ -20,7 +20,6 @@ from fedplcc.aggregator.coordinator.attendance import Attendance
 from fedplcc.aggregator.coordinator.deletion import Deletion
 from fedplcc.aggregator.coordinator.extensions import Extensions
 from fedplcc.aggregator.coordinator.leases import Leases
-from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.coordinator.memberships import Memberships
 from fedplcc.aggregator.coordinator.next_tasks import NextTasks
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
@@ -39,6 +38,7 @@ from fedplcc.aggregator.incoming.transfers import Transfers
 from fedplcc.aggregator.ledger.audited import AuditLog
 from fedplcc.aggregator.ledger.changes import Changes, Write
 from fedplcc.aggregator.ledger.ledger import Ledger, Listener
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.ledger.parking import without_raising
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.sessions import Session, Sessions
@@ -111,15 +111,7 @@ class Coordinator:
         )
         self._layouts, self.space = Layouts(store, blobs), Space(self._ledger, blobs)
         self.transfers = Transfers(
-            self._ledger,
-            self._sessions,
-            store,
-            blobs,
-            self._layouts,
-            self.space,
-            metrics,
-            max_chunk_bytes=self._limits.max_chunk_bytes,
-            max_blob_bytes=self._limits.max_blob_bytes,
+            self._ledger, self._sessions, store, blobs, self._layouts, self.space, metrics, self._limits
         )
         self.small_blobs = SmallBlobs(blobs, max_inline_bytes=self._limits.max_inline_bytes)
         self.initial_models = InitialModels(
@@ -136,23 +128,13 @@ class Coordinator:
             blobs,
             self.initial_models,
             self.artifact,
-            lease_s=self._limits.lease_s,
-            max_classes=self._limits.max_classes,
-            max_open_runs=self._limits.max_open_runs,
-            max_open_runs_per_key=self._limits.max_open_runs_per_key,
+            self._limits,
             creators=store.open_run_creators(),
             audit=audit,
         )
         self._extensions = Extensions(self._ledger, store, keep or Keep())
         self._memberships = Memberships(
-            ledger=self._ledger,
-            store=store,
-            extensions=self._extensions,
-            heartbeat_interval_s=self._limits.heartbeat_interval_s,
-            lease_s=self._limits.lease_s,
-            max_chunk_bytes=self._limits.max_chunk_bytes,
-            max_blob_bytes=self._limits.max_blob_bytes,
-            max_inline_bytes=self._limits.max_inline_bytes,
+            ledger=self._ledger, store=store, extensions=self._extensions, limits=self._limits
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit, monotonic_clock)
         self.leases = Leases(
@@ -184,14 +166,7 @@ class Coordinator:
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
         self._commits = Commits(
-            self._ledger,
-            self._sessions,
-            self.transfers,
-            self._layouts,
-            store,
-            blobs,
-            metrics,
-            max_inline_bytes=self._limits.max_inline_bytes,
+            self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics, self._limits
         )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
         metrics.clients.follow_uploads(blobs.uploads.held_bytes)

@@ -19,6 +19,7 @@ from fedplcc.aggregator.incoming.transfers import Transfers
 from fedplcc.aggregator.ledger.changes import Changes
 from fedplcc.aggregator.ledger.damage import park_if_damaged
 from fedplcc.aggregator.ledger.ledger import Ledger
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS
 from fedplcc.aggregator.presence.sessions import Session, Sessions
@@ -58,13 +59,12 @@ class Commits:
         store: Store,
         blobs: BlobStore,
         metrics: AggregatorMetrics,
-        *,
-        max_inline_bytes: int,
+        limits: Limits,
     ) -> None:
         self._ledger, self._sessions, self._transfers, self._layouts = ledger, sessions, transfers, layouts
         self._store, self._blobs, self._metrics = store, blobs, metrics
         self._taken_in = TakenIn(store)
-        self._max_inline_bytes = max_inline_bytes
+        self._max_inline_bytes = limits.max_inline_bytes
         self._first_reports: dict[tuple[str, str], tuple[int, Evaluation]] = {}
         """By run and client: a round that it is not after, and the report."""
         self._computing = threading.Semaphore(COMPUTING)

@@ -14,6 +14,7 @@ from fedplcc.aggregator.incoming.space import Space
 from fedplcc.aggregator.ledger.changes import Changes
 from fedplcc.aggregator.ledger.damage import park_if_damaged
 from fedplcc.aggregator.ledger.ledger import Ledger
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.ledger.write_trouble import WriteTrouble
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.metrics.outcomes import CONTENT_REFUSALS, What
@@ -102,13 +103,11 @@ class Transfers:
         layouts: Layouts,
         space: Space,
         metrics: AggregatorMetrics,
-        *,
-        max_chunk_bytes: int,
-        max_blob_bytes: int,
+        limits: Limits,
     ) -> None:
         self._ledger, self._sessions, self._store = ledger, sessions, store
         self._blobs, self._layouts, self._space, self._metrics = blobs, layouts, space, metrics
-        self.max_chunk_bytes, self._max_blob_bytes = max_chunk_bytes, max_blob_bytes
+        self.max_chunk_bytes, self._max_blob_bytes = limits.max_chunk_bytes, limits.max_blob_bytes
         self._refused: set[tuple[str, int, int, str, str, str]] = set()
         self._sent: set[tuple[str, str]] = set()
         """Instances of trainers with blobs that each has received whole."""

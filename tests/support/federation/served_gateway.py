@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 import httpx
 from fastapi import FastAPI
 
-from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.servicer.audit_calls import AuditServicer
 from fedplcc.aggregator.servicer.run_service import RunServicer
 from fedplcc.aggregator.servicer.wakeups import Wakeups

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedplcc.aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
-from fedplcc.aggregator.coordinator.limits import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.store.base import Invitation
 from fedplcc.shared.errors import (
     ClientIdTaken,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator.limits import Limits
 from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.rounds import configuration
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore

@@ -9,7 +9,7 @@ import pytest
 
 from fedplcc.aggregator.computation.aggregation import Aggregated, aggregate
 from fedplcc.aggregator.computation.round_inputs import RoundInputs
-from fedplcc.aggregator.coordinator.limits import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import parse_run_config

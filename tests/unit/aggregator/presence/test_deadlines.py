@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.limits import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.presence.deadlines import Deadlines
 from fedplcc.aggregator.presence.sessions import Sessions
 from fedplcc.aggregator.rounds.machine import run_facts
