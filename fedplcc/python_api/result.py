@@ -61,7 +61,7 @@ class DomainRow:
     Attributes:
         round: The round.
         domain: The domain.
-        model: "global", or "local" for the clients' own models.
+        model: "global", "local" for the clients' own models, or "alone" for those of their own images alone.
         accuracy: Fraction of correct test images.
     """
 
@@ -81,7 +81,7 @@ class ClassRow:
         domain: Its domain.
         class_name: The class.
         set_name: "test", or another evaluation set such as test/fgsm.
-        model: "global" or "local".
+        model: "global", "local" or "alone".
         correct: Correct predictions.
         total: Images of the class.
         precision: Of the images that were given the class those that are of it; None without evaluation.confusion or any.
@@ -306,6 +306,7 @@ def _domain_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[DomainRow]:
         kinds = {
             "local" if line.get("accuracy_of") else "global": line["accuracy"],
             "local": line.get("accuracy_local"),
+            "alone": line.get("accuracy_alone"),
         }
         if line.get("accuracy_of"):
             kinds = {"local": line["accuracy"]}

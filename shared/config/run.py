@@ -234,7 +234,8 @@ def own_kind_refusal(config: RunConfig, model: ModelSection | None = None) -> st
     It can, and the result is None, where models are not shared and the kind has what the run's training needs.
     """
     if config.algorithm.has_global_model(config.method):
-        return f"method {config.run.method} makes one model of all clients', so every client has the run's"
+        does = "averages models" if config.algorithm.shares_model(config.method) else "makes one head for all models"
+        return f"method {config.run.method} {does}, so every client has the run's"
     if config.training.train != "all":
         return f'training.train = "{config.training.train}" trains above the backbone that all clients have'
     if model is None:

@@ -29,6 +29,7 @@ Shape legend: N samples of a client, D feature size, M classes, S shrinkages of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -71,12 +72,14 @@ GRIDS: Mapping[Kind, tuple[float, ...]] = {
 """Shrinkages among which clients' folds choose, from the least to the greatest."""
 FIRST: Mapping[Kind, float] = {"means": 0.0, "lda": 0.3, "ridge": 0.1}
 """Shrinkage until it is chosen."""
+EVERY_ALONE = 2
+"""Of the grid, those that a client's images alone are scored with: every second one."""
 ALPHAS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Weights of a client's own sums beside the global ones, among which its folds choose; the first is none."""
 FOLDS = 3
 """Folds of a client's samples; fewer where it has fewer samples. Each costs a solution of D equations for each score."""
-ROUND, ALONE = "classsums.round", "classsums.alone:"
-"""What a client keeps beside its head: the round whose global sums have its own, and the head of its images alone."""
+SENT, ALONE = "classsums.sent", "classsums.alone:"
+"""What a client keeps beside its head: which sums it sent in which round, and the head of its images alone."""
 
 
 class Config(MethodConfig):
@@ -197,10 +200,6 @@ class _Client:
     def head(self, classes: Classes, shrinkage: float) -> Head:
         return linear_head(classes, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
 
-    def best(self, correct_SM: DoubleArray) -> int:
-        """Return the row of the grid that scores best."""
-        return best_row(correct_SM, self.own.counts_M, is_balanced=self.config.balanced)
-
 
 def _client(before: BeforeTraining, config: Config) -> _Client | None:
     """Return what a client scores; None before there are global sums."""
@@ -209,10 +208,15 @@ def _client(before: BeforeTraining, config: Config) -> _Client | None:
         return None
     own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=config.has_moment)
     whole = _read(group)
-    state = before.state or {}
-    is_among_them = ROUND in state and int(state[ROUND][0]) == int(group["round"][0])
+    sent = (before.state or {}).get(SENT)
+    is_among_them = sent is not None and sent.tolist() == _sent(own, int(group["round"][0]))
     folds = tuple(_folds(before, config))
     return _Client(folds, own, whole if is_among_them else whole.plus(own), config)
+
+
+def _sent(own: ClassSums, round: int) -> list[int]:
+    """Return the round in which sums were sent, and a checksum that tells them from those of other images."""
+    return [round, int(np.bitwise_xor.reduce(rounded(own.sums_MD), axis=None))]
 
 
 def _folds(before: BeforeTraining, config: Config) -> Iterator[_Fold]:
@@ -226,12 +230,20 @@ def _folds(before: BeforeTraining, config: Config) -> Iterator[_Fold]:
         yield _Fold(features_ND.astype(np.float64), labels_N, sums)
 
 
-def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool) -> int:
-    """Return the first row with the most correct samples, or with the highest mean share of each class."""
-    if not is_balanced:
-        return int(correct_SM.sum(1).argmax())
-    shares_SM = correct_SM / np.maximum(total_M, 1.0)
-    return int(np.array([sum(row) for row in shares_SM.tolist()]).argmax())
+def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool, usual: int) -> int:
+    """Return the row with the most correct samples, or with the highest mean share of each class.
+
+    Of equal ones it is the nearest to the usual row, and of two the first.
+    """
+    shares_SM = correct_SM / np.maximum(total_M, 1.0) if is_balanced else correct_SM
+    values_S = np.array([math.fsum(row) for row in shares_SM.tolist()])
+    return min(np.flatnonzero(values_S == values_S.max()).tolist(), key=lambda row: abs(row - usual))
+
+
+def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, config: Config, *, every: int = 1) -> float:
+    """Return the shrinkage of the grid that scores best; of equal ones the nearest to that of the first round."""
+    grid = GRIDS[config.head][::every]
+    return grid[best_row(correct_SM, total_M, is_balanced=config.balanced, usual=grid.index(FIRST[config.head]))]
 
 
 def before_training(before: BeforeTraining, config: Config) -> Mapping[str, ArrayGroup]:
@@ -255,17 +267,19 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
 
     The shrinkage is the best of the client's own scores, with the global sums and alone, or the given one.
     """
-    kept: dict[str, np.ndarray] = {ROUND: np.array([before.round], np.int64)}
+    own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=False)
+    kept: dict[str, np.ndarray] = {SENT: np.array(_sent(own, before.round), np.int64)}
     client = _client(before, config)
     if client is None:
         return kept
     shrinkage = shrinkage_alone = config.first_shrinkage
     if config.is_chosen:
-        grid = GRIDS[config.head]
-        shrinkage = grid[client.best(made[SCORES]["correct"].astype(np.float64))]
-        shrinkage_alone = grid[client.best(client.correct(client.own, 1.0, grid))]
-    correct = [client.correct(client.mixed(alpha), 1.0 + alpha, (shrinkage,)) for alpha in ALPHAS]
-    mix = client.head(Classes.of(client.mixed(ALPHAS[client.best(np.concatenate(correct))]), FAST), shrinkage)
+        shrinkage = best_shrinkage(made[SCORES]["correct"].astype(np.float64), client.own.counts_M, config)
+        correct_SM = client.correct(client.own, 1.0, GRIDS[config.head][::EVERY_ALONE])
+        shrinkage_alone = best_shrinkage(correct_SM, client.own.counts_M, config, every=EVERY_ALONE)
+    correct_AM = np.concatenate([client.correct(client.mixed(alpha), 1.0 + alpha, (shrinkage,)) for alpha in ALPHAS])
+    best = best_row(correct_AM, client.own.counts_M, is_balanced=config.balanced, usual=0)
+    mix = client.head(Classes.of(client.mixed(ALPHAS[best]), FAST), shrinkage)
     alone = client.head(Classes.of(client.own, FAST), shrinkage_alone)
     heads = _tensors(mix, before.head), _tensors(alone, before.head)
     return {**kept, **heads[0], **{ALONE + name: array for name, array in heads[1].items()}}
@@ -354,7 +368,7 @@ def server_step(step: ServerRound, config: Config) -> ServerResult:
             scored_M += upload[SCORES]["scored"]
     shrinkage = config.first_shrinkage
     if scored_M.any():
-        shrinkage = GRIDS[config.head][best_row(correct_SM, scored_M, is_balanced=config.balanced)]
+        shrinkage = best_shrinkage(correct_SM, scored_M, config)
     values = {name: total.value for name, total in totals.items()}
     sums = ClassSums(counts_M.astype(np.float64), values["sums"], _square(values.get("moment"), dim))
     head = linear_head(Classes.of(sums), config.head, shrinkage, is_balanced=config.balanced)

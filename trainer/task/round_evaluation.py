@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -61,15 +62,21 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
         Cancelled: `job.should_stop()` held.
         FedplccError: A model cannot be made or fetched, or `client_state` failed.
     """
-    models = _models(job, inputs, client_state)
+    models, least = _models(job, inputs, client_state), job.site.withhold_below
     counts = [
         each
         for number, (name, arrays) in enumerate(models.items())
         for each in _counted(job, name, arrays, begin=number / len(models), share=1 / len(models))
     ]
+    counts = [each if min(filter(None, each.total), default=least) >= least else _withheld(each) for each in counts]
     return Evaluation(
         client_id=job.site.client_id, domain=job.site.domain, counts=tuple(counts), timings=dict(job.timings)
     )
+
+
+def _withheld(counts: EvaluationCounts) -> EvaluationCounts:
+    """Return what a set with a class of very few images says of itself: correct and total predictions alone."""
+    return replace(counts, confusion=(), histograms=None)
 
 
 def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> dict[str, ModelArrays]:

@@ -34,6 +34,7 @@ class ClientSite:
         samples_per_class: Size of a class-balanced training subset; all samples if None.
         fraction: Share of each class's training samples, in place of it; all samples if None.
         validation_per_class: Training samples of a class to set aside for validation; those of the run's rule if None.
+        withhold_below: Images of a class below which no confusion matrix and no histogram of a set is reported.
         model: Its own kind of model, for runs that share no models; None where it trains the run's.
         device: Where models are trained and evaluated.
         environment: Packages, processor and device as they were when the process began; a package that is installed later
@@ -48,6 +49,7 @@ class ClientSite:
     samples_per_class: int | None
     fraction: float | None
     validation_per_class: int | None
+    withhold_below: int
     model: ModelSection | None
     device: torch.device
     environment: Environment
@@ -65,6 +67,7 @@ class ClientSite:
         samples_per_class: int | None = None,
         fraction: float | None = None,
         validation_per_class: int | None = None,
+        withhold_below: int = 1,
         model: ModelSection | None = None,
         consent: Consent = NO_CONSENT,
     ) -> Self:
@@ -82,6 +85,7 @@ class ClientSite:
             samples_per_class=samples_per_class,
             fraction=fraction,
             validation_per_class=validation_per_class,
+            withhold_below=withhold_below,
             model=model,
             device=found,
             environment=environment(found),

@@ -46,12 +46,15 @@ def test_the_kind_is_part_of_the_federation_and_changes_no_hash_of_the_run() -> 
     assert federation_json(plain) != federation_json(kinds)
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.shares_model(method.config())])
+@pytest.mark.parametrize(
+    "method", [name for name, method in METHODS.items() if method.has_global_model(method.config())]
+)
 def test_where_models_are_averaged_every_client_has_the_runs(method: str) -> None:
     document = a_document(method, {}, north={"model": {"name": "cnn5"}})
     if METHODS[method].uses_public(METHODS[method].config()):
         document["public"] = {"data": "digits:mnist"}
-    sentence = f"clients.north.model: method {method} averages models, so every client has the run's"
+    does = "makes one head for all models" if method == "classsums" else "averages models"
+    sentence = f"clients.north.model: method {method} {does}, so every client has the run's"
     with pytest.raises(InvalidConfig) as refused:
         parse_federation(document)
     assert refused.value.detail == sentence

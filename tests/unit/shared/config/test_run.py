@@ -457,7 +457,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "run": {
             **roster,
             "method": method,
-            "rounds": draw(st.integers(1, 1000)),
+            "rounds": draw(st.integers(METHODS[method].config().fewest_rounds, 1000)),
             "seed": draw(st.integers(0, 2**31 - 1)),
         },
         "method": {"lambda2": draw(st.floats(0, 1e6))} if method == "fedplcc" and draw(st.booleans()) else {},
@@ -521,6 +521,10 @@ def test_what_is_unknown_is_named_with_the_nearest_known(what: str) -> None:
 
 OUT_OF_RANGE: dict[str, tuple[dict[str, Any], str]] = {
     "run.rounds": ({"run": {"rounds": 0}}, "run.rounds = 0: input should be greater than or equal to 1"),
+    "run.rounds, fewer than the method needs": (
+        {"run": {"rounds": 1, "method": "classsums"}},
+        "run.rounds = 1: as it is set, method classsums needs 2, the last of which chooses by what the one before made",
+    ),
     "run.rounds, high": ({"run": {"rounds": 10**9}}, "run.rounds = 1000000000: input should be less than or equal to"),
     "run.seed": ({"run": {"seed": -1}}, "run.seed = -1: input should be greater than or equal to 0"),
     "run.seed, high": ({"run": {"seed": 2**31}}, "run.seed = 2147483648: input should be less than 2147483648"),

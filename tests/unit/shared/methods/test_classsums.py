@@ -19,11 +19,12 @@ from fedplcc.shared.methods.classsums import (
     GLOBAL_SUMS,
     GRIDS,
     METHOD,
-    ROUND,
     SCORES,
+    SENT,
     SUMS,
     Config,
     best_row,
+    best_shrinkage,
     upload_fault,
 )
 from fedplcc.shared.methods.exact_maths import shuffled
@@ -189,8 +190,7 @@ def test_the_second_round_takes_the_shrinkage_that_scores_best_in_all(head: str,
     assert first.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(FIRST[config.head])]
     second = run.round(0, 1, 2)
     correct_SM = sum(groups[SCORES]["correct"].astype(np.float64) for groups in run.uploads)
-    best = best_row(np.asarray(correct_SM), np.array([27.0, 15, 21]), is_balanced=balanced)
-    chosen = GRIDS[config.head][best]
+    chosen = best_shrinkage(np.asarray(correct_SM), np.array([27.0, 15, 21]), config)
     assert second.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(chosen)]
     given = Config.model_validate({"head": head, "balanced": balanced, "shrinkage": chosen})
     assert second.head is not None
@@ -232,10 +232,25 @@ def test_a_client_that_is_not_among_the_global_sums_adds_itself_before_it_scores
     assert scores[0] == scores[1]
 
 
-def test_best_is_the_first_row_with_the_most_or_the_most_even_hits() -> None:
-    correct_SM, total_M = np.array([[90.0, 0.0], [80.0, 5.0], [80.0, 10.0], [90.0, 0.0]]), np.array([100.0, 10.0])
-    assert best_row(correct_SM, total_M, is_balanced=False) == 0
-    assert best_row(correct_SM, total_M, is_balanced=True) == 2
+def test_a_client_whose_images_are_others_than_those_that_it_sent_adds_them_too() -> None:
+    """In a run whose data change the sums of the round before have the images of another stage."""
+    config = Config(head="lda", shrinkage=0.2)
+    run = Run(config)
+    run.round(0, 1)
+    same, other = a_client(0, run.arrays, run.states[0], 2), a_client(5, run.arrays, run.states[0], 2)
+    without_state = a_client(5, run.arrays, None, 2)
+    kept = [METHOD.kept_before(before, {}, config)["weight"] for before in (other, without_state)]
+    assert kept[0].tobytes() == kept[1].tobytes()
+    assert METHOD.kept_before(same, {}, config)["weight"].tobytes() != kept[0].tobytes()
+
+
+def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_the_most_usual() -> None:
+    correct_SM, total_M = np.array([[90.0, 0.0], [80.0, 5.0], [70.0, 10.0], [90.0, 0.0]]), np.array([100.0, 10.0])
+    assert best_row(correct_SM, total_M, is_balanced=True, usual=0) == 2
+    for usual, expected in ((0, 0), (1, 0), (2, 3), (3, 3)):
+        assert best_row(correct_SM, total_M, is_balanced=False, usual=usual) == expected
+    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="lda")) == FIRST["lda"]
+    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="ridge")) == FIRST["ridge"]
 
 
 def test_a_choice_takes_two_rounds_and_a_share_is_at_most_one() -> None:
@@ -265,7 +280,7 @@ def test_a_client_has_a_model_of_its_own_from_the_second_round_on(config: Config
         assert found["base"] is received["base"]
         assert found.keys() == received.keys()
         assert found["weight"].any()
-    assert run.states[0][ROUND].tolist() == [2]
+    assert run.states[0][SENT][0] == 2
 
 
 @every_head

@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 
 from fedplcc.shared.config.model import ModelSection
 from fedplcc.shared.config.run import RunConfig, parse_run_config
-from fedplcc.shared.errors import CodeNotAllowed, ModelKindRefused
+from fedplcc.shared.errors import CodeNotAllowed, ModelKindRefused, WeightsMissing
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from fedplcc.shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, Payload, PrototypeSet, RunSpec, Task, TaskKind
+from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import build_model, state_arrays
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.unit.trainer.builders import a_config, a_model
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
 
@@ -200,6 +203,23 @@ class TestAnotherKindLater:
         text = json.dumps(document["content"], sort_keys=True, separators=(",", ":"))
         path.write_text(json.dumps({**document, "sha256": sha256_hex(text.encode())}))
         assert ClientStates(tmp_path).manifest.promoted["run-1"].kind == ""
+
+
+def test_a_kind_that_begins_with_weights_takes_them_from_the_store_of_its_site(data: str, tmp_path: Path) -> None:
+    made: Any = timm.create_model("test_resnet", num_classes=0)
+    store = WeightsStore(tmp_path / "weights")
+    arrays = {name: value.numpy() for name, value in made.state_dict().items()}
+    kept = store.add(arrays, name="net", model="timm:test_resnet", source=Source(place="here"))
+    kind = ModelSection(name="timm:test_resnet", weights="net", weights_sha256=kept.sha256)
+    config = config_of(a_run(data={"image_size": 32}))
+    site = ClientSite.at("ann", "hospital", data, device="cpu", model=kind, consent=Consent(weights=store))
+    begun = state_arrays(site.new_own_model(config, with_weights=True))
+    for name, value in arrays.items():
+        (found,) = (array for key, array in begun.items() if key.endswith(f"backbone.{name}"))
+        np.testing.assert_array_equal(found, value)
+    elsewhere = ClientSite.at("bob", "hospital", data, device="cpu", model=kind, consent=Consent())
+    with pytest.raises(WeightsMissing):
+        elsewhere.new_own_model(config, with_weights=True)
 
 
 class TestRefusals:
