@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fedplcc.aggregator.identity.admissions import SECRET_BYTES, Admissions, Admitted
+from fedplcc.aggregator.identity.admissions import SECRET_BYTES, Admissions
+from fedplcc.aggregator.identity.issuing import Admitted
 from fedplcc.aggregator.servicer.call_rate import CallRate, address_of
 from fedplcc.aggregator.servicer.calls import Context
 from fedplcc.shared.errors import MalformedRequest, Overloaded

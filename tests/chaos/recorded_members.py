@@ -12,9 +12,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedplcc.aggregator.identity.admissions import Admissions, Admitted
+from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.authority import AUTHORITY_FILE, FOLDER, Authority
 from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
+from fedplcc.aggregator.identity.issuing import Admitted
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.identity.certificates import issuer_of, key_to_pem, load_certificate, request_for
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
