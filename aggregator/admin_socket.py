@@ -14,9 +14,9 @@ from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.disk import why_unusable
 from fedplcc.shared.wire.call_observer import CallObserver
-from fedplcc.shared.wire.caller import Callers
 from fedplcc.shared.wire.channels import SERVER_OPTIONS
-from fedplcc.shared.wire.interceptor import ErrorInterceptor
+from fedplcc.shared.wire.serving.caller import Callers
+from fedplcc.shared.wire.serving.interceptor import ErrorInterceptor
 
 SOCKET_FILE = "admin.sock"
 """Name of the socket in the state directory."""

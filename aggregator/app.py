@@ -18,16 +18,17 @@ from typing import IO
 
 from fedplcc.aggregator.admin_socket import AdminSocket
 from fedplcc.aggregator.aggregation_pool import AggregationPool
-from fedplcc.aggregator.coordinator.collection import GarbageCollection
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.database_watch import DatabaseWatch
+from fedplcc.aggregator.garbage.collection import GarbageCollection
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.audit import Audit
 from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.aggregator.identity.certificate_ends import CertificateEnds
 from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
 from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.ports import Ports, Service
 from fedplcc.aggregator.servicer.admin_service import AdminServicer
@@ -68,8 +69,8 @@ from fedplcc.shared.process.metrics import new_registry, serve_metrics
 from fedplcc.shared.process.resources import SERVICE_FILES, remedy_for, require
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.addresses import is_loopback, join_address
-from fedplcc.shared.wire.caller import Callers, Certificates
-from fedplcc.shared.wire.metrics_guard import MonitorGuard
+from fedplcc.shared.wire.serving.caller import Callers, Certificates
+from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 
 log = get_logger("fedplcc.aggregator.app")
 
@@ -292,7 +293,7 @@ def _membership(
 
     def end_lease(role: Role, name: str) -> None:
         if role is Role.CLIENT:
-            coordinator.end_lease(name)
+            coordinator.leases.end(name)
 
     ends = CertificateEnds(admissions.list_recoverable())
     admissions.on_issued(ends.issued)

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedplcc.shared.config.settings import AggregatorSettings
 from fedplcc.shared.wire.call_observer import CallObserver
-from fedplcc.shared.wire.caller import Callers
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.caller import Callers
+from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.tls import ServerTls
 
 MAX_ENROL_STREAMS = 32

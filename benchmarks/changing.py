@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.console import REPEATS, page_rows
 from benchmarks.report import Row, finish, options
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.errors import InvalidTransition
 from fedplcc.shared.steering import AdmitClient, AdvanceStage, RetireClient
 from fedplcc.shared.types import RunStatus

@@ -27,7 +27,7 @@ from benchmarks.processes import aggregator, peer
 from benchmarks.report import Row, cpu_seconds, finish, options, table
 from benchmarks.trainers import CLIENTS, Trainer, create_run, following
 from fedplcc.aggregator.app import ENDPOINT_FILE
-from fedplcc.aggregator.coordinator.collection import MOST_WAITING
+from fedplcc.aggregator.garbage.collection import MOST_WAITING
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 
 ROUNDS, QUICK_ROUNDS = 20_000, 40

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from tests.support.federation.in_process import LocalFederation, PassingClock
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

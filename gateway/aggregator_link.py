@@ -17,9 +17,9 @@ from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.process.certificate_metrics import CertificateSpan
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.connection_trouble import LOOK_AGAIN_S, cause_of_failure
-from fedplcc.shared.wire.renewal import Renewal
+from fedplcc.shared.wire.enrolling.renewal import Renewal
 from fedplcc.shared.wire.tls import ClientTls
+from fedplcc.shared.wire.trouble.connection_trouble import LOOK_AGAIN_S, cause_of_failure
 
 DRAIN_S = 3600.0
 """Longest time for which calls in progress go on over the connection of an older certificate."""

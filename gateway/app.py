@@ -14,13 +14,13 @@ from fedplcc.gateway import openapi
 from fedplcc.gateway.aggregator_link import AggregatorLink
 from fedplcc.gateway.console import routes as console
 from fedplcc.gateway.http import problem
-from fedplcc.gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers
-from fedplcc.gateway.http.forwarded import ForwardedClient
-from fedplcc.gateway.http.key_guard import KeyGuard
+from fedplcc.gateway.http.described.operations import documented_answers
+from fedplcc.gateway.http.guards.cross_site_guard import CrossSiteGuard, SafeAnswers
+from fedplcc.gateway.http.guards.forwarded import ForwardedClient
+from fedplcc.gateway.http.guards.key_guard import KeyGuard
+from fedplcc.gateway.http.guards.rate_limits import AddressLimit, KeyLimit, RateLimits
 from fedplcc.gateway.http.metrics import GatewayMetrics
 from fedplcc.gateway.http.middleware import BodyLimit, RequestContext
-from fedplcc.gateway.http.operations import documented_answers
-from fedplcc.gateway.http.rate_limits import AddressLimit, KeyLimit, RateLimits
 from fedplcc.gateway.http.server import Server, listen
 from fedplcc.gateway.http.server_tls import server_tls
 from fedplcc.gateway.joining import join_by_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from fedplcc.shared.wire.call_logs import request_metadata
-from fedplcc.shared.wire.caller import KEY_METADATA
+from fedplcc.shared.wire.serving.caller import KEY_METADATA
 
 caller_key: ContextVar[str] = ContextVar("caller_key", default="")
 """Text of the key; empty without one. The gateway has no right of its own."""

@@ -6,7 +6,7 @@ from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.wire.addresses import split_address
-from fedplcc.shared.wire.joining import invitation_in, join_by
+from fedplcc.shared.wire.enrolling.joining import invitation_in, join_by
 
 log = get_logger("fedplcc.gateway.joining")
 

@@ -9,9 +9,9 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from fedplcc.gateway.http.examples import add_examples
-from fedplcc.gateway.http.key_guard import CONSOLE_HEADER, cookie_name, is_open
-from fedplcc.gateway.http.operations import SCHEMA, problem_response
+from fedplcc.gateway.http.described.examples import add_examples
+from fedplcc.gateway.http.described.operations import SCHEMA, problem_response
+from fedplcc.gateway.http.guards.key_guard import CONSOLE_HEADER, cookie_name, is_open
 from fedplcc.gateway.http.problem import kind_of
 from fedplcc.gateway.run_configuration import described, section_kinds
 from fedplcc.shared.config.run import RunConfig

@@ -20,7 +20,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class RunStatus(StrEnum):
-    """State of a run; the transitions are in aggregator/rounds/machine.py."""
+    """State of a run; the transitions are in aggregator/rounds/machine/run_moves.py."""
 
     PENDING = "pending"
     RUNNING = "running"

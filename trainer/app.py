@@ -23,8 +23,8 @@ from fedplcc.shared.process.metrics import new_registry, serve_metrics
 from fedplcc.shared.process.resources import TRAINER_FILES, require
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.addresses import is_loopback
-from fedplcc.shared.wire.metrics_guard import MonitorGuard
-from fedplcc.shared.wire.renewal import Renewal
+from fedplcc.shared.wire.enrolling.renewal import Renewal
+from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from fedplcc.shared.wire.tls import ClientTls, require_identity
 from fedplcc.trainer.audit_witness import AuditWitness
 from fedplcc.trainer.instance import held_state_dir

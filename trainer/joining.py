@@ -27,7 +27,7 @@ def join_if_invited(values: Mapping[str, Any]) -> None:
     folder, file = own_folder(values), Path(values.get("join_file") or "")
     if _is_insecure(values) or (folder / IDENTITY_FILE).is_file():
         return
-    from fedplcc.shared.wire.joining import invitation_in, join_by
+    from fedplcc.shared.wire.enrolling.joining import invitation_in, join_by
 
     http_proxy = str(values.get("http_proxy") or "")
     if text := invitation_in_environment():

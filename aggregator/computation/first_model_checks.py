@@ -8,16 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
+from fedplcc.aggregator.computation.checked import MAX_ENTRIES, Content
+from fedplcc.aggregator.computation.model_checks import BLOCK_ELEMENTS, check_model, check_size_of_step, model_norm
 from fedplcc.aggregator.computation.public_checks import check_digest
-from fedplcc.aggregator.computation.update_checks import (
-    BLOCK_ELEMENTS,
-    MAX_ENTRIES,
-    Content,
-    check_entries,
-    check_model,
-    check_size_of_step,
-    model_norm,
-)
+from fedplcc.aggregator.computation.update_checks import check_entries
 from fedplcc.shared.bounds import MAX_FEATURES
 from fedplcc.shared.config.class_map import LINEAR_HEAD_NEEDED, ClassMap, is_linear_head
 from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uploads

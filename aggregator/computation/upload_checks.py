@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from fedplcc.aggregator.computation.checked import Content
 from fedplcc.shared.config.declared_arrays import declared_uploads
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.methods.arrays import ArrayGroup, group_fault, most_bytes
 from fedplcc.shared.tensors import MAX_HEADER_BYTES, from_bytes
 from fedplcc.shared.types import BlobRef, Update
-
-if TYPE_CHECKING:
-    from fedplcc.aggregator.computation.update_checks import Content
 
 
 def check_uploads(update: Update, contents: Mapping[BlobRef, Content], config: RunConfig, dim: int) -> None:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fedplcc.aggregator.coordinator.audited import AuditLog
-from fedplcc.aggregator.coordinator.changes import Changes, Write
-from fedplcc.aggregator.coordinator.ledger import Ledger
-from fedplcc.aggregator.coordinator.run_warnings import doubts
+from fedplcc.aggregator.histories.run_warnings import doubts
+from fedplcc.aggregator.ledger.audited import AuditLog
+from fedplcc.aggregator.ledger.changes import Changes, Write
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.allowances import Allowances
 from fedplcc.aggregator.presence.sessions import Session, Sessions

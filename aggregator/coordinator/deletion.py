@@ -1,7 +1,7 @@
 """Deletion of runs that have ended, and of clients that take part in none.
 
 A run's deletion is marked in one transaction, with its event and the audit's record. Then its blobs go, and its rows: after
-a crash in between, the next start removes what is left (collection.py).
+a crash in between, the next start removes what is left (garbage/collection.py).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedplcc.aggregator.coordinator.attendance import Attendance
-from fedplcc.aggregator.coordinator.changes import Changes
-from fedplcc.aggregator.coordinator.collection import GarbageCollection
-from fedplcc.aggregator.coordinator.ledger import Ledger
 from fedplcc.aggregator.coordinator.run_labels import Audited
+from fedplcc.aggregator.garbage.collection import GarbageCollection
+from fedplcc.aggregator.ledger.changes import Changes
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.sessions import Sessions
 from fedplcc.aggregator.store.base import Store

@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from fedplcc.aggregator.computation.parts.prototypes import pooled_updates
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.ledger import Ledger
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.rounds.machine import run_moves
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import InvalidConfig, InvalidTransition
@@ -68,7 +68,7 @@ class Extensions:
                 status=run.status,
             )
         self._require_pool(run)
-        return machine.extend(run, rounds=rounds, config_json=config.canonical_json, config_hash=config.hash)
+        return run_moves.extend(run, rounds=rounds, config_json=config.canonical_json, config_hash=config.hash)
 
     def _require_pool(self, run: Run) -> None:
         """Refuse a run whose next rounds need earlier prototypes that were collected."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedplcc.aggregator.coordinator.extensions import Extensions
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.ledger.ledger import Ledger
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.bounds import MAX_FORGOTTEN_RUNS
 from fedplcc.shared.identity.audit_chain import AuditHead
@@ -27,21 +28,13 @@ class Memberships:
         ledger: Its runs.
         store: What it stores.
         extensions: Which of the runs that have completed may go on.
-        heartbeat_interval_s: See `Limits`; so are the next four.
-        lease_s: As above.
-        max_chunk_bytes: As above.
-        max_blob_bytes: As above.
-        max_inline_bytes: As above.
+        limits: What it tells trainers.
     """
 
     ledger: Ledger
     store: Store
     extensions: Extensions
-    heartbeat_interval_s: float
-    lease_s: float
-    max_chunk_bytes: int
-    max_blob_bytes: int
-    max_inline_bytes: int
+    limits: Limits
 
     def of(self, client_id: str, audit_head: AuditHead | None) -> Membership:
         """Return the answer to a client that has joined.
@@ -50,11 +43,11 @@ class Memberships:
             StoreUnavailable: The database cannot be read.
         """
         return Membership(
-            heartbeat_interval_s=self.heartbeat_interval_s,
-            lease_s=self.lease_s,
-            max_chunk_bytes=self.max_chunk_bytes,
-            max_blob_bytes=self.max_blob_bytes,
-            max_inline_bytes=self.max_inline_bytes,
+            heartbeat_interval_s=self.limits.heartbeat_interval_s,
+            lease_s=self.limits.lease_s,
+            max_chunk_bytes=self.limits.max_chunk_bytes,
+            max_blob_bytes=self.limits.max_blob_bytes,
+            max_inline_bytes=self.limits.max_inline_bytes,
             last_committed=self.store.last_committed(client_id),
             version=VERSION,
             audit_head=audit_head,

@@ -12,10 +12,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fedplcc.aggregator.coordinator.garbage import Keep, kept_rounds
-from fedplcc.aggregator.coordinator.ledger import Ledger
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.garbage.rules import Keep, kept_rounds
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import RunConfig
@@ -103,7 +103,7 @@ class PrototypeMaps:
 
     def _there(self, run: Run, known: _Drawn) -> list[int]:
         """Return the rounds whose prototypes exist and are kept, in rising order; each is checked once."""
-        last, kept = machine.last_committed(run), kept_rounds(run, self._keep)
+        last, kept = run_facts.last_committed(run), kept_rounds(run, self._keep)
         first = max(1, min(kept.results_from, kept.prototypes_from))
         window = range(first, 0 if last is None else last + 1)
         known.is_there = {number: known.is_there[number] for number in window if number in known.is_there}
@@ -194,7 +194,7 @@ class PrototypeMaps:
             return prototypes_from_bytes(self._blobs.read(blob.sha256))
 
     def _why_not(self, run: Run, number: int, there: Sequence[int]) -> RoundNotFound | BlobNotFound:
-        last = machine.last_committed(run)
+        last = run_facts.last_committed(run)
         if last is None or last == 0:
             return RoundNotFound(
                 f"run {run.run_id} has not committed a round with prototypes yet", run_id=run.run_id, round=number

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.aggregator.computation.carried_prototypes import carried_prototypes
-from fedplcc.aggregator.coordinator.audited import AuditLog
-from fedplcc.aggregator.coordinator.initial_models import Beginning, CommittedModel, InitialModels
-from fedplcc.aggregator.coordinator.ledger import Ledger
 from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.incoming.initial_models import Beginning, CommittedModel, InitialModels
+from fedplcc.aggregator.ledger.audited import AuditLog
+from fedplcc.aggregator.ledger.ledger import Ledger
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
@@ -37,19 +38,14 @@ class RunCreation:
         blobs: BlobStore,
         initial_models: InitialModels,
         artifact: FindArtifact,
+        limits: Limits,
         *,
-        lease_s: float,
-        max_classes: int,
-        max_open_runs: int,
-        max_open_runs_per_key: int,
         creators: Mapping[str, str],
         audit: AuditLog | None,
     ) -> None:
         self._ledger, self._requests, self._blobs = ledger, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact
-        self._lease_s, self._max_classes, self._max_open_runs = lease_s, max_classes, max_open_runs
-        self._max_open_runs_per_key, self._creators = max_open_runs_per_key, dict(creators)
-        self._audit = audit
+        self._limits, self._creators, self._audit = limits, dict(creators), audit
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
         """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
@@ -59,12 +55,12 @@ class RunCreation:
         request_hash = (
             config.hash
         )  # of the request as sent: a run's id in it names another model once that run has gone on
-        if len(config.data.classes) > self._max_classes:
-            raise MalformedRequest(f"data.classes: at most {self._max_classes} classes")
-        lease_ends = math.isfinite(self._lease_s)  # never in a simulation, where every client is present
-        if config.quorum.deadline_s is not None and lease_ends and config.quorum.silence_s < self._lease_s:
+        if len(config.data.classes) > self._limits.max_classes:
+            raise MalformedRequest(f"data.classes: at most {self._limits.max_classes} classes")
+        lease_ends = math.isfinite(self._limits.lease_s)  # never in a simulation, where every client is present
+        if config.quorum.deadline_s is not None and lease_ends and config.quorum.silence_s < self._limits.lease_s:
             raise InvalidConfig(
-                f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._lease_s:g}, the lease of this "
+                f"quorum.silence_s = {config.quorum.silence_s:g}: at least {self._limits.lease_s:g}, the lease of this "
                 "aggregator in seconds: sooner it does not know that a client is silent",
                 location="quorum.silence_s",
             )
@@ -118,23 +114,24 @@ class RunCreation:
         Raises:
             TooManyOpenRuns: There are.
         """
-        if len(self._ledger.open_runs()) >= self._max_open_runs:
+        most = self._limits.max_open_runs
+        if len(self._ledger.open_runs()) >= most:
             raise TooManyOpenRuns(
-                f"{self._max_open_runs} runs have not ended, as many as this aggregator allows (--max-open-runs); stop "
+                f"{most} runs have not ended, as many as this aggregator allows (--max-open-runs); stop "
                 "one that is not needed, or wait until one ends",
-                max_open_runs=self._max_open_runs,
+                max_open_runs=most,
             )
         self._require_share()
 
     def _require_share(self) -> None:
         """Refuse a key that has as many open runs as one may have: others must find room."""
-        caller = current_principal.get()
+        caller, most = current_principal.get(), self._limits.max_open_runs_per_key
         self._creators = {run.run_id: self._creators.get(run.run_id, "") for run in self._ledger.open_runs()}
-        if caller.key_id and list(self._creators.values()).count(caller.caller) >= self._max_open_runs_per_key:
+        if caller.key_id and list(self._creators.values()).count(caller.caller) >= most:
             raise TooManyOpenRuns(
-                f"{self._max_open_runs_per_key} runs of {caller.caller} have not ended, as many as one key may have "
+                f"{most} runs of {caller.caller} have not ended, as many as one key may have "
                 "(--max-open-runs-per-key); stop one that is not needed, or wait until one ends",
-                max_open_runs=self._max_open_runs_per_key,
+                max_open_runs=most,
             )
 
     def _beginning(self, config: RunConfig) -> Beginning | None:
@@ -173,7 +170,7 @@ class RunCreation:
         """Return the model of another run's round for a run of this configuration; see `initial_models.FindCommitted`."""
         run = self._ledger.get(run_id)
         if number is None:
-            number = machine.last_committed(run)
+            number = run_facts.last_committed(run)
         blob, path = self._artifact(run_id, -1 if number is None else number, "model")
         assert number is not None, "without a committed round there is no model"
         theirs = document_of(run)

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from fedplcc.aggregator.coordinator.changes import Changes, Write
-from fedplcc.aggregator.coordinator.ledger import Ledger
 from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
+from fedplcc.aggregator.ledger.changes import Changes, Write
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.store.base import ControlRequest, Store
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import MalformedRequest, RunIsOpen

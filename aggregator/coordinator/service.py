@@ -1,8 +1,7 @@
 """The coordinator: the use cases of runs, rounds and updates. It imports neither gRPC nor a particular store.
 
-The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine.py for each.
-The parts: ledger.py makes steps durable, transfers.py moves bytes, run_creation.py makes runs, commits.py takes results,
-round_work.py aggregates.
+The use cases of RunService and RoundService in domain types: permissions, and the pure step of rounds/machine/ for each.
+The parts: ledger/ makes steps durable, incoming/ takes bytes and results, work/ aggregates, garbage/ removes blobs.
 
 Any thread may call a method. Reading waits for nobody, and changes that arrive together are one transaction. Long work
 (the fold, clustering, checks of blobs) runs outside the lock, in `work` and in the caller's thread.
@@ -11,42 +10,44 @@ Any thread may call a method. Reading waits for nobody, and changes that arrive 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS
 from fedplcc.aggregator.coordinator.attendance import Attendance
-from fedplcc.aggregator.coordinator.audited import AuditLog
-from fedplcc.aggregator.coordinator.changes import Changes, Write
-from fedplcc.aggregator.coordinator.collection import GarbageCollection
-from fedplcc.aggregator.coordinator.commits import Commits
 from fedplcc.aggregator.coordinator.deletion import Deletion
 from fedplcc.aggregator.coordinator.extensions import Extensions
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.initial_models import InitialModels
-from fedplcc.aggregator.coordinator.inline_blobs import SmallBlobs
-from fedplcc.aggregator.coordinator.layouts import Layouts
-from fedplcc.aggregator.coordinator.ledger import Ledger, Listener
+from fedplcc.aggregator.coordinator.leases import Leases
 from fedplcc.aggregator.coordinator.memberships import Memberships
-from fedplcc.aggregator.coordinator.parking import without_raising
+from fedplcc.aggregator.coordinator.next_tasks import NextTasks
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
 from fedplcc.aggregator.coordinator.request_ids import Requests
-from fedplcc.aggregator.coordinator.round_work import RoundWork
 from fedplcc.aggregator.coordinator.run_creation import RunCreation
 from fedplcc.aggregator.coordinator.run_labels import Labels
-from fedplcc.aggregator.coordinator.space import Space
 from fedplcc.aggregator.coordinator.steering import Steering
-from fedplcc.aggregator.coordinator.transfers import Transfers
+from fedplcc.aggregator.garbage.collection import GarbageCollection
+from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.histories.layouts import Layouts
+from fedplcc.aggregator.incoming.commits import Commits
+from fedplcc.aggregator.incoming.initial_models import InitialModels
+from fedplcc.aggregator.incoming.inline_blobs import SmallBlobs
+from fedplcc.aggregator.incoming.space import Space
+from fedplcc.aggregator.incoming.transfers import Transfers
+from fedplcc.aggregator.ledger.audited import AuditLog
+from fedplcc.aggregator.ledger.changes import Changes, Write
+from fedplcc.aggregator.ledger.ledger import Ledger, Listener
+from fedplcc.aggregator.ledger.limits import Limits
+from fedplcc.aggregator.ledger.parking import without_raising
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.sessions import Session, Sessions
-from fedplcc.aggregator.rounds import machine, results, tasks
+from fedplcc.aggregator.rounds import results, tasks
 from fedplcc.aggregator.rounds.configuration import document_of
-from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.work.round_work import RoundWork
 from fedplcc.shared.chance import RunWarning
 from fedplcc.shared.errors import (
     BlobNotFound,
@@ -74,39 +75,12 @@ from fedplcc.shared.types import (
     Round,
     RoundPhase,
     Run,
-    RunStatus,
     Task,
     TaskKind,
     Update,
 )
 
 log = get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits for trainers and runs."""
-
-    heartbeat_interval_s: float = 2.0
-    lease_heartbeats: int = 5
-    max_chunk_bytes: int = 1 << 20
-    max_blob_bytes: int = 4 << 30
-    max_inline_bytes: int = 256 << 10
-    fold_block_elements: int = BLOCK_ELEMENTS
-    max_classes: int = 10_000
-    max_open_runs: int = 200
-    max_open_runs_per_key: int = 100
-    pending_days: float = 7.0
-
-    @property
-    def lease_s(self) -> float:
-        """Seconds that a client id stays reserved after the last sign of life."""
-        return self.heartbeat_interval_s * self.lease_heartbeats
-
-    @property
-    def stop_s(self) -> float:
-        """Most seconds that a stopping run waits for its clients, which hear of the stop with their next heartbeat."""
-        return 2 * self.lease_s
 
 
 class Coordinator:
@@ -125,9 +99,7 @@ class Coordinator:
         monotonic_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._blobs, self._metrics = store, blobs, metrics
-        self._limits, self._audit, self._monotonic_clock = limits or Limits(), audit, monotonic_clock
-        self._stopping_since: dict[str, float] = {}
-        """When each stopping run was first seen, by the monotonic clock: at its stop, or after a restart."""
+        self._limits, self._audit = limits or Limits(), audit
         self._sessions = Sessions(self._limits.lease_s, monotonic_clock)
         self._ledger = Ledger(
             store,
@@ -140,15 +112,7 @@ class Coordinator:
         )
         self._layouts, self.space = Layouts(store, blobs), Space(self._ledger, blobs)
         self.transfers = Transfers(
-            self._ledger,
-            self._sessions,
-            store,
-            blobs,
-            self._layouts,
-            self.space,
-            metrics,
-            max_chunk_bytes=self._limits.max_chunk_bytes,
-            max_blob_bytes=self._limits.max_blob_bytes,
+            self._ledger, self._sessions, store, blobs, self._layouts, self.space, metrics, self._limits
         )
         self.small_blobs = SmallBlobs(blobs, max_inline_bytes=self._limits.max_inline_bytes)
         self.initial_models = InitialModels(
@@ -165,25 +129,19 @@ class Coordinator:
             blobs,
             self.initial_models,
             self.artifact,
-            lease_s=self._limits.lease_s,
-            max_classes=self._limits.max_classes,
-            max_open_runs=self._limits.max_open_runs,
-            max_open_runs_per_key=self._limits.max_open_runs_per_key,
+            self._limits,
             creators=store.open_run_creators(),
             audit=audit,
         )
         self._extensions = Extensions(self._ledger, store, keep or Keep())
         self._memberships = Memberships(
-            ledger=self._ledger,
-            store=store,
-            extensions=self._extensions,
-            heartbeat_interval_s=self._limits.heartbeat_interval_s,
-            lease_s=self._limits.lease_s,
-            max_chunk_bytes=self._limits.max_chunk_bytes,
-            max_blob_bytes=self._limits.max_blob_bytes,
-            max_inline_bytes=self._limits.max_inline_bytes,
+            ledger=self._ledger, store=store, extensions=self._extensions, limits=self._limits
         )
         self._attendance = Attendance(self._ledger, self._sessions, store, metrics, audit, monotonic_clock)
+        self.leases = Leases(
+            self._ledger, self._sessions, self._attendance, monotonic_clock, stop_s=self._limits.stop_s
+        )
+        self._tasks = NextTasks(self._ledger, self._sessions, metrics, self._run_creation.creator_of)
         self.labels = Labels(self._ledger, store, self._requests, self._audited)
         self._steering = Steering(
             self._ledger,
@@ -192,9 +150,8 @@ class Coordinator:
             self.space,
             self._extensions,
             self._run_creation,
+            self.leases,
             self._audited,
-            end_stopping_runs=self._end_stopping_runs,
-            end_lease=self.end_lease,
         )
         self._deletion = Deletion(
             self._ledger,
@@ -210,14 +167,7 @@ class Coordinator:
             self._ledger, self._layouts, store, blobs, metrics, self._limits.fold_block_elements, monotonic_clock
         )
         self._commits = Commits(
-            self._ledger,
-            self._sessions,
-            self.transfers,
-            self._layouts,
-            store,
-            blobs,
-            metrics,
-            max_inline_bytes=self._limits.max_inline_bytes,
+            self._ledger, self._sessions, self.transfers, self._layouts, store, blobs, metrics, self._limits
         )
         metrics.set_clocks(now=self._ledger.now, monotonic_clock=monotonic_clock, folder=blobs.folder)
         metrics.clients.follow_uploads(blobs.uploads.held_bytes)
@@ -335,7 +285,7 @@ class Coordinator:
         current: Run | Round | None = run if number < 0 else self._store.find_round(run_id, number)
         if isinstance(current, Round) and current.phase is not RoundPhase.COMMITTED:
             current = None
-        blob = None if current is None or machine.last_committed(run) is None else getattr(current, kind)
+        blob = None if current is None or run_facts.last_committed(run) is None else getattr(current, kind)
         if blob is None:
             which = "any round" if number < 0 else f"round {number}"
             raise RoundNotFound(f"run {run_id} has not committed {which}", run_id=run_id, round=number)
@@ -380,7 +330,7 @@ class Coordinator:
 
     def task(self, client_id: str, token: str) -> Task:
         """Return the client's current task, and record that the client has it. Reads memory only and waits for nothing."""
-        return self._next_task(self._sessions.check(client_id, token))
+        return self._tasks.next_of(self._sessions.check(client_id, token))
 
     def task_if_connected(self, client_id: str, token: str) -> Task:
         """Return the same as `task`, without renewing the lease: an open stream alone is no sign of life.
@@ -391,7 +341,7 @@ class Coordinator:
         session = self._sessions.find(client_id)
         if session is None or session.token != token:
             raise NotAMember(f"client {client_id} has not joined, or its lease ran out", client_id=client_id)
-        return self._next_task(session)
+        return self._tasks.next_of(session)
 
     def heartbeat(self, heartbeat: Heartbeat, token: str) -> bool:
         """Record a sign of life with its consequences; return whether the client's work is still wanted."""
@@ -420,7 +370,7 @@ class Coordinator:
         """Whether something must be written after this sign of life. Waits for nothing."""
         if heartbeat.problem is not None:
             return True
-        return heartbeat.activity is ClientActivity.IDLE and any(self._stopping_runs())
+        return heartbeat.activity is ClientActivity.IDLE and any(self.leases.stopping_runs())
 
     def draw_consequences(self, heartbeat: Heartbeat, token: str) -> None:
         """Record the problem that a sign of life reports, and end stopping runs that waited for the client."""
@@ -428,7 +378,7 @@ class Coordinator:
         if heartbeat.problem is not None:
             self._has_problem(session, heartbeat.run_id, heartbeat.problem)
         if heartbeat.activity is ClientActivity.IDLE:
-            self._end_stopping_runs()
+            self.leases.end_stopping_runs()
 
     def _has_problem(self, session: Session, run_id: str, problem: ClientProblem) -> None:
         client_id, run = session.client.client_id, self._ledger.find_open(run_id)
@@ -462,8 +412,8 @@ class Coordinator:
         Raises:
             MalformedUpdate: A check of computation/update_checks.py failed.
             BlobNotFound: A blob was not uploaded by this client, and did not come along.
-            BlobTooLarge, BlobCorrupt: See coordinator/inline_blobs.py.
-            RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine.py.
+            BlobTooLarge, BlobCorrupt: See incoming/inline_blobs.py.
+            RoundClosed, NotInCohort, UpdateConflict, RunNotFound: See rounds/machine/.
         """
         return self._commits.commit_update(client_id, token, run_id, number, update, inline)
 
@@ -471,7 +421,7 @@ class Coordinator:
         """Add a report to its round; the first one of a client counts.
 
         Raises:
-            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/update_checks.py and rounds/machine.py.
+            MalformedUpdate, RoundClosed, NotInCohort, RunNotFound: See computation/report_checks.py and rounds/machine/.
         """
         self._commits.report_evaluation(client_id, token, run_id, number, evaluation)
 
@@ -479,10 +429,10 @@ class Coordinator:
 
     def tick(self) -> None:
         """End expired leases and stopping runs, drop absent clients of overdue rounds, set gauges."""
-        self._end_leases()
+        self.leases.end_expired()
         with self._ledger.lock:
             self._ledger.let_time_pass()
-            self._end_stopping_runs()
+            self.leases.end_stopping_runs()
         open_runs = self._ledger.open_runs()
         without_raising(self._metrics.clients.follow, self._sessions, open_runs)
         without_raising(lambda: self._metrics.runs.follow(open_runs, now=self._ledger.now()))
@@ -533,68 +483,3 @@ class Coordinator:
     def _audited(self, method: str, target: str, request_id: str = "") -> Sequence[Write]:
         """Return what adds the audit's record of a change by the present caller; nothing in a simulation."""
         return () if self._audit is None else (self._audit.change(method, target, request_id),)
-
-    def end_lease(self, client_id: str) -> None:
-        """End a client's lease at once, as if it had run out: another trainer may act for it, this one must join again.
-
-        Raises:
-            StoreUnavailable: The lease goes on.
-        """
-        session = self._sessions.find(client_id)
-        if session is not None:
-            self._end_sessions(self._sessions.end([session]))
-
-    def _end_leases(self) -> None:
-        """End the expired leases, all in one transaction; if the store is unavailable, the next tick repeats it."""
-        self._end_sessions(self._sessions.end_expired())
-
-    def _end_sessions(self, expired: Sequence[Session]) -> None:
-        def change(changes: Changes) -> None:
-            for session in expired:
-                if self._sessions.find(session.client.client_id) is None:
-                    self._attendance.lost(changes, session)
-
-        if expired:
-            try:
-                self._ledger.together(change)
-            except BaseException:
-                self._sessions.restore(expired)
-                raise
-
-    def _stopping_runs(self) -> Iterator[Run]:
-        return (run for run in self._ledger.open_runs() if run.status is RunStatus.STOPPING)
-
-    def _end_stopping_runs(self) -> None:
-        """End each stopping run once no connected trainer of its roster works for it, at the latest after `stop_s`."""
-        if any(self._stopping_runs()):
-            with self._ledger.lock:
-                since, now = self._stopping_since, self._monotonic_clock()
-                self._stopping_since = {run.run_id: since.get(run.run_id, now) for run in self._stopping_runs()}
-                self._ledger.for_each(self._end_stopping_run)
-
-    def _end_stopping_run(self, run: Run) -> None:
-        if run.status is not RunStatus.STOPPING:
-            return
-        # What a heartbeat names is the client's word: no client outside the roster counts, and none for ever.
-        sessions = map(self._sessions.find, run.roster)
-        has_work = any(session is not None and session.works_for(run.run_id) for session in sessions)
-        if not has_work or self._monotonic_clock() - self._stopping_since[run.run_id] > self._limits.stop_s:
-            self._ledger.step(run, machine.move(run, RunEvent.ALL_IDLE, reason=run.reason))
-
-    def _next_task(self, session: Session) -> Task:
-        client_id, creator_of = session.client.client_id, self._run_creation.creator_of
-
-        def rank(run_id: str) -> tuple[bool, int, int]:
-            return self._sessions.is_hindered(session, run_id), *session.turns.rank(run_id, creator_of(run_id))
-
-        try:
-            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task, rank)
-        except Exception:
-            # One run has an error: it is parked, and the client gets the task of another.
-            self._ledger.for_each(lambda run: tasks.task_in(run, client_id))
-            task = tasks.next_task(self._ledger.open_runs(), client_id, session.task, rank)
-        if task.run is not None and (session.task is None or session.task.key != task.key):
-            session.turns.given(task.run.run_id, creator_of(task.run.run_id))
-        self._sessions.record_task(session, task)
-        self._metrics.rounds.task_taken(task, now=self._ledger.now())
-        return task

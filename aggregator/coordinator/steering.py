@@ -6,16 +6,17 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from fedplcc.aggregator.coordinator.changes import Write
 from fedplcc.aggregator.coordinator.extensions import Extensions
-from fedplcc.aggregator.coordinator.ledger import Ledger
+from fedplcc.aggregator.coordinator.leases import Leases
 from fedplcc.aggregator.coordinator.memberships import keeps_nothing
 from fedplcc.aggregator.coordinator.request_ids import MAX_REQUEST_ID, Requests
 from fedplcc.aggregator.coordinator.run_creation import RunCreation
 from fedplcc.aggregator.coordinator.run_labels import Audited
-from fedplcc.aggregator.coordinator.space import Space
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.incoming.space import Space
+from fedplcc.aggregator.ledger.changes import Write
+from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.machine import members, opening, run_moves
 from fedplcc.aggregator.store.base import ControlRequest, Store
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import ClientNotFound, InvalidTransition, MalformedRequest, StoreUnavailable
@@ -46,10 +47,8 @@ class Steering:
         space: Space,
         extensions: Extensions,
         run_creation: RunCreation,
+        leases: Leases,
         audited: Audited,
-        *,
-        end_stopping_runs: Callable[[], None],
-        end_lease: Callable[[str], object],
     ) -> None:
         """Steer the runs of a ledger.
 
@@ -60,13 +59,11 @@ class Steering:
             space: Room on the disk.
             extensions: How completed runs go on.
             run_creation: Knows whether there is room for another open run.
+            leases: Of clients, which may join again, and of runs that stop.
             audited: Returns what adds the audit's record of a change.
-            end_stopping_runs: Ends runs that are stopping and that nobody works for.
-            end_lease: Lets a client's trainer join again.
         """
         self._ledger, self._store, self._requests, self._space = ledger, store, requests, space
-        self._extensions, self._run_creation, self._audited = extensions, run_creation, audited
-        self._end_stopping_runs, self._end_lease = end_stopping_runs, end_lease
+        self._extensions, self._run_creation, self._leases, self._audited = extensions, run_creation, leases, audited
 
     def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:
         """Carry out a verb, once for each request id; return the changed run.
@@ -90,7 +87,7 @@ class Steering:
         run = self._done(run_id, change, self._request(run_id, verb, request_id), audited)
         is_to_forget = isinstance(verb, RetireClient) and keeps_nothing(run, client_id)
         if is_to_forget and (before is None or not keeps_nothing(before, client_id)):
-            self._end_lease(client_id)
+            self._leases.end(client_id)
         return run
 
     def _request(self, run_id: str, verb: Verb, request_id: str) -> ControlRequest | None:
@@ -114,7 +111,7 @@ class Steering:
                 if not self._space.relieve():
                     raise
                 self._ledger.change(run_id, change, request=request, audited=audited)
-            self._end_stopping_runs()
+            self._leases.end_stopping_runs()
             changed = self._ledger.get(run_id)
             self._space.drop_quarantined(changed)
             return changed
@@ -123,24 +120,24 @@ class Steering:
         """Return the change of a run that a verb asks for."""
         match verb:
             case PauseRun(now):
-                return lambda run: machine.pause(run, now=now)
+                return lambda run: run_moves.pause(run, now=now)
             case ResumeRun():
-                return machine.resume
+                return run_moves.resume
             case StopRun(reason):
-                return lambda run: machine.stop(run, reason=reason or "stopped by request")
+                return lambda run: run_moves.stop(run, reason=reason or "stopped by request")
             case ExtendRun(rounds):
                 return self._extended(rounds)
             case QuarantineClient(client_id, reason):
                 why = reason or "quarantined by request"
-                return lambda run: machine.quarantine(self._with_client(run, client_id), client_id, why)
+                return lambda run: members.quarantine(self._with_client(run, client_id), client_id, why)
             case ReleaseClient(client_id):
-                return lambda run: machine.release(self._with_client(run, client_id), client_id)
+                return lambda run: members.release(self._with_client(run, client_id), client_id)
             case AdmitClient(client_id):
-                return lambda run: machine.enter(self._with_client(run, client_id), client_id)
+                return lambda run: members.enter(self._with_client(run, client_id), client_id)
             case RetireClient(client_id, forgets):
                 return lambda run: self._retired(run, client_id, forgets=forgets)
             case AdvanceStage():
-                return lambda run: machine.advance(run, config_of(run).stream)
+                return lambda run: opening.advance(run, config_of(run).stream)
 
     def _extended(self, rounds: int) -> Callable[[Run], Run]:
         step = self._extensions.step(rounds)
@@ -156,7 +153,7 @@ class Steering:
         if client_id not in run.roster:
             self._with_client(run, client_id)
             raise ClientNotFound(f"client {client_id[:64]!r} is not of run {run.run_id}", run_id=run.run_id)
-        return machine.retire(run, client_id, forgets=forgets, min_clients=config_of(run).quorum.min_clients)
+        return members.retire(run, client_id, forgets=forgets, min_clients=config_of(run).quorum.min_clients)
 
     def _with_client(self, run: Run, client_id: str) -> Run:
         """Check that the run is open and the client is known, so that a mistyped id is refused; return the run."""

@@ -11,13 +11,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedplcc.aggregator.identity.challenges import Challenges
+from fedplcc.aggregator.identity.issuing import Admitted, Authority
 from fedplcc.aggregator.store.base import Certificate, Invitation, Store, Transaction
 from fedplcc.shared.errors import (
     AlreadyExists,
@@ -55,60 +55,6 @@ MOST_INVITATIONS = 10_000
 MOST_LISTED = 10_000
 """Most certificates of a list."""
 log = get_logger("fedplcc.aggregator.identity")
-
-
-class Issued(Protocol):
-    """A certificate just issued."""
-
-    @property
-    def serial(self) -> str:
-        """Serial number in hexadecimal."""
-
-    @property
-    def chain_pem(self) -> bytes:
-        """The certificate and those above it, in PEM."""
-
-    @property
-    def not_after(self) -> float:
-        """End, in seconds since the epoch."""
-
-
-class Authority(Protocol):
-    """Issuer of certificates, see aggregator/identity/authority.py."""
-
-    @property
-    def federation(self) -> str:
-        """Id of the federation."""
-
-    @property
-    def roots_pem(self) -> bytes:
-        """Certificates that the aggregator may be checked against."""
-
-    def issue_client(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, valid_s: float) -> Issued:
-        """Issue a certificate."""
-
-    def is_of_oldest_root(self, certificate_pem: bytes) -> bool:
-        """Whether the root that a rotation will drop issued a certificate."""
-
-    def begin_rotation(self) -> list[str]:
-        """Add a second root, which issues from now on; returns the SHA-256 of all, newest first."""
-
-    def finish_rotation(self) -> list[str]:
-        """Drop the older root; returns the SHA-256 of the one that is left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """What a holder gets: its certificate and what it needs beside."""
-
-    identity: Identity
-    chain_pem: str
-    roots_pem: str
-    domain: str = ""
-    is_again: bool = field(default=False, compare=False)
-    """Whether the holder had got it before, and asks once more."""
-
-
 Record = Callable[[Transaction, str, str], None]
 """Adds a call that was done (its method, its target) to the audit, in the call's own transaction."""
 HolderListener = Callable[[Role, str], None]

@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 
 from fedplcc.aggregator.metrics.families import Families
 from fedplcc.aggregator.metrics.round_times import Phase, RoundTimes
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.process.metrics import PHASE_SECONDS
 from fedplcc.shared.reasons import DropReason
 from fedplcc.shared.types import ClientActivity, Run, RunStatus, Task, TaskKind
@@ -29,12 +29,12 @@ def result_of(before: Run, after: Run) -> str | None:
     - no_quorum: the run failed for lack of clients.
     """
     current = before.current_round
-    if current is None or not machine.has_open_round(before):
+    if current is None or not run_facts.has_open_round(before):
         return None
     if (
         after.current_round is not None
         and after.current_round.number == current.number
-        and not machine.has_open_round(after)
+        and not run_facts.has_open_round(after)
     ):
         return "committed"
     if after.status is before.status:
@@ -134,7 +134,7 @@ class RoundMetrics:
             return
         if before.current_round.number or result != "committed":  # round 0, the first model, is no round of training
             self._ended.labels(result).inc()
-        times = self._open.pop(after.run_id, None) if not machine.has_open_round(after) else None
+        times = self._open.pop(after.run_id, None) if not run_facts.has_open_round(after) else None
         if (
             result == "committed"
             and times is not None
@@ -194,7 +194,7 @@ class RoundMetrics:
         times = self._open.get(after.run_id)
         is_followed = times is not None and times.number == current.number
         if times is None or times.number != current.number:
-            if not machine.has_open_round(after) and not machine.has_open_round(before):
+            if not run_facts.has_open_round(after) and not run_facts.has_open_round(before):
                 return
             is_opened = before.current_round is None or before.current_round.number != current.number
             times = self._open[after.run_id] = RoundTimes.of(current, is_found=not is_opened)

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 
 from fedplcc.aggregator.metrics.families import AtScrape, Families
 from fedplcc.aggregator.metrics.rounds import RoundMetrics
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.process.metrics import OTHER, PREFIX
 from fedplcc.shared.types import Round, RoundPhase, Run, RunStatus
@@ -84,7 +84,7 @@ class RunAges(AtScrape):
             if shown.ended_at is not None or shown.run.status.is_final:
                 continue
             times = self._times.times(run_id)
-            if times is not None and shown.run.status is RunStatus.RUNNING and machine.has_open_round(shown.run):
+            if times is not None and shown.run.status is RunStatus.RUNNING and run_facts.has_open_round(shown.run):
                 of_round.add_metric((run_id,), times.age_s(now))
                 if shown.moved_at is not None:
                     stalled.add_metric((run_id,), max(0.0, now - shown.moved_at))
@@ -194,8 +194,8 @@ class RunMetrics:
         for status in RunStatus:
             if not status.is_final:
                 self._by_status.labels(status.value).set(statuses.count(status))
-        self._without_quorum.set(sum(machine.waits_for_quorum(run) for run in open_runs.values()))
-        self._parked.set(sum(map(machine.is_parked, open_runs.values())))
+        self._without_quorum.set(sum(run_facts.waits_for_quorum(run) for run in open_runs.values()))
+        self._parked.set(sum(map(run_facts.is_parked, open_runs.values())))
         for run_id in [run_id for run_id in self._shown if run_id not in open_runs]:
             shown = self._shown[run_id]
             shown.ended_at = now if shown.ended_at is None else shown.ended_at
@@ -313,7 +313,7 @@ class RunMetrics:
             self._total_rounds.labels(run.run_id).set(run.total_rounds)
             self._refused.labels(run.run_id)
         shown.run = run
-        waits_for = "operator" if machine.is_parked(run) else "quorum" if machine.waits_for_quorum(run) else ""
+        waits_for = "operator" if run_facts.is_parked(run) else "quorum" if run_facts.waits_for_quorum(run) else ""
         status = (run.status.value, waits_for)
         if status != shown.status:
             shown.status = status

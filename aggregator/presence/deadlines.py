@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import round_waits, run_facts
 from fedplcc.shared.reasons import Dropped, DropReason
 from fedplcc.shared.types import RoundPhase, Run, RunStatus
 
@@ -90,9 +90,9 @@ class Deadlines:
         None if no round is open. A restart counts as the begin of the phase, as does the end of a pause.
         """
         watch = self._watches.get(run.run_id)
-        if watch is None or not machine.has_open_round(run):
+        if watch is None or not run_facts.has_open_round(run):
             return None
-        known = [self._sessions.progress(client_id) for client_id in machine.waited_for(run)]
+        known = [self._sessions.progress(client_id) for client_id in round_waits.waited_for(run)]
         return self._clock() - max((watch.seen, *(progress.at for progress in known if progress is not None)))
 
     def presence(

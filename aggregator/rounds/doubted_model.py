@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fedplcc.aggregator.rounds import machine
-from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.rounds.machine import run_facts, run_moves
+from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.errors import FirstModelDiffers
 from fedplcc.shared.reasons import Stated
@@ -53,7 +53,7 @@ def failed(run: Run, doubting: Sequence[str], makers: Sequence[str]) -> Run:
     others = set(current.cohort) - set(makers)
     if 2 * len(doubting) <= len(others):
         return run
-    return machine.move(run, RunEvent.FAIL, reason=Stated(f"{_fact(doubting, makers)}: {CURE}"))
+    return run_moves.move(run, RunEvent.FAIL, reason=Stated(f"{_fact(doubting, makers)}: {CURE}"))
 
 
 def warning_of(doubting: Sequence[str], makers: Sequence[str]) -> RunWarning | None:
@@ -81,10 +81,10 @@ def _named(clients: Sequence[str]) -> str:
 
 def first_model_came(before: Run, after: Run) -> bool:
     """Whether a first model has just come that no person chose."""
-    is_made = machine.has_open_round(before) and not machine.has_open_round(after)
+    is_made = run_facts.has_open_round(before) and not run_facts.has_open_round(after)
     return is_made and before.round_number == 0 and before.model is None
 
 
 def why_uncompared(run: Run) -> str | None:
     """Return why nobody can compare a run's first model with another; None where others can."""
-    return "the run has no other client" if len(machine.eligible(run)) < 2 else None
+    return "the run has no other client" if len(run_facts.eligible(run)) < 2 else None

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from fedplcc.aggregator.rounds.far_updates import newly_far
-from fedplcc.aggregator.rounds.machine import is_parked, is_retired, waits_for_quorum
+from fedplcc.aggregator.rounds.machine.run_facts import is_parked, is_retired, waits_for_quorum
 from fedplcc.shared.reasons import Parked, sentence_of
 from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedplcc.aggregator.rounds import machine
-from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.rounds.machine import members, opening, round_parts, round_waits, run_facts, run_moves
+from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
 from fedplcc.aggregator.rounds.quorum import Quorum
 from fedplcc.shared.config.membership import NO_PLAN, MembershipSection
 from fedplcc.shared.config.stream import NO_STREAM, StreamSection
@@ -16,7 +16,7 @@ from fedplcc.shared.types import RoundPhase, Run, RunStatus
 
 
 class RosterRule(Protocol):
-    """The clients that take part in a run; see RunSection in shared/config/run.py."""
+    """The clients that take part in a run; see RunSection in shared/config/run_tables.py."""
 
     @property
     def clients(self) -> tuple[str, ...] | None:
@@ -58,14 +58,14 @@ def concerns(run: Run, client_id: str) -> bool:
     """Whether a client that joins may let a run take a step by itself: its roster is complete, or takes the client in."""
     if run.status is RunStatus.PENDING:
         return not run.roster or client_id in run.roster
-    return machine.may_open_another(run)
+    return run_facts.may_open_another(run)
 
 
 def may_settle(run: Run, is_connected: Callable[[str], bool]) -> bool:
     """Whether a run may have a next step by itself; for most runs that wait, this is known without their configuration."""
     if run.status is RunStatus.PENDING:
-        return not run.roster or all(map(is_connected, machine.eligible(run)))
-    return run.status in (RunStatus.RUNNING, RunStatus.PAUSED) and not machine.is_parked(run)
+        return not run.roster or all(map(is_connected, run_facts.eligible(run)))
+    return run.status in (RunStatus.RUNNING, RunStatus.PAUSED) and not run_facts.is_parked(run)
 
 
 def settled(run: Run, around: Surroundings, *, now: float) -> Run:
@@ -73,27 +73,27 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
     rule = around.rule
     if run.status is RunStatus.PENDING:
         connected = sorted(name for name in _planned(around, 1) if name not in run.quarantined)
-        if rule.clients is not None and set(machine.eligible(run)) <= set(connected):
-            return machine.move(run, RunEvent.ROSTER_MET)
+        if rule.clients is not None and set(run_facts.eligible(run)) <= set(connected):
+            return run_moves.move(run, RunEvent.ROSTER_MET)
         if rule.min_clients is not None and len(connected) >= rule.min_clients:
-            return machine.move(machine.admit(run, connected), RunEvent.ROSTER_MET)
+            return run_moves.move(members.admit(run, connected), RunEvent.ROSTER_MET)
         return run
-    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or machine.is_parked(run):
+    if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or run_facts.is_parked(run):
         return run
-    if machine.has_open_round(run):
+    if run_facts.has_open_round(run):
         quorum = around.quorum(run)
-        if machine.is_evaluated(run, quorum, is_asked=around.evaluates):
+        if round_waits.is_evaluated(run, quorum, is_asked=around.evaluates):
             return around.commit(run)
-        return machine.close_updates(run, now=now, quorum=quorum)
-    if machine.may_open_another(run):
-        planned = machine.follow_plan(run, around.plan, has_roster=rule.clients is not None)
+        return round_parts.close_updates(run, now=now, quorum=quorum)
+    if run_facts.may_open_another(run):
+        planned = members.follow_plan(run, around.plan, has_roster=rule.clients is not None)
         if planned is not run:
             return planned
-    if rule.min_clients is not None and machine.may_open_another(run):
-        admitted = machine.admit(run, _planned(around, run.round_number + 1))
+    if rule.min_clients is not None and run_facts.may_open_another(run):
+        admitted = members.admit(run, _planned(around, run.round_number + 1))
         if admitted.roster != run.roster:
             return admitted
-    return machine.next_step(
+    return opening.next_step(
         run,
         cohort_size=rule.cohort_size,
         now=now,
@@ -115,4 +115,4 @@ def is_looked_at(run: Run, *, has_deadline: bool) -> bool:
     """
     current = run.current_round
     has_no_model = current is not None and current.phase is RoundPhase.INITIALISING
-    return has_deadline or has_no_model or bool(run.quarantined) or bool(run.retired) or machine.waits_for_quorum(run)
+    return has_deadline or has_no_model or bool(run.quarantined) or bool(run.retired) or run_facts.waits_for_quorum(run)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of, place_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.config.declared_arrays import sent_groups
 from fedplcc.shared.config.stream import PASS, STAGE
 from fedplcc.shared.methods import METHODS
@@ -23,7 +23,7 @@ def task_in(run: Run, client_id: str) -> Task | None:
     current = run.current_round
     if run.status is not RunStatus.RUNNING or current is None or client_id not in current.cohort:
         return None
-    if client_id in run.quarantined or machine.takes_no_part(run, client_id):
+    if client_id in run.quarantined or run_facts.takes_no_part(run, client_id):
         return None
     kind, payload = TaskKind.WAIT, Payload()
     if current.phase is RoundPhase.INITIALISING and client_id not in current.updates:
@@ -110,7 +110,7 @@ def _scalars(run: Run, client_id: str) -> Mapping[str, float]:
     method = METHODS[run.method]
     if not method.has("scalars"):
         return _place_scalars(run)
-    counts = [run.admitted_examples.get(name, 0) for name in machine.eligible(run)]
+    counts = [run.admitted_examples.get(name, 0) for name in run_facts.eligible(run)]
     view = TaskView(
         round=run.round_number,
         num_examples=run.admitted_examples.get(client_id, 0),
@@ -149,7 +149,7 @@ def _waiting(mine: Sequence[Run], client_id: str) -> Task:
 def _idle_reason(run: Run, client_id: str) -> IdleReason:
     if client_id in run.quarantined:
         return IdleReason.QUARANTINED
-    if machine.is_retired(run, client_id):
+    if run_facts.is_retired(run, client_id):
         return IdleReason.RETIRED
     if run.status is RunStatus.RUNNING and run.current_round is not None:
         return IdleReason.IN_ROUND

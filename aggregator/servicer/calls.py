@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import grpc.aio
 
 from fedplcc.shared.errors import TransferIdle
-from fedplcc.shared.wire.threads import Threads
+from fedplcc.shared.wire.serving.threads import Threads
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _P = ParamSpec("_P")

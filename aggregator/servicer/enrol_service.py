@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fedplcc.aggregator.identity.admissions import SECRET_BYTES, Admissions, Admitted
+from fedplcc.aggregator.identity.admissions import SECRET_BYTES, Admissions
+from fedplcc.aggregator.identity.issuing import Admitted
 from fedplcc.aggregator.servicer.call_rate import CallRate, address_of
 from fedplcc.aggregator.servicer.calls import Context
 from fedplcc.shared.errors import MalformedRequest, Overloaded
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
-from fedplcc.shared.wire.threads import Threads
+from fedplcc.shared.wire.serving.threads import Threads
 
 _T = TypeVar("_T")
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any
 
 from fedplcc.aggregator.coordinator.service import Coordinator
-from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.incoming.transfers import Receiver
 from fedplcc.aggregator.servicer.blob_pieces import pieces_of
 from fedplcc.aggregator.servicer.calls import Context, call, in_time
 from fedplcc.aggregator.servicer.inline_tasks import InlineTasks
@@ -24,8 +24,8 @@ from fedplcc.shared.errors import MalformedRequest, NotAMember
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from fedplcc.shared.types import CommittedUpdate, Membership
-from fedplcc.shared.wire.caller import require_client
 from fedplcc.shared.wire.channels import IDLE_S
+from fedplcc.shared.wire.serving.caller import require_client
 
 MAX_HOLD_S = 20.0
 """Longest time that a poll is held. Common proxies close a connection that is idle for 30 to 60 s."""

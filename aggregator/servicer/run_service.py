@@ -39,8 +39,8 @@ from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from fedplcc.shared.identity.principals import current_principal
 from fedplcc.shared.types import EventQuery, Run
 from fedplcc.shared.wire.channels import IDLE_S
-from fedplcc.shared.wire.places import Places
-from fedplcc.shared.wire.threads import Threads
+from fedplcc.shared.wire.serving.places import Places
+from fedplcc.shared.wire.serving.threads import Threads
 
 MAX_MODEL_UPLOADS, MAX_MODEL_UPLOADS_OF_A_CALLER = 4, 2
 """Initial models that are received at the same time, of all callers and of one; each may take as much disk as the largest

@@ -8,7 +8,7 @@ Five forms are citations:
 - `FedPLCC, eq. 10 and 11`; in the file of a method, or of its tests, `eq. 10` alone: the method's section has the equation.
 - `section 4.1`, only of another publication, which is named before it: "the paper's section 4.1", "RFC 9113, section 6.9".
 - `docs/decisions/012`: the folder has the file of this number.
-- `deploy/alerts.md`, `rounds/machine.py`: a path is there, seen from a folder above the file that cites it; a name without a
+- `deploy/alerts.md`, `rounds/quorum.py`: a path is there, seen from a folder above the file that cites it; a name without a
   folder is that of some file.
 
 Of Python, comments and docstrings are read, of all else the whole text. The build of the site checks links of documents.

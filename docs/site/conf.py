@@ -72,7 +72,7 @@ nitpick_ignore_regex = [
     # Records that the pages of the configuration, the API and the results have in words.
     (
         r"py:.*",
-        r"fedplcc\.shared\.(config\.run|documents)\..*|fedplcc\.(comparison\.reading|runs\.artifacts|remote)\..*",
+        r"fedplcc\.shared\.(config\.run_tables|config\.run|documents)\..*|fedplcc\.(comparison\.reading|runs\.artifacts|gateway_client)\..*",
     ),
 ]
 

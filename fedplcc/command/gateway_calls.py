@@ -14,7 +14,7 @@ from fedplcc.command.shared_options import Way
 from fedplcc.interruption import run_interruptibly
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
 
 Result = TypeVar("Result")
@@ -45,18 +45,18 @@ def key_of(request_id: str | None) -> str:
     return request_id
 
 
-def ask_gateway(way: Way, question: Callable[[Gateway], Coroutine[Any, Any, Result]]) -> Result:
+def ask_gateway(way: Way, question: Callable[[AsyncGateway], Coroutine[Any, Any, Result]]) -> Result:
     """Run a coroutine with a connected gateway; returns its result."""
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
 
     async def ask() -> Result:
-        async with Gateway(way.url, insecure=way.insecure, ca=way.ca) as there:
+        async with AsyncGateway(way.url, insecure=way.insecure, ca=way.ca) as there:
             return await question(there)
 
     return run_interruptibly(ask())
 
 
-def change_run(way: Way, change: Callable[[Gateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
+def change_run(way: Way, change: Callable[[AsyncGateway], Coroutine[Any, Any, Run]], *, as_json: bool) -> int:
     """Change a run through a gateway, and print what it is then."""
     run = ask_gateway(way, change)
     print_run(run, sentence_of_run(run), as_json=as_json)

@@ -18,7 +18,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedplcc.aggregator.coordinator import event_log
+from fedplcc.aggregator.ledger import event_log
 from fedplcc.comparison.plan import Cell
 from fedplcc.runs.artifacts import ending_of, read_record
 from fedplcc.runs.run_folder import claimed_folder

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fedplcc.aggregator.coordinator.garbage import Keep, all_runs, find_best, needed_blobs, rounds_of
+from fedplcc.aggregator.garbage.rules import Keep, all_runs, needed_blobs, rounds_of
+from fedplcc.aggregator.histories.best_rounds import find_best
 from fedplcc.aggregator.rounds.events import STATUS_EVENTS
-from fedplcc.aggregator.rounds.machine import last_committed
+from fedplcc.aggregator.rounds.machine.run_facts import last_committed
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.files import BlobFiles, sha256_of
 from fedplcc.aggregator.store.blobs.garbage_lock import no_collection

@@ -13,7 +13,7 @@ from fedplcc.remote.own_identity import identity_below
 from fedplcc.shared.errors import FedplccError, TlsFailed
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.addresses import split_address
-from fedplcc.shared.wire.connection_trouble import unknown_name_sentence
+from fedplcc.shared.wire.trouble.connection_trouble import unknown_name_sentence
 
 TIMEOUT_S = 3.0
 """Longest wait for each step."""
@@ -59,7 +59,7 @@ def gateway(subject: Subject) -> Iterator[Finding]:
         return
     import httpx
 
-    from fedplcc.remote.gateway_tls import context_for
+    from fedplcc.gateway_client.gateway_tls import context_for
     from fedplcc.remote.health import READY_PATH, first_serving
     from fedplcc.shared.wire.addresses import is_loopback
 
@@ -123,7 +123,7 @@ def _version_of(address: str, identity: Path | None) -> str | None:
 
     from fedplcc.shared.identity.credentials import Credentials
     from fedplcc.shared.wire.channels import open_channel
-    from fedplcc.shared.wire.interceptor import VERSION_KEY
+    from fedplcc.shared.wire.serving.interceptor import VERSION_KEY
     from fedplcc.shared.wire.tls import ClientTls
 
     tls = None if identity is None else ClientTls(lambda: Credentials.load(identity))

@@ -177,24 +177,25 @@ def text_of(document: Mapping[str, Any]) -> str:
             "from types import NoneType",
             "from typing import Any, Literal",
             "",
-            "from fedplcc.gateway_client.calls import AsyncCalls, Calls",
+            "from fedplcc.gateway_client.calls import AsyncCalls, Calls, Content, waited",
             "from fedplcc.shared import documents",
             "",
             "",
             "class AsyncOperations(AsyncCalls):",
             '    """One coroutine for each operation."""',
-            *(line for method in methods for line in _written(method, is_async=True)),
+            *(line for method in methods for line in _written(method)),
             "",
             "",
             "class Operations(Calls):",
             '    """One method for each operation."""',
-            *(line for method in methods for line in _written(method, is_async=False)),
+            "",
+            *(f"    {method.name} = waited(AsyncOperations.{method.name})" for method in methods),
             "",
         ]
     )
 
 
-def _written(method: Method, *, is_async: bool) -> Iterator[str]:
+def _written(method: Method) -> Iterator[str]:
     taken = [each for each in method.parameters if each.name != "content_length"]
     positional = [each for each in taken if each.place == "path"]
     named = [each for each in taken if each.place != "path"]
@@ -202,13 +203,13 @@ def _written(method: Method, *, is_async: bool) -> Iterator[str]:
     if method.sends_object:
         arguments.append("config: Mapping[str, Any]")
     if method.sends_bytes:
-        arguments.append("content: bytes")
+        arguments.append("content: Content")
     if named:
         arguments.append("*")
     for each in sorted(named, key=lambda parameter: not parameter.is_required):
         arguments.append(f"{each.name}: {each.kind}" + ("" if each.is_required else " | None = None"))
     yield ""
-    yield f"    {'async ' if is_async else ''}def {method.name}({', '.join(arguments)}) -> {method.returned}:"
+    yield f"    async def {method.name}({', '.join(arguments)}) -> {method.returned}:"
     yield f'        """{method.summary}'
     if taken:
         yield ""
@@ -231,7 +232,7 @@ def _written(method: Method, *, is_async: bool) -> Iterator[str]:
         parts.append("body=config")
     if method.sends_bytes:
         parts.append("content=content")
-    yield f"        return {'await ' if is_async else ''}self.call({', '.join(parts)})"
+    yield f"        return await self.call({', '.join(parts)})"
 
 
 def formatted(text: str) -> str:

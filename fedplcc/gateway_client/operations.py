@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, Literal
 
-from fedplcc.gateway_client.calls import AsyncCalls, Calls
+from fedplcc.gateway_client.calls import AsyncCalls, Calls, Content, waited
 from fedplcc.shared import documents
 
 
@@ -389,7 +389,7 @@ class AsyncOperations(AsyncCalls):
             header={"Idempotency-Key": request_id},
         )
 
-    async def put_model(self, sha256: str, content: bytes, *, name: str | None = None) -> documents.InitialModel:
+    async def put_model(self, sha256: str, content: Content, *, name: str | None = None) -> documents.InitialModel:
         """Store a model that runs can begin with.
 
         Args:
@@ -522,503 +522,42 @@ class AsyncOperations(AsyncCalls):
 class Operations(Calls):
     """One method for each operation."""
 
-    def admit_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:
-        """Admit a client to a run from the next round on. Admitting a client that takes part changes nothing.
-
-        Args:
-            run_id: The run's id.
-            client_id: The client's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
-        return self.call(
-            "PUT",
-            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}",
-            documents.Run,
-            header={"Idempotency-Key": request_id},
-        )
-
-    def advance_stage(self, run_id: str, *, request_id: str | None = None) -> documents.Run:
-        """End the present stage of a run whose stages people end; the next round begins the next one.
-
-        Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
-        return self.call(
-            "POST", f"/v1/runs/{self.quoted(run_id)}/stages", documents.Run, header={"Idempotency-Key": request_id}
-        )
-
-    def check_run_configuration(self, config: Mapping[str, Any]) -> documents.ConfigurationCheck:
-        """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created."""
-        return self.call("POST", "/v1/run-configuration/check", documents.ConfigurationCheck, body=config)
-
-    def create_run(self, config: Mapping[str, Any], *, request_id: str | None = None) -> documents.Run:
-        """Create a run; it starts when its roster is met.
-
-        Args:
-            request_id: A key chosen by the caller, random by default. Requests with the same key and
-                configuration return the same run. A request with the same key and another configuration is
-                refused.
-            config: The configuration, with the sections and keys of the TOML file.
-        """
-        return self.call("POST", "/v1/runs", documents.Run, header={"Idempotency-Key": request_id}, body=config)
-
-    def delete_run(self, run_id: str) -> documents.DeletedRun:
-        """Delete a run that has ended, and each blob that no other run needs.
-
-        Args:
-            run_id: The run's id.
-        """
-        return self.call("DELETE", f"/v1/runs/{self.quoted(run_id)}", documents.DeletedRun)
-
-    def end_session(self) -> None:
-        """End the session, or the key, of this request: it is revoked, its event streams end, and its cookie is removed."""
-        return self.call("POST", "/v1/session/end", NoneType)
-
-    def extend_run(self, run_id: str, *, rounds: int, request_id: str | None = None) -> documents.Run:
-        """Let a completed run go on to more rounds; from there on it is the run that was longer from the start.
-
-        Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-            rounds: Rounds after round 0, with those that the run has.
-        """
-        return self.call(
-            "POST",
-            f"/v1/runs/{self.quoted(run_id)}/extend",
-            documents.Run,
-            header={"Idempotency-Key": request_id},
-            body={"rounds": rounds},
-        )
-
-    def forget_client(self, client_id: str) -> documents.Client:
-        """Forget a client that takes part in no open run, and return it as it was. If it joins again, it is new.
-
-        Args:
-            client_id: The client's id.
-        """
-        return self.call("DELETE", f"/v1/clients/{self.quoted(client_id)}", documents.Client)
-
-    def get_archive(self, run_id: str) -> bytes:
-        """Download a run's files as one ZIP archive: what `fedplcc run fetch` writes, but the picture.
-
-        Args:
-            run_id: The run's id.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}/archive", bytes)
-
-    def get_caller(self) -> documents.Caller:
-        """Tell who makes this request, what it may do, and until when."""
-        return self.call("GET", "/v1/me", documents.Caller)
-
-    def get_events(
-        self,
-        run_id: str,
-        *,
-        after: int | None = None,
-        page_size: int | None = None,
-        before: int | None = None,
-        order: Literal["oldest_first", "newest_first"] | None = None,
-        type: Sequence[str] | None = None,
-        client: str | None = None,
-        page_token: str | None = None,
-    ) -> documents.EventPage:
-        """Follow a run's history as server-sent events, or return a page of it.
-
-        Args:
-            run_id: The run's id.
-            after: Only events after this sequence.
-            page_size: Of a page.
-            before: Only events before this; 0 for no limit.
-            order: Of a page.
-            type: Only events of these types.
-            client: Only events of this client.
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
-        return self.call(
-            "GET",
-            f"/v1/runs/{self.quoted(run_id)}/events",
-            documents.EventPage,
-            query={
-                "after": after,
-                "page_size": page_size,
-                "before": before,
-                "order": order,
-                "type": type,
-                "client": client,
-                "page_token": page_token,
-            },
-        )
-
-    def get_manifest(self, run_id: str) -> dict[str, Any]:
-        """Return run.json: configuration, seed, versions and machine types.
-
-        Args:
-            run_id: The run's id.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}/manifest", dict)
-
-    def get_metrics(self) -> str:
-        """Return the metrics of this process for Prometheus."""
-        return self.call("GET", "/metrics", str)
-
-    def get_metrics_lines(self, run_id: str, *, after: int | None = None) -> list[dict[str, Any]]:
-        """Return metrics.jsonl: a line of computed values for each committed round.
-
-        Args:
-            run_id: The run's id.
-            after: Only rounds after this one.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}/metrics.jsonl", list, query={"after": after})
-
-    def get_model(self, run_id: str, *, round_number: int | Literal["best"] | None = None) -> bytes:
-        """Download the global model of a round as safetensors.
-
-        Args:
-            run_id: The run's id.
-            round_number: The round, or `best` for the one with the highest mean accuracy on validation images;
-                the last committed round by default.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}/model", bytes, query={"round": round_number})
-
-    def get_problem(self, code: str) -> documents.ProblemKind:
-        """Describe a kind of problem; the `type` of a problem document refers to this.
-
-        Args:
-            code: code
-        """
-        return self.call("GET", f"/v1/problems/{self.quoted(code)}", documents.ProblemKind)
-
-    def get_prototype_map(self, run_id: str, *, round_number: int | None = None) -> documents.PrototypeMap:
-        """Return a round's global and local prototypes on a plane that stays the same from round to round.
-
-        Args:
-            run_id: The run's id.
-            round_number: The round, from 1; by default the last committed round whose prototypes are kept.
-        """
-        return self.call(
-            "GET",
-            f"/v1/runs/{self.quoted(run_id)}/prototype-map",
-            documents.PrototypeMap,
-            query={"round": round_number},
-        )
-
-    def get_prototypes(self, run_id: str, *, round_number: int | Literal["best"] | None = None) -> bytes:
-        """Download the global prototypes of a round as safetensors.
-
-        Args:
-            run_id: The run's id.
-            round_number: The round, or `best` for the one with the highest mean accuracy on validation images;
-                the last committed round by default.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}/prototypes", bytes, query={"round": round_number})
-
-    def get_round(self, run_id: str, number: int) -> documents.Round:
-        """Return a round, committed or open.
-
-        Args:
-            run_id: The run's id.
-            number: The round's number; 0 makes the first model.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}/rounds/{self.quoted(number)}", documents.Round)
-
-    def get_run(self, run_id: str) -> documents.Run:
-        """Return a run and its latest round.
-
-        Args:
-            run_id: The run's id.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}", documents.Run)
-
-    def get_run_configuration(self) -> documents.RunConfigurationForm:
-        """Describe a run's configuration: every key with its meaning, range and default, the methods and the models."""
-        return self.call("GET", "/v1/run-configuration", documents.RunConfigurationForm)
-
-    def get_timings_lines(self, run_id: str, *, after: int | None = None) -> list[dict[str, Any]]:
-        """Return timings.jsonl: a line of seconds, bytes and retries for each committed round.
-
-        Args:
-            run_id: The run's id.
-            after: Only rounds after this one.
-        """
-        return self.call("GET", f"/v1/runs/{self.quoted(run_id)}/timings.jsonl", list, query={"after": after})
-
-    def list_audit(
-        self, *, after: int | None = None, page_size: int | None = None, page_token: str | None = None
-    ) -> documents.AuditPage:
-        """List who changed what and who was refused, in order.
-
-        Args:
-            after: Only entries after this number.
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
-        return self.call(
-            "GET",
-            "/v1/audit",
-            documents.AuditPage,
-            query={"after": after, "page_size": page_size, "page_token": page_token},
-        )
-
-    def list_clients(self, *, page_size: int | None = None, page_token: str | None = None) -> documents.ClientPage:
-        """List the clients that ever joined by id, with their present activity.
-
-        Args:
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
-        return self.call(
-            "GET", "/v1/clients", documents.ClientPage, query={"page_size": page_size, "page_token": page_token}
-        )
-
-    def list_evaluations(
-        self,
-        run_id: str,
-        *,
-        round_number: int | None = None,
-        after: int | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
-    ) -> documents.EvaluationPage:
-        """List the clients' reports by round and client: correct and total predictions per class.
-
-        Args:
-            run_id: The run's id.
-            round_number: Only this round; `after` is ignored then.
-            after: Only rounds after this one.
-            page_size: Number of rounds, not of reports.
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
-        return self.call(
-            "GET",
-            f"/v1/runs/{self.quoted(run_id)}/evaluations",
-            documents.EvaluationPage,
-            query={"round": round_number, "after": after, "page_size": page_size, "page_token": page_token},
-        )
-
-    def list_problems(self) -> documents.ProblemKinds:
-        """List every kind of problem of this API."""
-        return self.call("GET", "/v1/problems", documents.ProblemKinds)
-
-    def list_rounds(
-        self, run_id: str, *, after: int | None = None, page_size: int | None = None, page_token: str | None = None
-    ) -> documents.RoundPage:
-        """List rounds in order, with accuracy by domain, loss by term, prototypes and hashes.
-
-        Args:
-            run_id: The run's id.
-            after: Only rounds after this one.
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
-        return self.call(
-            "GET",
-            f"/v1/runs/{self.quoted(run_id)}/rounds",
-            documents.RoundPage,
-            query={"after": after, "page_size": page_size, "page_token": page_token},
-        )
-
-    def list_runs(
-        self,
-        *,
-        status: Sequence[str] | None = None,
-        method: str | None = None,
-        name: str | None = None,
-        tag: Sequence[str] | None = None,
-        since: str | None = None,
-        order: str | None = None,
-        show: str | None = None,
-        page_size: int | None = None,
-        page_token: str | None = None,
-    ) -> documents.RunPage:
-        """List the runs that match all filters, with the numbers of runs by status.
-
-        Args:
-            status: Only runs with one of these; `running` has those that are stopping.
-            method: Only runs of this method.
-            name: Only runs with this in their name or id; case does not matter.
-            tag: Only runs with all of these tags.
-            since: Only runs created then or later.
-            order: `newest` and `oldest` by creation, `updated` by the last change, or `name`.
-            show: `current` runs are neither archived nor deleted.
-            page_size: page_size
-            page_token: `next_page_token` of the answer before; the other parameters stay.
-        """
-        return self.call(
-            "GET",
-            "/v1/runs",
-            documents.RunPage,
-            query={
-                "status": status,
-                "method": method,
-                "name": name,
-                "tag": tag,
-                "since": since,
-                "order": order,
-                "show": show,
-                "page_size": page_size,
-                "page_token": page_token,
-            },
-        )
-
-    def live(self) -> documents.Health:
-        """Report that the process serves requests; nothing else is checked."""
-        return self.call("GET", "/livez", documents.Health)
-
-    def open_console_session(self, *, code: str) -> None:
-        """Open a session of the console for a code, as a cookie that scripts cannot read.
-
-        Args:
-            code: It opens the console once, within five minutes.
-        """
-        return self.call("POST", "/v1/console/sessions", NoneType, body={"code": code})
-
-    def pause_run(self, run_id: str, *, now: bool | None = None, request_id: str | None = None) -> documents.Run:
-        """Pause a run when its open round commits, or at once. Pausing a paused run changes nothing.
-
-        Args:
-            run_id: The run's id.
-            now: Interrupts the open round at once; on resume the round starts again from the same model with
-                the same cohort.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
-        return self.call(
-            "POST",
-            f"/v1/runs/{self.quoted(run_id)}/pause",
-            documents.Run,
-            query={"now": now},
-            header={"Idempotency-Key": request_id},
-        )
-
-    def put_model(self, sha256: str, content: bytes, *, name: str | None = None) -> documents.InitialModel:
-        """Store a model that runs can begin with.
-
-        Args:
-            sha256: SHA-256 of the file.
-            name: A name for people, for the history of its runs.
-            content: The body.
-        """
-        return self.call(
-            "PUT", f"/v1/models/{self.quoted(sha256)}", documents.InitialModel, query={"name": name}, content=content
-        )
-
-    def quarantine_client(
-        self, run_id: str, client_id: str, *, request_id: str | None = None, reason: str | None = None
-    ) -> documents.Run:
-        """Exclude a client from a run until its release. The open round keeps what the client has committed.
-
-        Args:
-            run_id: The run's id.
-            client_id: The client's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-            reason: For the history, and for the client.
-        """
-        return self.call(
-            "POST",
-            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}/quarantine",
-            documents.Run,
-            header={"Idempotency-Key": request_id},
-            body={"reason": reason},
-        )
-
-    def ready(self) -> documents.Readiness:
-        """Report that the aggregator answers and serves, its database included."""
-        return self.call("GET", "/readyz", documents.Readiness)
-
-    def release_client(self, run_id: str, client_id: str, *, request_id: str | None = None) -> documents.Run:
-        """End a client's quarantine and forget its refused updates. Releasing a client without quarantine changes nothing.
-
-        Args:
-            run_id: The run's id.
-            client_id: The client's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
-        return self.call(
-            "POST",
-            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}/release",
-            documents.Run,
-            header={"Idempotency-Key": request_id},
-        )
-
-    def resume_run(self, run_id: str, *, request_id: str | None = None) -> documents.Run:
-        """Resume a run, or withdraw a pause that waits. Resuming a running run changes nothing.
-
-        Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
-        return self.call(
-            "POST", f"/v1/runs/{self.quoted(run_id)}/resume", documents.Run, header={"Idempotency-Key": request_id}
-        )
-
-    def retire_client(
-        self, run_id: str, client_id: str, *, forget: bool | None = None, request_id: str | None = None
-    ) -> documents.Run:
-        """Retire a client from a run: its part in the open round ends, and no later round has it.
-
-        Args:
-            run_id: The run's id.
-            client_id: The client's id.
-            forget: Leave its earlier prototypes out of later pools, and let its trainer delete what it keeps.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-        """
-        return self.call(
-            "DELETE",
-            f"/v1/runs/{self.quoted(run_id)}/clients/{self.quoted(client_id)}",
-            documents.Run,
-            query={"forget": forget},
-            header={"Idempotency-Key": request_id},
-        )
-
-    def stop_run(self, run_id: str, *, request_id: str | None = None, reason: str | None = None) -> documents.Run:
-        """Stop a run; its last committed round is kept. Stopping a run that has ended changes nothing.
-
-        Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-            reason: For the history.
-        """
-        return self.call(
-            "POST",
-            f"/v1/runs/{self.quoted(run_id)}/stop",
-            documents.Run,
-            header={"Idempotency-Key": request_id},
-            body={"reason": reason},
-        )
-
-    def update_run(
-        self,
-        run_id: str,
-        *,
-        request_id: str | None = None,
-        tags: Sequence[str] | None = None,
-        notes: str | None = None,
-        is_archived: bool | None = None,
-    ) -> documents.Run:
-        """Change what people note about a run: tags, notes, archive. Nothing of its training changes.
-
-        Args:
-            run_id: The run's id.
-            request_id: A key chosen by the caller. Repeating a request with its key changes nothing, whatever
-                came in between, and returns the run as it is now. Another request with the same key is refused.
-            tags: Its tags from now on.
-            notes: Its notes from now on, plain text.
-            is_archived: Whether it is archived: left out of lists that do not ask for it. Only a run that has
-                ended can be.
-        """
-        return self.call(
-            "PATCH",
-            f"/v1/runs/{self.quoted(run_id)}",
-            documents.Run,
-            header={"Idempotency-Key": request_id},
-            body={"tags": tags, "notes": notes, "is_archived": is_archived},
-        )
+    admit_client = waited(AsyncOperations.admit_client)
+    advance_stage = waited(AsyncOperations.advance_stage)
+    check_run_configuration = waited(AsyncOperations.check_run_configuration)
+    create_run = waited(AsyncOperations.create_run)
+    delete_run = waited(AsyncOperations.delete_run)
+    end_session = waited(AsyncOperations.end_session)
+    extend_run = waited(AsyncOperations.extend_run)
+    forget_client = waited(AsyncOperations.forget_client)
+    get_archive = waited(AsyncOperations.get_archive)
+    get_caller = waited(AsyncOperations.get_caller)
+    get_events = waited(AsyncOperations.get_events)
+    get_manifest = waited(AsyncOperations.get_manifest)
+    get_metrics = waited(AsyncOperations.get_metrics)
+    get_metrics_lines = waited(AsyncOperations.get_metrics_lines)
+    get_model = waited(AsyncOperations.get_model)
+    get_problem = waited(AsyncOperations.get_problem)
+    get_prototype_map = waited(AsyncOperations.get_prototype_map)
+    get_prototypes = waited(AsyncOperations.get_prototypes)
+    get_round = waited(AsyncOperations.get_round)
+    get_run = waited(AsyncOperations.get_run)
+    get_run_configuration = waited(AsyncOperations.get_run_configuration)
+    get_timings_lines = waited(AsyncOperations.get_timings_lines)
+    list_audit = waited(AsyncOperations.list_audit)
+    list_clients = waited(AsyncOperations.list_clients)
+    list_evaluations = waited(AsyncOperations.list_evaluations)
+    list_problems = waited(AsyncOperations.list_problems)
+    list_rounds = waited(AsyncOperations.list_rounds)
+    list_runs = waited(AsyncOperations.list_runs)
+    live = waited(AsyncOperations.live)
+    open_console_session = waited(AsyncOperations.open_console_session)
+    pause_run = waited(AsyncOperations.pause_run)
+    put_model = waited(AsyncOperations.put_model)
+    quarantine_client = waited(AsyncOperations.quarantine_client)
+    ready = waited(AsyncOperations.ready)
+    release_client = waited(AsyncOperations.release_client)
+    resume_run = waited(AsyncOperations.resume_run)
+    retire_client = waited(AsyncOperations.retire_client)
+    stop_run = waited(AsyncOperations.stop_run)
+    update_run = waited(AsyncOperations.update_run)

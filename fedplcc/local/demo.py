@@ -7,9 +7,9 @@ import json
 import shlex
 from contextlib import aclosing, suppress
 
+from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.local.federation import LocalFederation, unless
 from fedplcc.remote.fetch import fetch_run
-from fedplcc.remote.rest_client import Gateway
 from fedplcc.runs.artifacts import RunRecord, ending_of
 from fedplcc.runs.configuration import local_clients
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
@@ -50,7 +50,7 @@ class Demo:
             FedplccError: A process ended, a client cannot do its task, or the gateway refuses the run.
         """
         self._progress.step("starting the processes")
-        async with self._local() as federation, Gateway(federation.gateway_url, key=federation.key) as gateway:
+        async with self._local() as federation, AsyncGateway(federation.gateway_url, key=federation.key) as gateway:
             names = ", ".join(process.name for process in federation.processes)
             self._progress.note(f"{len(federation.processes)} processes: {names}; logs in {self._folder.logs}")
             await self._say_how_to_look(federation)
@@ -80,11 +80,11 @@ class Demo:
             gateway_port=self._gateway_port,
         )
 
-    async def _train(self, gateway: Gateway) -> RunRecord:
+    async def _train(self, gateway: AsyncGateway) -> RunRecord:
         if self._federation.initial_model_file is not None:
-            await gateway.store_model(self._federation.initial_model_file)
+            await gateway.upload_model(self._federation.initial_model_file)
         document = json.loads(self._federation.config.canonical_json)
-        run = await gateway.start_run(document, request_id=REQUEST_ID)
+        run = await gateway.create_run(document, request_id=REQUEST_ID)
         self._progress.note(f"run {run.run_id}: {run.method}, {run.total_rounds} rounds, {len(self._clients)} clients")
         self._progress.step("trainers are starting and joining")
         run = await unless(self._follow(gateway, run.run_id), self._blocked(gateway))
@@ -93,7 +93,7 @@ class Demo:
         except RoundNotFound:
             raise FailedPrecondition(ending_of(run.run_id, run.status, run.reason)) from None
 
-    async def _follow(self, gateway: Gateway, run_id: str) -> Run:
+    async def _follow(self, gateway: AsyncGateway, run_id: str) -> Run:
         """Show the run's events until it has ended."""
         async with aclosing(gateway.follow(run_id)) as items:
             async for item in items:
@@ -102,10 +102,10 @@ class Demo:
                 self._progress.event(item)
         raise AssertionError("the events of a run end with the run")
 
-    async def _blocked(self, gateway: Gateway) -> FedplccError:
+    async def _blocked(self, gateway: AsyncGateway) -> FedplccError:
         """Wait until a client reports a fatal problem, for which the run would wait for ever; returns it as an error."""
         while True:
-            for client in await gateway.list_clients():
+            for client in await gateway.all_clients():
                 problem = client.problem
                 if problem is not None and problem.is_fatal:
                     sentence = "; ".join(filter(None, (problem.detail, problem.hint)))

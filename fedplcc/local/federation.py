@@ -13,13 +13,15 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from fedplcc.gateway_client.clients import AsyncGateway
+from fedplcc.gateway_client.transport import Transport
 from fedplcc.local import die_with_parent
 from fedplcc.local.membership import HOST, Member, admit, console_address, new_key
-from fedplcc.remote.rest_client import Gateway
 from fedplcc.runs.atomic_file import disk_errors, make_folder
 from fedplcc.runs.configuration import domain_of
 from fedplcc.shared.config.run import ClientSection, canonical_json
@@ -336,8 +338,11 @@ async def _answering(url: str) -> None:
     """Wait until the gateway and its aggregator serve."""
 
     async def ready() -> None:
-        async with Gateway(url) as gateway:
-            while not await gateway.is_ready():
+        async with AsyncGateway(url, transport=Transport(url, attempts=1)) as gateway:
+            while True:
+                with suppress(Unavailable):
+                    await gateway.ready()
+                    return
                 await asyncio.sleep(POLL_S)
 
     await _in_time(ready(), "gateway")

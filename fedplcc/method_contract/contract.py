@@ -5,6 +5,7 @@ A method of another package is also tried in a process of its own where torch ca
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from fedplcc.method_contract.checks import Check
 from fedplcc.method_contract.settings import Setting
 from fedplcc.shared.config.settings import environment_without_settings
 from fedplcc.shared.errors import ResourceExhausted
+from fedplcc.shared.importing import places
 from fedplcc.shared.methods import METHODS, add_methods
 from fedplcc.shared.methods.method import Method
 
@@ -91,7 +93,7 @@ def _problem_of(check: Check, setting: Setting) -> str | None:
 def _problem_without_torch(name: str) -> str | None:
     program = [sys.executable, "-m", "fedplcc.method_contract.without_torch", name]
     environment = environment_without_settings()
-    environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
+    environment["PYTHONPATH"] = os.pathsep.join(places())
     try:
         done = subprocess.run(  # nosec B603
             program, capture_output=True, text=True, env=environment, timeout=WITHOUT_TORCH_S, check=False

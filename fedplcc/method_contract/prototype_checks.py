@@ -7,7 +7,8 @@ import math
 import numpy as np
 import torch
 
-from fedplcc.aggregator.computation.update_checks import MAX_PROTOTYPE_BYTES, check_counts, check_prototypes
+from fedplcc.aggregator.computation.prototype_checks import MAX_PROTOTYPE_BYTES, check_prototypes
+from fedplcc.aggregator.computation.update_checks import check_counts
 from fedplcc.method_contract.checks import Checks
 from fedplcc.method_contract.client_losses import Situation, a_point, values
 from fedplcc.method_contract.numpy_ops import NumpyOps, on_device

@@ -5,28 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import get_args
 
-from fedplcc.remote.rest_client import Gateway
+from fedplcc.gateway_client.clients import AsyncGateway, File
 from fedplcc.runs.artifacts import (
     BEST_MODEL,
     BEST_PROTOTYPES,
     MODEL,
     PROTOTYPES,
     RunRecord,
-    blob_file,
     claim_folder,
     write_record,
 )
 from fedplcc.shared.errors import BlobNotFound
-from fedplcc.shared.types import BlobRef
 
 OnBytes = Callable[[str, int, int], None]
 """Told a file's name, how many bytes of it just came, and how many there are."""
 
 
 async def fetch_run(
-    gateway: Gateway, run_id: str, folder: Path, on_bytes: OnBytes = lambda name, count, total: None
+    gateway: AsyncGateway, run_id: str, folder: Path, on_bytes: OnBytes = lambda name, count, total: None
 ) -> RunRecord:
     """Write a run's committed results into a folder.
 
@@ -38,14 +38,14 @@ async def fetch_run(
         Unavailable: The gateway or its aggregator is away.
     """
     run = await gateway.get_run(run_id)
-    metrics, timings = await gateway.lines(run_id, "metrics"), await gateway.lines(run_id, "timings")
+    metrics, timings = await _lines(gateway, run_id, "metrics"), await _lines(gateway, run_id, "timings")
     # A round may commit at any moment: from here on everything is of the last round whose metrics came.
     number = json.loads(metrics[-1])["round"] if metrics else 0
     timings = [line for line in timings if json.loads(line)["round"] <= number]
     blobs = await gateway.results(run_id, number)
     claim_folder(folder, run_id)
     record = RunRecord(
-        manifest=await gateway.manifest(run_id),
+        manifest=await gateway.get_manifest(run_id),
         status=run.status.value,
         reason=run.reason,
         metrics_lines=metrics,
@@ -63,19 +63,14 @@ async def fetch_run(
 
 
 async def _fetch_results(
-    gateway: Gateway, run_id: str, number: int, paths: tuple[Path, Path], on_bytes: OnBytes
+    gateway: AsyncGateway, run_id: str, number: int, paths: tuple[Path, Path], on_bytes: OnBytes
 ) -> None:
     """Write the model and the prototypes of a round."""
-    for path, blob in zip(paths, await gateway.results(run_id, number), strict=True):
-        await _download(gateway, run_id, number, blob, path, on_bytes)
+    for kind, path in zip(get_args(File), paths, strict=True):
+        on_piece = partial(on_bytes, path.name)
+        await gateway.download(run_id, kind, path, round_number=number, on_bytes=on_piece)
 
 
-async def _download(gateway: Gateway, run_id: str, number: int, blob: BlobRef, path: Path, on_bytes: OnBytes) -> None:
-    with blob_file(path, blob) as file:
-        await gateway.download(
-            run_id,
-            blob,
-            file,
-            round_number=number,
-            on_bytes=lambda count: on_bytes(path.name, count, blob.size_bytes),
-        )
+async def _lines(gateway: AsyncGateway, run_id: str, name: str) -> list[str]:
+    """The lines of metrics.jsonl or timings.jsonl, byte by byte."""
+    return (await gateway.call("GET", f"/v1/runs/{gateway.quoted(run_id)}/{name}.jsonl", str)).splitlines()

@@ -63,8 +63,8 @@ def _ask_grpc(address: str, service: str, *, timeout_s: float, insecure: bool, i
 
     from fedplcc.shared.identity.credentials import Credentials
     from fedplcc.shared.wire.channels import open_channel
-    from fedplcc.shared.wire.connection_trouble import cause_of_failure, speaks_http
     from fedplcc.shared.wire.tls import ClientTls
+    from fedplcc.shared.wire.trouble.connection_trouble import cause_of_failure, speaks_http
 
     held = None if identity is None else Credentials.load(identity)
     tls = None if held is None else ClientTls(lambda: held)
@@ -108,7 +108,7 @@ def _grpc_refusal(address: str, service: str, code: object, timeout_s: float) ->
 async def _ask_gateway(address: str, *, timeout_s: float, insecure: bool, identity: Path | None) -> None:
     import httpx
 
-    from fedplcc.remote.gateway_tls import context_for
+    from fedplcc.gateway_client.gateway_tls import context_for
 
     try:
         url = httpx.URL(address)

@@ -13,8 +13,8 @@ from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.process import disk
 from fedplcc.shared.wire.addresses import split_address
-from fedplcc.shared.wire.enrolment import join
-from fedplcc.shared.wire.renewal import NEXT_KEY_FILE, keep, next_key, renewed_in
+from fedplcc.shared.wire.enrolling.enrolment import join
+from fedplcc.shared.wire.enrolling.renewal import NEXT_KEY_FILE, keep, next_key, renewed_in
 
 JOINING = STATE / "joining"
 """Folder of the key of a member whose role is not known yet."""
@@ -50,7 +50,7 @@ def join_federation(
         InvalidConfig: There is one that cannot be read, and `replace` is not set; or `aggregator` or
             `http_proxy` is no address.
         StoreUnavailable: The folder cannot be used.
-        PinMismatch, InvitationInvalid, InvitationUsed, AggregatorUnavailable: See shared/wire/enrolment.py.
+        PinMismatch, InvitationInvalid, InvitationUsed, AggregatorUnavailable: See shared/wire/enrolling/enrolment.py.
     """
     if aggregator:
         split_address(aggregator)

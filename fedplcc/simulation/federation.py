@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedplcc.aggregator.coordinator.extensions import longer
-from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore

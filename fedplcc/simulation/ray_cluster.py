@@ -23,6 +23,7 @@ from typing import Any
 
 from fedplcc.shared.config.settings import thread_limits
 from fedplcc.shared.errors import InvalidConfig, Unavailable
+from fedplcc.shared.importing import places
 from fedplcc.shared.version import VERSION
 from fedplcc.simulation import ray_cleanup
 from fedplcc.simulation.messages import LinkLost
@@ -119,9 +120,7 @@ class RayCluster:
             runtime_env={"env_vars": thread_limits(self._threads)},
         )
         level = logging.getLevelName(logging.getLogger("fedplcc.trainer").getEffectiveLevel()).lower()
-        start = partial(
-            actor.remote, self._threads, level, str(Path.cwd()), [str(Path(path).absolute()) for path in sys.path]
-        )
+        start = partial(actor.remote, self._threads, level, str(Path.cwd()), places())
         return lambda: RayPoolWorker(ray, start(), self.put)
 
     def put(self, sha256: str, path: Path) -> Any:

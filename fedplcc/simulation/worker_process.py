@@ -21,6 +21,7 @@ from typing import Any
 from fedplcc.local import die_with_parent
 from fedplcc.shared.config.settings import environment_without_settings, thread_limits
 from fedplcc.shared.errors import ResourceExhausted
+from fedplcc.shared.importing import places
 from fedplcc.simulation.messages import LinkLost
 
 END_S = 10.0
@@ -122,6 +123,5 @@ def _started(module: str, threads: int) -> tuple[PipeLink, subprocess.Popen[byte
 
 def _environment(threads: int) -> dict[str, str]:
     """Return the environment: limited threads, and the places where this process finds its packages."""
-    here = str(Path(__file__).parents[2])
-    paths = [here, *(str(Path(path).absolute()) for path in sys.path)]  # "" is the present folder
+    paths = [str(Path(__file__).parents[2]), *places()]
     return {**environment_without_settings(), **thread_limits(threads), "PYTHONPATH": os.pathsep.join(paths)}

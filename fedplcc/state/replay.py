@@ -12,7 +12,7 @@ from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS
 from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
 from fedplcc.aggregator.computation.round_inputs import RoundInputs
 from fedplcc.aggregator.computation.weighed_domains import weighed_domains
-from fedplcc.aggregator.coordinator.layouts import Layouts
+from fedplcc.aggregator.histories.layouts import Layouts
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
-from fedplcc.remote.rest_client import Gateway
+from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.shared.documents import Run
 from fedplcc.shared.errors import FedplccError
 from fedplcc.terminal.progress import RunProgress
@@ -27,7 +27,7 @@ class LineWatch:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: AsyncGateway,
         run_id: str,
         progress: RunProgress,
         *,
@@ -94,7 +94,7 @@ class LineWatch:
             return self._trouble
         try:
             run = await self._gateway.get_run(self._run_id)
-            rounds, clients = await self._gateway.last_rounds(run), await self._gateway.list_clients(attempts=1)
+            rounds, clients = await self._gateway.last_rounds(run), await self._gateway.all_clients()
         except FedplccError as error:
             return error.detail
         began = self._progress.run.phase_began_at

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, aclosing, closing
 from pathlib import Path
 
+from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.remote.fetch import fetch_run
-from fedplcc.remote.rest_client import Gateway
 from fedplcc.shared.documents import Run
 from fedplcc.tracking.callbacks import Callback, RunEnd, RunStart
 from fedplcc.tracking.observation import Observation
@@ -16,7 +16,7 @@ from fedplcc.tracking.round_events import RoundEvents
 
 
 async def follow_run(
-    gateway: Gateway,
+    gateway: AsyncGateway,
     run: Run,
     callbacks: Sequence[Callback],
     *,
@@ -45,9 +45,9 @@ async def follow_run(
 
 
 async def _follow(
-    gateway: Gateway, run: Run, observation: Observation, *, with_model: bool, on_note: Callable[[str], None]
+    gateway: AsyncGateway, run: Run, observation: Observation, *, with_model: bool, on_note: Callable[[str], None]
 ) -> Run:
-    manifest, rounds = await gateway.manifest(run.run_id), RoundEvents()
+    manifest, rounds = await gateway.get_manifest(run.run_id), RoundEvents()
     observation.start(
         RunStart(
             run_id=run.run_id,

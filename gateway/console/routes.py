@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fedplcc.gateway.console.files import INDEX, ConsoleFile, console_files, imported_by, version_of
-from fedplcc.gateway.http.api_page import api_page
-from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.http.described.api_page import api_page
+from fedplcc.gateway.http.described.operations import Operations
 
 OPERATIONS = Operations("console", is_listed=False)
 FIRST_VIEW = ("app.js", "overview/overview.js")

@@ -19,11 +19,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedplcc.gateway.http.forwarded import caller_address
+from fedplcc.gateway.http.bodies.streaming import StreamAborted
+from fedplcc.gateway.http.guards.forwarded import caller_address
+from fedplcc.gateway.http.guards.slots import Slots
 from fedplcc.gateway.http.metrics import UNKNOWN_ROUTE, GatewayMetrics
 from fedplcc.gateway.http.problem import respond, respond_http
-from fedplcc.gateway.http.slots import Slots
-from fedplcc.gateway.http.streaming import StreamAborted
 from fedplcc.shared.errors import Internal, TransferIdle
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.process.repeated_lines import CRASHES, RepeatedLines

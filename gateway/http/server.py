@@ -14,8 +14,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from fedplcc.gateway.http.connections import Listener, WatchedProtocol
-from fedplcc.gateway.http.forwarded import Network
+from fedplcc.gateway.http.guards.connections import Listener, WatchedProtocol
+from fedplcc.gateway.http.guards.forwarded import Network
 from fedplcc.shared.errors import InvalidConfig
 
 STOP_S = 5

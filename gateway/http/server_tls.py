@@ -12,7 +12,7 @@ from fedplcc.shared.errors import FedplccError, InvalidConfig
 from fedplcc.shared.identity.certificates import GATEWAY_DNS, serves_as
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.process.log import get_logger
-from fedplcc.shared.wire.ssl_pairs import load_pair
+from fedplcc.shared.wire.trouble.ssl_pairs import load_pair
 
 LOOK_S = 1.0
 """Time between two looks at the files."""

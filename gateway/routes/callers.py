@@ -7,8 +7,8 @@ from typing import Literal
 
 from fastapi import Request, Response
 
-from fedplcc.gateway.http.key_guard import SESSION_END_PATH, SESSIONS_PATH, cookie_name
-from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.http.described.operations import Operations
+from fedplcc.gateway.http.guards.key_guard import SESSION_END_PATH, SESSIONS_PATH, cookie_name
 from fedplcc.gateway.routes.dependencies import Aggregator, services_of
 from fedplcc.shared import documents
 from fedplcc.shared.documents.document import utc_time

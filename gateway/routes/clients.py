@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Query
 
-from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.http.described.operations import Operations
 from fedplcc.gateway.routes.dependencies import Aggregator
 from fedplcc.gateway.routes.parameters import ClientId, PageToken
 from fedplcc.shared import documents

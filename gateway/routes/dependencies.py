@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from fedplcc.gateway.http.forwarded import Network
+from fedplcc.gateway.http.guards.forwarded import Network
+from fedplcc.gateway.http.guards.rate_limits import RateLimits
+from fedplcc.gateway.http.guards.slots import Slots, Turns
 from fedplcc.gateway.http.metrics import GatewayMetrics
-from fedplcc.gateway.http.rate_limits import RateLimits
-from fedplcc.gateway.http.slots import Slots, Turns
 from fedplcc.gateway.refused_requests import RefusedRequests
 from fedplcc.gateway.run_service import RunServiceClient
 from fedplcc.shared.errors import AggregatorUnavailable, ScopeMissing

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from fastapi import Header, Query, Request, Response
 from pydantic import Field
 
-from fedplcc.gateway.http import sse
-from fedplcc.gateway.http.operations import SCHEMA, Operations
-from fedplcc.gateway.http.streaming import Stream
+from fedplcc.gateway.http.bodies import sse
+from fedplcc.gateway.http.bodies.streaming import Stream
+from fedplcc.gateway.http.described.operations import SCHEMA, Operations
 from fedplcc.gateway.routes.dependencies import Aggregator, Services, services_of
 from fedplcc.gateway.routes.parameters import RUN_PATH, PageToken, RunId
 from fedplcc.gateway.run_service import RunServiceClient

@@ -11,7 +11,7 @@ from fastapi import Path, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.http.described.operations import Operations
 from fedplcc.gateway.routes.dependencies import Aggregator, needs
 from fedplcc.shared import documents, types
 from fedplcc.shared.errors import BlobCorrupt, BlobTooLarge, ChunkOutOfOrder, InvalidModel, Overloaded, TransferIdle

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
 
-from fedplcc.gateway.http.download import download
-from fedplcc.gateway.http.operations import Operations
-from fedplcc.gateway.http.run_archive import archive_of
-from fedplcc.gateway.http.streaming import Stream
+from fedplcc.gateway.http.bodies.download import download
+from fedplcc.gateway.http.bodies.run_archive import archive_of
+from fedplcc.gateway.http.bodies.streaming import Stream
+from fedplcc.gateway.http.described.operations import Operations
 from fedplcc.gateway.routes.dependencies import Aggregator, services_of
 from fedplcc.gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, PageToken, RoundChoice, RunId, round_of
 from fedplcc.gateway.run_service import RunServiceClient

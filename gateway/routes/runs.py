@@ -10,8 +10,8 @@ from fastapi import Query, Request, Response
 from pydantic import AwareDatetime, Field
 
 from fedplcc.gateway import run_configuration
-from fedplcc.gateway.http.json_body import with_json_object
-from fedplcc.gateway.http.operations import SCHEMA, Operations
+from fedplcc.gateway.http.bodies.json_body import with_json_object
+from fedplcc.gateway.http.described.operations import SCHEMA, Operations
 from fedplcc.gateway.routes.dependencies import Aggregator, needs, services_of
 from fedplcc.gateway.routes.parameters import (
     RUN_PATH,

@@ -8,7 +8,7 @@ from fastapi import Path, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from fedplcc.gateway.http import problem
-from fedplcc.gateway.http.operations import Operations
+from fedplcc.gateway.http.described.operations import Operations
 from fedplcc.gateway.routes.dependencies import Aggregator, needs, services_of
 from fedplcc.shared import documents
 from fedplcc.shared.errors import AggregatorUnavailable, NotFound, TlsFailed

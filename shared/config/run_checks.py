@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.config.class_map import class_fault
 from fedplcc.shared.config.model import TIMM, batch_norm_refusal, mixing_refusal
 from fedplcc.shared.config.public import PublicSection
+from fedplcc.shared.config.run_tables import RunTables
 from fedplcc.shared.config.sections import InvalidKey, unknown
 from fedplcc.shared.config.stream import unknown_classes
 from fedplcc.shared.methods.config import MethodConfig
@@ -16,11 +15,8 @@ from fedplcc.shared.methods.parts.public import PublicLearning
 from fedplcc.shared.methods.prototypes import PrototypeConfig
 from fedplcc.shared.types import BATCH_NORM
 
-if TYPE_CHECKING:
-    from fedplcc.shared.config.run import RunConfig
 
-
-def check_sections(config: RunConfig) -> None:
+def check_sections(config: RunTables) -> None:
     """Refuse a configuration whose sections do not fit each other.
 
     Raises:
@@ -30,7 +26,7 @@ def check_sections(config: RunConfig) -> None:
         check(config)
 
 
-def _public_images_where_they_are_used(config: RunConfig) -> None:
+def _public_images_where_they_are_used(config: RunTables) -> None:
     part, name = config.algorithm.part(PublicLearning), config.run.method
     if part is None or not part.is_used(config.method):
         if config.public != PublicSection():
@@ -49,7 +45,7 @@ def _public_images_where_they_are_used(config: RunConfig) -> None:
         )
 
 
-def _rounds_and_classes_of_the_stream(config: RunConfig) -> None:
+def _rounds_and_classes_of_the_stream(config: RunTables) -> None:
     stream = config.stream
     if stream.rounds is not None and stream.rounds != config.run.rounds:
         raise InvalidKey(
@@ -63,13 +59,13 @@ def _rounds_and_classes_of_the_stream(config: RunConfig) -> None:
         raise InvalidKey("stream.classes", f"stream.classes: {unknown('class', unknown_class, config.data.classes)}")
 
 
-def _a_plan_that_can_be_kept(config: RunConfig) -> None:
+def _a_plan_that_can_be_kept(config: RunTables) -> None:
     fault = config.membership.fault(config.run.clients, config.run.rounds, config.quorum.min_clients or 1)
     if fault is not None:
         raise InvalidKey(f"membership.{fault[0]}", fault[1])
 
 
-def _a_quorum_that_can_be(config: RunConfig) -> None:
+def _a_quorum_that_can_be(config: RunTables) -> None:
     needed, out = config.quorum.min_clients, config.admission.quarantined
     roster = None if config.run.clients is None else set(config.run.clients) - set(out)
     sizes = {
@@ -85,14 +81,14 @@ def _a_quorum_that_can_be(config: RunConfig) -> None:
             )
 
 
-def _somebody_takes_part(config: RunConfig) -> None:
+def _somebody_takes_part(config: RunTables) -> None:
     if config.run.clients is not None and set(config.run.clients) <= set(config.admission.quarantined):
         raise InvalidKey(
             "admission.quarantined", "admission.quarantined names every client of the run; leave at least one"
         )
 
 
-def _a_limit_on_what_is_sent(config: RunConfig) -> None:
+def _a_limit_on_what_is_sent(config: RunTables) -> None:
     if config.admission.max_update_norm is not None and not config.algorithm.shares_model(config.method):
         raise InvalidKey(
             "admission.max_update_norm",
@@ -106,7 +102,7 @@ def _a_limit_on_what_is_sent(config: RunConfig) -> None:
         )
 
 
-def _a_clustering_that_ends(config: RunConfig) -> None:
+def _a_clustering_that_ends(config: RunTables) -> None:
     rows, num_classes = config.admission.max_prototypes_per_class, len(config.data.classes)
     if rows is None:
         return
@@ -123,7 +119,7 @@ def _a_clustering_that_ends(config: RunConfig) -> None:
         )
 
 
-def _a_window_that_can_be_clustered(config: RunConfig) -> None:
+def _a_window_that_can_be_clustered(config: RunTables) -> None:
     window, num_classes = _window(config), len(config.data.classes)
     num_clients = config.num_pooled_clients // window
     most = most_rows_per_class(num_classes, num_clients)  # one of each of so many rounds
@@ -136,7 +132,7 @@ def _a_window_that_can_be_clustered(config: RunConfig) -> None:
         )
 
 
-def _an_average_that_is_the_result(config: RunConfig) -> None:
+def _an_average_that_is_the_result(config: RunTables) -> None:
     key = "method.global_average"
     if config.method.global_average == "none":
         decay = config.method.average_decay
@@ -155,7 +151,7 @@ def _an_average_that_is_the_result(config: RunConfig) -> None:
         )
 
 
-def _one_rule_for_earlier_prototypes(config: RunConfig) -> None:
+def _one_rule_for_earlier_prototypes(config: RunTables) -> None:
     method = config.method
     if isinstance(method, PrototypeConfig) and method.proto_window > 1 and method.proto_staleness:
         raise InvalidKey(
@@ -165,14 +161,14 @@ def _one_rule_for_earlier_prototypes(config: RunConfig) -> None:
         )
 
 
-def _classes_of_the_initial_model(config: RunConfig) -> None:
+def _classes_of_the_initial_model(config: RunTables) -> None:
     known = config.run.initial_classes
     fault = None if known is None else class_fault(config.data.classes, known, drops=config.run.drop_classes)
     if fault is not None:
         raise InvalidKey("run.initial_classes", fault)
 
 
-def _a_confusion_that_fits(config: RunConfig) -> None:
+def _a_confusion_that_fits(config: RunTables) -> None:
     num_classes = len(config.data.classes)
     if config.evaluation.confusion and num_classes > MAX_CONFUSED_CLASSES:
         raise InvalidKey(
@@ -182,7 +178,7 @@ def _a_confusion_that_fits(config: RunConfig) -> None:
         )
 
 
-def _histograms_that_fit(config: RunConfig) -> None:
+def _histograms_that_fit(config: RunTables) -> None:
     num_classes = len(config.data.classes)
     if config.evaluation.histograms and num_classes > MAX_CONFUSED_CLASSES:
         raise InvalidKey(
@@ -192,7 +188,7 @@ def _histograms_that_fit(config: RunConfig) -> None:
         )
 
 
-def _rounds_after_the_warm_up(config: RunConfig) -> None:
+def _rounds_after_the_warm_up(config: RunTables) -> None:
     if config.training.warmup_rounds >= config.run.rounds:
         raise InvalidKey(
             "training.warmup_rounds",
@@ -201,7 +197,7 @@ def _rounds_after_the_warm_up(config: RunConfig) -> None:
         )
 
 
-def _rounds_for_the_method(config: RunConfig) -> None:
+def _rounds_for_the_method(config: RunTables) -> None:
     fewest = config.method.fewest_rounds
     if config.run.rounds < fewest:
         raise InvalidKey(
@@ -211,7 +207,7 @@ def _rounds_for_the_method(config: RunConfig) -> None:
         )
 
 
-def _prototypes_of_clean_images(config: RunConfig) -> None:
+def _prototypes_of_clean_images(config: RunTables) -> None:
     of_training = isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch"  # nosec B105
     for key, kind in (("adversarial", "of attacked images"), ("mix_style", "mixed")):
         if of_training and getattr(config.training, key) is not None:
@@ -222,13 +218,13 @@ def _prototypes_of_clean_images(config: RunConfig) -> None:
             )
 
 
-def _a_model_with_early_features(config: RunConfig) -> None:
+def _a_model_with_early_features(config: RunTables) -> None:
     refused = None if config.training.mix_style is None else mixing_refusal(config.model)
     if refused is not None:
         raise InvalidKey("training.mix_style", f"{refused}; leave it out")
 
 
-def _batch_norm_where_it_is_used(config: RunConfig) -> None:
+def _batch_norm_where_it_is_used(config: RunTables) -> None:
     is_kept = config.algorithm.personal_part(config.method) == BATCH_NORM
     used_by = 'method.personal = "batch_norm"' if is_kept else config.site_statistics_key
     refused = batch_norm_refusal(config.model)
@@ -236,7 +232,7 @@ def _batch_norm_where_it_is_used(config: RunConfig) -> None:
         raise InvalidKey("model", f"{refused}, and {used_by} is about such layers; change one of the two")
 
 
-def _a_pass_that_makes_prototypes(config: RunConfig) -> None:
+def _a_pass_that_makes_prototypes(config: RunTables) -> None:
     if config.training.prototype_statistics == "trained":
         return
     key = "training.prototype_statistics"
@@ -252,7 +248,7 @@ def _a_pass_that_makes_prototypes(config: RunConfig) -> None:
         )
 
 
-def _a_backbone_that_stays(config: RunConfig) -> None:
+def _a_backbone_that_stays(config: RunTables) -> None:
     train = config.training.train
     if train == "all":
         return
@@ -277,7 +273,7 @@ def _a_backbone_that_stays(config: RunConfig) -> None:
             )
 
 
-def _window(config: RunConfig) -> int:
+def _window(config: RunTables) -> int:
     """Rounds whose local prototypes are in one pool."""
     return config.method.proto_window if isinstance(config.method, PrototypeConfig) else 1
 

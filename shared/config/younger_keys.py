@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-YOUNGER_KEYS: Mapping[str, Any] = {"evaluation.histograms": False, "training.class_weights": "none"}
+YOUNGER_KEYS: Mapping[str, Any] = {
+    "evaluation.histograms": False,
+    "method.balance": 0.0,
+    "model.weights": None,
+    "model.weights_sha256": None,
+    "training.class_weights": "none",
+    "training.train": "all",
+}
 """Keys that version 0.2 of a configuration did not have, with the values that change nothing. Where they have these they are
 in no canonical JSON, so that hashes of 0.2 stay; with the next version they are in that of its configurations."""
 

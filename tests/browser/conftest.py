@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import LIGHT, Console, Look, Tab, a_browser, kept_if_failed

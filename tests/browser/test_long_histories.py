@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.types import Event, EventQuery
 from tests.support.federation.in_process import LocalFederation, PassingClock
 from tests.support.federation.served_gateway import ServedGateway

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.federation.served_gateway import ServedGateway

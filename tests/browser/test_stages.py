@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.steering import AdmitClient, RetireClient
 from tests.browser.test_run_details import opened
 from tests.support.federation.in_process import PassingClock

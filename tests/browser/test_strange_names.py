@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.steering import QuarantineClient, StopRun
 from fedplcc.shared.types import ClientProblem
 from tests.support.federation.in_process import PassingClock

@@ -44,7 +44,7 @@ from fedplcc.shared.gen.fedplcc.v1 import (
 )
 from fedplcc.shared.process import log
 from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_channel
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.server import RpcServer
 from tests.support.federation.numpy_client import a_document
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.growth import MOST_A_DOUBLING, NotLinear, require_linear

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support import ROOT
 
-PLACES = ("aggregator", "trainer", "shared/identity", "shared/wire/renewal.py")
+PLACES = ("aggregator", "trainer", "shared/identity", "shared/wire/enrolling/renewal.py")
 """Folders and files of the source in which the disk is changed by what must survive."""
 
 OS_CALLS = frozenset(

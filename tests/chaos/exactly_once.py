@@ -35,7 +35,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import FedplccError

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedplcc.aggregator.rounds import machine
-from fedplcc.aggregator.rounds.machine import RunEvent
+from fedplcc.aggregator.rounds.machine import absences, members, round_parts, round_waits, run_facts, run_moves
+from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.aggregator.rounds.settling import Surroundings, is_looked_at, settled
 from fedplcc.aggregator.rounds.tasks import task_in
@@ -226,7 +226,7 @@ class Explorer:
 
     def _shows_what_it_waits_for(self, world: World) -> bool:
         run, current = world.run, world.run.current_round
-        if run.status is not RunStatus.RUNNING or machine.waited_for(run) or run.reason:
+        if run.status is not RunStatus.RUNNING or round_waits.waited_for(run) or run.reason:
             return True
         is_at_work = current is not None and current.phase is RoundPhase.AGGREGATING
         return is_at_work or self._look(run, world.here, is_overdue=False, fails=False) != run
@@ -234,8 +234,8 @@ class Explorer:
     def _waits_if_it_says_so(self, world: World) -> bool:
         run = world.run
         if (
-            not machine.waits_for_quorum(run)
-            or not machine.has_open_round(run)
+            not run_facts.waits_for_quorum(run)
+            or not run_facts.has_open_round(run)
             or is_looked_at(run, has_deadline=self._small.has_deadline)
         ):
             return True
@@ -280,13 +280,13 @@ class Explorer:
                 yield (
                     "report",
                     here,
-                    lambda run, client=client: machine.add_evaluation(  # type: ignore[misc]
+                    lambda run, client=client: round_parts.add_evaluation(  # type: ignore[misc]
                         run, run.round_number, an_evaluation(client)
                     ),
                 )
             if small.may_quarantine:
-                yield "quarantine", here, lambda run, client=client: machine.quarantine(run, client, "spoils rounds")  # type: ignore[misc]
-                yield "release", here, lambda run, client=client: machine.release(run, client)  # type: ignore[misc]
+                yield "quarantine", here, lambda run, client=client: members.quarantine(run, client, "spoils rounds")  # type: ignore[misc]
+                yield "release", here, lambda run, client=client: members.release(run, client)  # type: ignore[misc]
         yield "killed", frozenset(), lambda run: run
         if is_looked_at(run, has_deadline=self._small.has_deadline):
             yield "look", here, lambda run: self._look(run, here, is_overdue=False, fails=small.fails)
@@ -298,26 +298,26 @@ class Explorer:
             yield (
                 "aggregation fails",
                 here,
-                lambda run: machine.move(run, RunEvent.FAIL, reason=Stated("a stored update is gone")),
+                lambda run: run_moves.move(run, RunEvent.FAIL, reason=Stated("a stored update is gone")),
             )
         if run.status is RunStatus.STOPPING:
-            yield "idle", here, lambda run: machine.move(run, RunEvent.ALL_IDLE, reason=run.reason)
-        yield "pause", here, lambda run: machine.pause(run, now=False)
-        yield "pause now", here, lambda run: machine.pause(run, now=True)
-        yield "resume", here, machine.resume
-        yield "stop", here, lambda run: machine.stop(run, reason="enough")
+            yield "idle", here, lambda run: run_moves.move(run, RunEvent.ALL_IDLE, reason=run.reason)
+        yield "pause", here, lambda run: run_moves.pause(run, now=False)
+        yield "pause now", here, lambda run: run_moves.pause(run, now=True)
+        yield "resume", here, run_moves.resume
+        yield "stop", here, lambda run: run_moves.stop(run, reason="enough")
         if run.status is RunStatus.COMPLETED and run.total_rounds == small.num_rounds:
             yield "extend", here, _extend
 
     def _update(self, run: Run, client: str) -> Run:
         update = an_update(client, content=f"round {run.round_number}")
-        return machine.add_update(run, run.round_number, update, now=0.0, quorum=self._small.quorum)
+        return round_parts.add_update(run, run.round_number, update, now=0.0, quorum=self._small.quorum)
 
     def _look(self, run: Run, here: Collection[str], *, is_overdue: bool, fails: bool) -> Run:
         """What a tick does with an open phase; where it is overdue, whoever is not here is absent."""
         missing = set(self._small.clients) - set(here) if is_overdue else set()
         absent = dict.fromkeys(sorted(missing), Dropped(DropReason.LOST, "not connected"))
-        return machine.drop_absent(
+        return absences.drop_absent(
             run, absent=absent, moving=sorted(here), quorum=self._small.quorum, fails=fails, now=0.0
         )
 
@@ -330,7 +330,7 @@ class Explorer:
             quorum=lambda _run: small.quorum,
             fails=small.fails,
             evaluates=True,
-            commit=lambda run: machine.commit_round(run, results_json="{}", timings_json="{}", now=0.0),
+            commit=lambda run: round_parts.commit_round(run, results_json="{}", timings_json="{}", now=0.0),
         )
         states = [before, run]
         while (state := settled(states[-1], around, now=0.0)) is not states[-1]:
@@ -410,13 +410,13 @@ class Explorer:
 
 
 _AGGREGATED_IN = (RunStatus.RUNNING, RunStatus.PAUSED)
-_RUN_TABLE: Mapping[tuple[RunStatus, RunEvent], RunStatus] = dict(machine.RUN_TRANSITIONS)
+_RUN_TABLE: Mapping[tuple[RunStatus, RunEvent], RunStatus] = dict(run_moves.RUN_TRANSITIONS)
 """As documented, whatever a test takes out of the table in use."""
 
 
 def _aggregate(run: Run) -> Run:
     number = run.round_number
-    return machine.aggregated(
+    return round_parts.aggregated(
         run,
         number,
         model=a_blob(f"model {number}"),
@@ -427,7 +427,7 @@ def _aggregate(run: Run) -> Run:
 
 
 def _extend(run: Run) -> Run:
-    return machine.extend(
+    return run_moves.extend(
         run, rounds=run.total_rounds + 1, config_json=run.config_json, config_hash=f"{run.config_hash} longer"
     )
 
@@ -455,7 +455,7 @@ def problems_of_state(run: Run, clients: Collection[str]) -> list[str]:
     check(current is not None or run.status is not RunStatus.COMPLETED, "it completed without a round")
     if current is None:
         return problems
-    cohort, owing = set(current.cohort), set(machine.waited_for(run))
+    cohort, owing = set(current.cohort), set(round_waits.waited_for(run))
     check(cohort <= set(run.roster), "the cohort is not of the roster")
     check(bool(cohort), "a round has no cohort")
     check(set(current.updates) <= cohort, "an update of a client that was not asked")
@@ -498,7 +498,7 @@ def problems_of_step(before: Run, after: Run, name: str, quorum: Quorum) -> list
             problems.append("the cohort of an open round changes")
     elif now is None and was is not None:
         problems.append("the round is gone")
-    if machine.last_committed(before) == machine.last_committed(after) and after.model != before.model:
+    if run_facts.last_committed(before) == run_facts.last_committed(after) and after.model != before.model:
         problems.append("the model changes although no round has committed")
     if was is not None and now is not None and now.number and was.phase is not now.phase is RoundPhase.AGGREGATING:
         counted = [client for client in now.cohort if client not in after.quarantined]

@@ -28,9 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from fedplcc.aggregator.computation.update_checks import Content, check_update
-from fedplcc.aggregator.coordinator.inline_blobs import came_along
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.computation.checked import Content
+from fedplcc.aggregator.computation.update_checks import check_update
+from fedplcc.aggregator.incoming.inline_blobs import came_along
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.store.blobs.reserve import RESERVE_FILE
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.convert.runs import run_from_proto

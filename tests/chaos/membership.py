@@ -34,10 +34,10 @@ from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.addresses import join_address
-from fedplcc.shared.wire.caller import KEY_METADATA
 from fedplcc.shared.wire.channels import open_channel
-from fedplcc.shared.wire.enrolment import recover, renew
-from fedplcc.shared.wire.renewal import keep, next_key
+from fedplcc.shared.wire.enrolling.enrolment import recover, renew
+from fedplcc.shared.wire.enrolling.renewal import keep, next_key
+from fedplcc.shared.wire.serving.caller import KEY_METADATA
 from fedplcc.shared.wire.statuses import translated
 from fedplcc.shared.wire.tls import ClientTls
 from tests.chaos.scenarios import PATIENCE_S, Operator, Outcome

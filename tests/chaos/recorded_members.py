@@ -12,15 +12,16 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedplcc.aggregator.identity.admissions import Admissions, Admitted
+from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.authority import AUTHORITY_FILE, FOLDER, Authority
 from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE, GatewayInvitation
+from fedplcc.aggregator.identity.issuing import Admitted
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.identity.certificates import issuer_of, key_to_pem, load_certificate, request_for
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process import disk
-from fedplcc.shared.wire.renewal import keep, next_key
+from fedplcc.shared.wire.enrolling.renewal import keep, next_key
 
 HERE = "127.0.0.1:1"
 

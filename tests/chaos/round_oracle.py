@@ -1,6 +1,6 @@
 """The expected result of every request of clients and people to a coordinator, computed a second time and plainly.
 
-A judge for tests: it knows neither the state machine of aggregator/rounds/machine.py nor a disk. It holds to the contract of
+A judge for tests: it knows neither the state machine of aggregator/rounds/machine/ nor a disk. It holds to the contract of
 `RoundService` and `RunService` as their comments state it. Whom an overdue round goes on without, it is told, and checks
 that it may (`drop`); what follows from that it says itself.
 """

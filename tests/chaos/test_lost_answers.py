@@ -16,7 +16,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedplcc.remote.rest_client import Gateway
+from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.shared.errors import Unavailable
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2
 from fedplcc.shared.process.metrics import new_registry
@@ -256,8 +256,8 @@ def test_a_run_whose_creation_is_not_answered_is_created_once(aggregator: Aggreg
     document = a_document(clients=("nobody",), run={"name": name})
 
     async def start(url: str) -> str:
-        async with Gateway(url, key=federation.key) as gateway:
-            return (await gateway.start_run(document, request_id=f"request-{name}")).run_id
+        async with AsyncGateway(url, key=federation.key) as gateway:
+            return (await gateway.create_run(document, request_id=f"request-{name}")).run_id
 
     with FaultProxy(federation.address) as inner:
         federation.processes.pop("gateway", None)

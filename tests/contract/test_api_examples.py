@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from fedplcc.gateway.app import create_app
-from fedplcc.gateway.http.examples import BINARY, REF, VALUES
+from fedplcc.gateway.http.described.examples import BINARY, REF, VALUES
 from fedplcc.gateway.http.problem import KINDS
 from fedplcc.shared import documents
 from fedplcc.shared.config.settings import GatewaySettings

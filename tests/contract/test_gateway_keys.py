@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from fedplcc.gateway.app import create_app
-from fedplcc.gateway.http.api_page import api_page
+from fedplcc.gateway.http.described.api_page import api_page
 from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.identity.api_keys import Scope, includes
 from tests.support.federation.numpy_client import a_document

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from fedplcc.gateway.app import ROUTES, create_app
-from fedplcc.gateway.http.api_page import api_page
+from fedplcc.gateway.http.described.api_page import api_page
 from fedplcc.gateway.http.server import KEEP_ALIVE_S
+from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.remote.fetch import fetch_run
-from fedplcc.remote.rest_client import Gateway
 from fedplcc.shared import documents
 from fedplcc.shared.config.settings import GatewaySettings
 from tests.support.federation.served_gateway import ServedGateway
@@ -84,7 +84,7 @@ def test_the_archive_has_the_files_that_the_command_fetches(served: tuple[Served
     assert answer.headers["content-disposition"] == f'attachment; filename="{run_id}.zip"'
 
     async def fetch() -> None:
-        async with Gateway(gateway.url) as there:
+        async with AsyncGateway(gateway.url) as there:
             await fetch_run(there, run_id, tmp_path)
 
     asyncio.run(fetch())

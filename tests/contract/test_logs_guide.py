@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 
-from fedplcc.aggregator.coordinator import event_log
+from fedplcc.aggregator.ledger import event_log
 from fedplcc.aggregator.rounds.events import STATUS_EVENTS
 from fedplcc.shared.errors import RunNotFound
 from fedplcc.shared.types import RoundPhase
@@ -46,7 +46,7 @@ def written() -> dict[str, set[str]]:
         if ast.unparse(call.func.value) not in ("log", "self._log"):
             continue
         name = call.args[1 if call.func.attr == "log" else 0]
-        if path == "aggregator/coordinator/event_log.py":
+        if path == "aggregator/ledger/event_log.py":
             assert ast.unparse(name) == "event.type"
             continue
         assert isinstance(name, ast.Constant), f"{path}:{call.lineno}: an event is a constant name"

@@ -64,8 +64,8 @@ PORTS: Mapping[str, Mapping[Kind, str]] = {
         Kind.ADDRESS: SHARES,
         Kind.MEMBER: SHARES,
     },
-    "shared/wire/server.py RpcServer._bound add_insecure_port": GRPC,
-    "shared/wire/server.py RpcServer._bound add_secure_port": GRPC,
+    "shared/wire/serving/server.py RpcServer._bound add_insecure_port": GRPC,
+    "shared/wire/serving/server.py RpcServer._bound add_secure_port": GRPC,
     "trainer/health.py serve_health add_insecure_port": dict.fromkeys(Kind, HERE),
 }
 PLANTED = """

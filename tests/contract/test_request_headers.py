@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedplcc import gateway
-from fedplcc.gateway.http.rate_limits import RateLimits
+from fedplcc.gateway.http.guards.rate_limits import RateLimits
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.records.read_headers import HEADERS
 

@@ -33,7 +33,7 @@ from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2 as enrol_pb2
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2_grpc as enrol_grpc
 from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, new_key, request_for
 from fedplcc.shared.identity.names import Identity, Role
-from fedplcc.shared.wire.enrolment import join, recover, served_certificate
+from fedplcc.shared.wire.enrolling.enrolment import join, recover, served_certificate
 from fedplcc.shared.wire.statuses import translated
 from tests.support.identity.enrol_port import EnrolPort, TlsEndingProxy, company_certificate
 from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
@@ -102,7 +102,7 @@ def test_a_proxy_that_steps_in_after_the_first_look_learns_no_secret(
     port: EnrolPort, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genuine = served_certificate(port.address)
-    monkeypatch.setattr("fedplcc.shared.wire.enrolment.served_certificate", lambda *_args, **_named: genuine)
+    monkeypatch.setattr("fedplcc.shared.wire.enrolling.enrolment.served_certificate", lambda *_args, **_named: genuine)
     with TlsEndingProxy(port.address, folder, company_certificate) as proxy:
         with pytest.raises(AggregatorUnavailable):
             join(port.invite(through=proxy.address), new_key(), timeout_s=5.0)

@@ -19,9 +19,9 @@ import pytest
 
 from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.gateway.app import serve
-from fedplcc.gateway.http import connections
 from fedplcc.gateway.http import server as http_server
-from fedplcc.gateway.http.connections import Listener
+from fedplcc.gateway.http.guards import connections
+from fedplcc.gateway.http.guards.connections import Listener
 from fedplcc.gateway.http.server import Server
 from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.identity.names import Role

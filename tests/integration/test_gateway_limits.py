@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fedplcc.gateway.http.rate_limits import RateLimits
+from fedplcc.gateway.http.guards.rate_limits import RateLimits
 from fedplcc.shared.identity.api_keys import api_key_text
 from tests.support.federation.processes import eventually
 from tests.support.federation.served_gateway import ServedGateway

@@ -17,7 +17,7 @@ import torch
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode
 from fedplcc.runs.configuration import Overrides, read_federation

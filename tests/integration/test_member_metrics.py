@@ -13,7 +13,7 @@ from fedplcc.shared.errors import InvitationUsed
 from fedplcc.shared.identity.certificates import new_key
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
-from fedplcc.shared.wire.enrolment import join
+from fedplcc.shared.wire.enrolling.enrolment import join
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import Keyed
 

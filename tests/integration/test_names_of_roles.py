@@ -17,7 +17,7 @@ import pytest
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.aggregator.store.database.sql_store import SqlStore
-from fedplcc.remote.gateway_tls import context_for
+from fedplcc.gateway_client.gateway_tls import context_for
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.identity import certificates
 from fedplcc.shared.identity.certificates import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.command.all_commands import app
 from fedplcc.shared.types import RoundPhase, RunStatus
 from tests.support.federation.served_gateway import ServedGateway

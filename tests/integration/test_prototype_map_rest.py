@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.servicer import run_service
 from fedplcc.shared import documents
 from tests.support.federation.served_gateway import ServedGateway

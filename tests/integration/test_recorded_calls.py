@@ -57,8 +57,8 @@ from fedplcc.shared.steering import (
 )
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, TaskKind
-from fedplcc.shared.wire.caller import KEY_METADATA
 from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.serving.caller import KEY_METADATA
 from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation.grpc_client import GrpcClient
 from tests.support.federation.in_process import LocalFederation

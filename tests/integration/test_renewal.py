@@ -21,8 +21,8 @@ from fedplcc.shared.identity.certificates import new_key
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process import failpoints
-from fedplcc.shared.wire.enrolment import join, recover, renew
-from fedplcc.shared.wire.renewal import ENDED_S, LOOK_S, NEXT_KEY_FILE, Renewal, keep, next_key
+from fedplcc.shared.wire.enrolling.enrolment import join, recover, renew
+from fedplcc.shared.wire.enrolling.renewal import ENDED_S, LOOK_S, NEXT_KEY_FILE, Renewal, keep, next_key
 from tests.support.hosts.failing_disk import Killed
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.member_port import MemberPort

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from fedplcc.shared.identity.invitation_codes import InvitationCode
-from fedplcc.shared.wire.enrolment import join
-from fedplcc.shared.wire.renewal import keep, next_key
+from fedplcc.shared.wire.enrolling.enrolment import join
+from fedplcc.shared.wire.enrolling.renewal import keep, next_key
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, eventually

@@ -20,7 +20,7 @@ from fedplcc.shared.config.toml_text import toml_tables
 from fedplcc.shared.identity.certificates import key_to_pem, new_key
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
-from fedplcc.shared.wire.enrolment import recover, renew
+from fedplcc.shared.wire.enrolling.enrolment import recover, renew
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, Process, eventually, free_port
 from tests.support.hosts.seen_processes import SeenProcesses

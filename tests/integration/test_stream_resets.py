@@ -17,9 +17,9 @@ from fedplcc.shared.gen.fedplcc.v1 import (
     round_service_pb2,
     round_service_pb2_grpc,
 )
-from fedplcc.shared.wire.caller import Callers
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.caller import Callers
+from fedplcc.shared.wire.serving.server import RpcServer
 from tests.support.federation.certificates import TestAuthority
 from tests.support.federation.hostile_connections import hostile
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, Admissions, Admitted
+from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, Admissions
+from fedplcc.aggregator.identity.issuing import Admitted
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import FedplccError, InvitationUsed
 from fedplcc.shared.identity.certificates import load_certificate, new_key, public_key_sha256, request_for, serial_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedplcc.aggregator.presence.deadlines import Deadlines
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import absences, round_parts, round_waits
 from fedplcc.aggregator.rounds.quorum import Quorum
 from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.types import ClientActivity, Heartbeat, RoundPhase, RunSpec, Task, TaskKind
@@ -93,7 +93,7 @@ class Scene:
         there = self.deadlines.presence(
             self.run, deadline_s=DEADLINE_S, silence_s=SILENCE_S, hard_deadline_s=self.hard_deadline_s
         )
-        run = machine.drop_absent(
+        run = absences.drop_absent(
             self.run,
             absent=there.absent,
             slow=there.slow,
@@ -101,7 +101,7 @@ class Scene:
             quorum=self.quorum,
             now=self.clock.now,
         )
-        self.run = machine.close_updates(run, now=self.clock.now, quorum=self.quorum)
+        self.run = round_parts.close_updates(run, now=self.clock.now, quorum=self.quorum)
 
     def live(self, name: str, *, moves: bool) -> None:
         session = self.sessions.join(a_client(name), "token")
@@ -119,14 +119,14 @@ class Scene:
         if name not in self.done and not self.is_closed:
             self.done.add(name)
             if self.task.kind is TaskKind.TRAIN:
-                self.run = machine.add_update(self.run, 1, an_update(name), now=self.clock.now, quorum=self.quorum)
+                self.run = round_parts.add_update(self.run, 1, an_update(name), now=self.clock.now, quorum=self.quorum)
             else:
-                self.run = machine.add_evaluation(self.run, 1, an_evaluation(name))
+                self.run = round_parts.add_evaluation(self.run, 1, an_evaluation(name))
 
     @property
     def is_closed(self) -> bool:
         assert self.run.current_round is not None
-        return self.run.current_round.phase is RoundPhase.AGGREGATING or machine.is_evaluated(self.run, self.quorum)
+        return self.run.current_round.phase is RoundPhase.AGGREGATING or round_waits.is_evaluated(self.run, self.quorum)
 
     def absent(self) -> set[str]:
         """Clients that need not be waited for now, as the judge sees it."""
@@ -189,7 +189,7 @@ def test_without_a_deadline_a_phase_closes_with_its_whole_cohort_and_no_sooner(s
                 scene.finish(name)
         scene.deadlines.observe([scene.run])
         there = scene.deadlines.presence(scene.run, deadline_s=None, silence_s=SILENCE_S)
-        after = machine.drop_absent(scene.run, absent=there.absent, moving=there.moving, now=scene.clock.now)
+        after = absences.drop_absent(scene.run, absent=there.absent, moving=there.moving, now=scene.clock.now)
         assert after is scene.run
         assert scene.is_closed == (scene.done == set(clients))
         scene.clock.now += 1.0

@@ -18,9 +18,9 @@ from hypothesis.extra import numpy as hnp
 
 from fedplcc.aggregator.computation.aggregation import aggregate
 from fedplcc.aggregator.computation.fold import WeightedModel, fold_models, sent_table
+from fedplcc.aggregator.computation.model_checks import check_model
 from fedplcc.aggregator.computation.reading_ahead import AHEAD
 from fedplcc.aggregator.computation.round_inputs import RoundInputs
-from fedplcc.aggregator.computation.update_checks import check_model
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.errors import PayloadCorrupt
 from fedplcc.shared.methods import METHODS

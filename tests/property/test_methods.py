@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedplcc.aggregator.computation.update_checks import check_prototypes
+from fedplcc.aggregator.computation.prototype_checks import check_prototypes
 from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.method_contract.settings import Setting
 from fedplcc.shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import FedplccError, MalformedUpdate, NotAMember, RoundClosed, UpdateConflict

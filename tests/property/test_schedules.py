@@ -16,7 +16,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.errors import ClientNotFound, InvalidTransition
 from fedplcc.shared.steering import AdmitClient, AdvanceStage, QuarantineClient, ReleaseClient, RetireClient
 from fedplcc.shared.types import STREAM_PLACE, Event, RunStatus

@@ -19,9 +19,9 @@ from fedplcc.shared.types import Client, Heartbeat, Membership
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.call_logs import OutgoingCalls
 from fedplcc.shared.wire.channels import KEEPALIVE_S, open_channel
-from fedplcc.shared.wire.connection_trouble import ConnectionTrouble
 from fedplcc.shared.wire.statuses import translated
 from fedplcc.shared.wire.tls import ClientTls
+from fedplcc.shared.wire.trouble.connection_trouble import ConnectionTrouble
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fedplcc.aggregator.computation.fold import WeightedModel, fold_models
 from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade, withheld_places
 from fedplcc.aggregator.computation.slot_fold import SlotInputs, fold_with_slots
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore, BlobWriter
 from fedplcc.shared.methods.config import fold_weights
 from fedplcc.shared.methods.parts.slots import ServerView
@@ -42,7 +42,7 @@ def folded(made: RoundMade, of: RoundInputs) -> RoundMade:
         parameters=of.places(PARAMETERS),
         start=of.start,
         slots=of.state(list(slots)),
-        view=ServerView(round=current.number, num_eligible=len(machine.eligible(of.run))),
+        view=ServerView(round=current.number, num_eligible=len(run_facts.eligible(of.run))),
     )
     state = _written(of.blobs, of.observed(fold_with_slots(inputs, weighted, method, hyper, of.block_elements)))
     model, start = state.pop(MODEL), state.pop(START, None)

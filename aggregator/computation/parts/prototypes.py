@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Iterator, Set
 from dataclasses import replace
 
+from fedplcc.aggregator.computation.prototype_checks import prototype_norm
 from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
-from fedplcc.aggregator.computation.update_checks import prototype_norm
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.hashed_reading import whole_bytes
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, per_class_counts
@@ -81,7 +81,7 @@ def pooled_updates(run: Run, store: Store, number: int, present: Set[str]) -> tu
     method, num_past = config_of(run).method, num_past_rounds(run)
     if not isinstance(method, PrototypeConfig) or not num_past:
         return ()
-    first, clients = max(1, number - num_past), set(machine.eligible(run))
+    first, clients = max(1, number - num_past), set(run_facts.eligible(run))
     if method.proto_window == 1:
         newest = store.newest_updates(run.run_id, first=first, end=number)
         found = [newest[client_id] for client_id in sorted((clients - present) & newest.keys())]

@@ -7,7 +7,7 @@
 
 A file is fsynced before it is renamed, and its folder afterwards; only then may a row name the blob. A crash leaves either a
 whole blob or a part that the next upload continues. Removal goes in the other order, the row first (see
-coordinator/collection.py). A file that no row names is garbage, unless it is held (see holds.py).
+garbage/collection.py). A file that no row names is garbage, unless it is held (see holds.py).
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def init(
     if gateway is not None:
         if data:
             raise InvalidConfig("give --gateway or --data: clients that have joined keep their data to themselves")
-        joined = ask_gateway(way, lambda there: there.list_clients())
+        joined = ask_gateway(way, lambda there: there.all_clients())
         document, notes = _of_joined(joined, names, gateway, class_names)
     elif named:
         document, notes = _of_data(named, names, class_names)

@@ -48,10 +48,10 @@ def login(
     that does not answer leaves the key valid; it is removed here all the same, and its id is said.
     """
     from fedplcc.command.members.durations import seconds_of
+    from fedplcc.gateway_client.gateway_tls import given_roots, roots_to_keep
+    from fedplcc.gateway_client.own_keys import keep_key
+    from fedplcc.gateway_client.transport import checked_url
     from fedplcc.remote.admin_calls import admin_calls
-    from fedplcc.remote.gateway_tls import given_roots, roots_to_keep
-    from fedplcc.remote.own_keys import keep_key
-    from fedplcc.remote.rest_client import checked_url
     from fedplcc.shared.identity.api_keys import parse_api_key
 
     if forget:
@@ -81,8 +81,9 @@ def _forget(way: Way) -> int:
     """
     import asyncio
 
-    from fedplcc.remote.own_keys import forget_key, key_for
-    from fedplcc.remote.rest_client import Gateway, checked_url
+    from fedplcc.gateway_client.clients import AsyncGateway
+    from fedplcc.gateway_client.own_keys import forget_key, key_for
+    from fedplcc.gateway_client.transport import checked_url
     from fedplcc.shared.errors import FedplccError, KeyInvalid, Unavailable
     from fedplcc.shared.identity.api_keys import parse_api_key
 
@@ -94,8 +95,8 @@ def _forget(way: Way) -> int:
     key_id, _ = parse_api_key(text)
 
     async def revoke() -> None:
-        async with Gateway(url, insecure=way.insecure, ca=way.ca) as there:
-            await there.revoke_key()
+        async with AsyncGateway(url, insecure=way.insecure, ca=way.ca) as there:
+            await there.end_session()
 
     try:
         asyncio.run(revoke())
@@ -126,9 +127,9 @@ def console(
     import html
     import webbrowser
 
+    from fedplcc.gateway_client.own_keys import write_private
+    from fedplcc.gateway_client.transport import checked_url
     from fedplcc.remote.admin_calls import admin_calls
-    from fedplcc.remote.own_keys import write_private
-    from fedplcc.remote.rest_client import checked_url
 
     url = checked_url(way.url, way.insecure)
     with admin_calls(state_dir) as calls:

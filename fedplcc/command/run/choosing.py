@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
 
 RunId = Annotated[
@@ -26,7 +26,7 @@ RunIds = Annotated[
 ]
 
 
-async def found_run(gateway: Gateway, run_id: str | None) -> Run:
+async def found_run(gateway: AsyncGateway, run_id: str | None) -> Run:
     """The run with this id, or the newest one.
 
     Raises:
@@ -36,7 +36,7 @@ async def found_run(gateway: Gateway, run_id: str | None) -> Run:
 
     if run_id is not None:
         return await gateway.get_run(run_id)
-    found = (await gateway.list_runs(limit=1)).runs
+    found = (await gateway.list_runs(page_size=1)).runs
     if not found:
         raise RunNotFound("there are no runs; start one with: fedplcc run start --config FILE")
     return await gateway.get_run(found[0].run_id)

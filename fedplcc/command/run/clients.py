@@ -16,7 +16,7 @@ from fedplcc.command.run.choosing import RunId
 from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
 
 EXAMPLES = examples(
@@ -73,17 +73,17 @@ def client(
         raise InvalidConfig("--reason is for quarantine: leave it out")
     key = key_of(request_id)
 
-    async def change_one(there: Gateway, client_id: str) -> Run:
+    async def change_one(there: AsyncGateway, client_id: str) -> Run:
         of_one = _key_for(key, client_id, clients)
         if verb is ClientVerb.ADMIT:
-            return await there.admit(run, client_id, request_id=of_one)
+            return await there.admit_client(run, client_id, request_id=of_one)
         if verb is ClientVerb.RETIRE:
-            return await there.retire(run, client_id, forgets=forget, request_id=of_one)
+            return await there.retire_client(run, client_id, forget=forget, request_id=of_one)
         if verb is ClientVerb.QUARANTINE:
-            return await there.quarantine(run, client_id, reason=reason, request_id=of_one)
-        return await there.release(run, client_id, request_id=of_one)
+            return await there.quarantine_client(run, client_id, reason=reason, request_id=of_one)
+        return await there.release_client(run, client_id, request_id=of_one)
 
-    async def change(there: Gateway) -> Run:
+    async def change(there: AsyncGateway) -> Run:
         for client_id in clients[:-1]:
             await change_one(there, client_id)
         return await change_one(there, clients[-1])

@@ -13,7 +13,7 @@ from fedplcc.command.run.choosing import RunIds
 from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import DeletedRun, Run
 
 EDIT_EXAMPLES = examples(
@@ -66,7 +66,7 @@ def edit(
     if not is_changed:
         raise InvalidConfig("name what to change: --tag, --untag, --notes, --archive, --unarchive or --delete")
 
-    async def change_one(there: Gateway, run_id: str) -> Run:
+    async def change_one(there: AsyncGateway, run_id: str) -> Run:
         tags: list[str] | None = None
         if tag or untag:
             found = await there.get_run(run_id)
@@ -74,9 +74,9 @@ def edit(
             tags = None if wanted == set(found.tags) else sorted(wanted)
             if tags is None and notes is None and archive is None:
                 return found
-        return await there.update(run_id, tags=tags, notes=notes, is_archived=archive)
+        return await there.update_run(run_id, tags=tags, notes=notes, is_archived=archive)
 
-    async def change(there: Gateway) -> None:
+    async def change(there: AsyncGateway) -> None:
         for run_id in dict.fromkeys(runs):
             run = await change_one(there, run_id)
             print(run.model_dump_json() if as_json else _sentence_of(run), flush=True)
@@ -98,9 +98,9 @@ def _delete(runs: RunIds, *, yes: bool, way: Way, as_json: bool) -> int:
         sentence = f"run {deleted.run_id} is deleted: {in_bytes(deleted.freed_bytes)} are free again"
         print(deleted.model_dump_json() if as_json else sentence, flush=True)
 
-    async def delete(there: Gateway) -> None:
+    async def delete(there: AsyncGateway) -> None:
         for run_id in dict.fromkeys(runs):
-            print_deleted(await there.delete(run_id))
+            print_deleted(await there.delete_run(run_id))
 
     ask_gateway(way, delete)
     return ExitCode.OK

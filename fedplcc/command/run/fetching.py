@@ -14,7 +14,7 @@ from fedplcc.command.run.choosing import MaybeRunId, found_run
 from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.runs.artifacts import RunRecord
 
 EXAMPLES = examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results")
@@ -43,7 +43,7 @@ def fetch(
     console = console_for(json=as_json)
     with shown_transfers(console) as on_bytes:
 
-        async def ask(there: Gateway) -> tuple[RunRecord, Path]:
+        async def ask(there: AsyncGateway) -> tuple[RunRecord, Path]:
             run_id = (await found_run(there, run)).run_id
             folder = out or RUNS / run_id
             return await fetch_run(there, run_id, folder, on_bytes), folder

@@ -97,7 +97,7 @@ def list_runs(
 def _list_of_gateway(way: Way, filters: dict[str, str | list[str]], *, limit: int, as_json: bool) -> int:
     from fedplcc.terminal.run_lines import run_lines, totals_line
 
-    page = ask_gateway(way, lambda there: there.list_runs(limit=limit, **filters))
+    page = ask_gateway(way, lambda there: there.first_runs(limit, **filters))
     if as_json:
         for run in page.runs:
             print(run.model_dump_json())

@@ -14,7 +14,7 @@ from fedplcc.command.shared_options import Way
 from fedplcc.terminal.names import named_few
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
 
 EXAMPLES = examples(
@@ -59,12 +59,12 @@ def start(
     document = json.loads(federation.config.canonical_json)
     key, file = key_of(request_id), federation.initial_model_file
 
-    async def begin(there: Gateway) -> tuple[Run, str]:
+    async def begin(there: AsyncGateway) -> tuple[Run, str]:
         if file is not None:
             size_bytes = file.stat().st_size
             with shown_transfers(console_for(json=as_json), "sending") as on_bytes:
-                await there.store_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
-        run = await there.start_run(document, request_id=key)
+                await there.upload_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
+        run = await there.create_run(document, request_id=key)
         return run, "" if as_json else await _strangers(there, run)
 
     run, note = ask_gateway(way, begin)
@@ -74,14 +74,14 @@ def start(
     return ExitCode.OK
 
 
-async def _strangers(there: Gateway, run: Run) -> str:
+async def _strangers(there: AsyncGateway, run: Run) -> str:
     """A sentence if a run waits for clients of which none has ever joined, as the demo's; empty otherwise."""
     from fedplcc.shared.errors import FedplccError
 
     if run.status != "pending" or not run.roster:
         return ""
     try:
-        joined = [client.client_id for client in await there.list_clients()]
+        joined = [client.client_id for client in await there.all_clients()]
     except FedplccError:
         return ""  # the run is there; a key that may start runs need not see clients
     if not joined or not set(joined).isdisjoint(run.roster):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedplcc.command.examples import examples
@@ -12,7 +11,7 @@ from fedplcc.command.run.choosing import MaybeRunId, found_run
 from fedplcc.command.shared_options import Way
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Client, Round, Run
     from fedplcc.terminal.stage_lines import StageMatrix
 
@@ -53,18 +52,23 @@ def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
     return ExitCode.OK
 
 
-async def _ask(there: Gateway, run: str | None, *, as_json: bool) -> _Shown:
+async def _ask(there: AsyncGateway, run: str | None, *, as_json: bool) -> _Shown:
     from fedplcc.shared.config.stream import has_stages
     from fedplcc.terminal.stage_lines import StageMatrix
 
     found = await found_run(there, run)
-    clients = [] if as_json or found.status.is_final else await there.list_clients()
+    clients = [] if as_json or found.status.is_final else await there.all_clients()
     rounds = await there.last_rounds(found)
     committed = [each.round for each in rounds if each.metrics is not None]
-    took = None if as_json or not committed else await there.seconds_of(found.run_id, committed[-1])
-    lines = await there.lines(found.run_id, "metrics") if has_stages(found.config) else []
-    stages = StageMatrix.of([json.loads(line) for line in lines if line])
+    took = None if as_json or not committed else await _seconds_of(there, found.run_id, committed[-1])
+    stages = StageMatrix.of(await there.get_metrics_lines(found.run_id) if has_stages(found.config) else [])
     return _Shown(found, rounds, clients, took, stages)
+
+
+async def _seconds_of(there: AsyncGateway, run_id: str, number: int) -> float | None:
+    """Duration of a committed round; None if its line of timings.jsonl has none."""
+    lines = await there.get_timings_lines(run_id, after=number - 1)
+    return next((line.get("seconds", {}).get("total") for line in lines if line.get("round") == number), None)
 
 
 def _print(shown: _Shown) -> None:

@@ -43,7 +43,7 @@ def pause(
 ) -> int:
     """Pause a run. Pausing a paused run changes nothing."""
     key = key_of(request_id)
-    return change_run(way, lambda there: there.pause(run, now=now, request_id=key), as_json=as_json)
+    return change_run(way, lambda there: there.pause_run(run, now=now, request_id=key), as_json=as_json)
 
 
 @explains_errors
@@ -78,10 +78,10 @@ def resume(
     key = key_of(request_id)
     if rounds is not None:
         more = rounds
-        return change_run(way, lambda there: there.extend(run, rounds=more, request_id=key), as_json=as_json)
+        return change_run(way, lambda there: there.extend_run(run, rounds=more, request_id=key), as_json=as_json)
     if next_stage:
-        return change_run(way, lambda there: there.advance(run, request_id=key), as_json=as_json)
-    return change_run(way, lambda there: there.resume(run, request_id=key), as_json=as_json)
+        return change_run(way, lambda there: there.advance_stage(run, request_id=key), as_json=as_json)
+    return change_run(way, lambda there: there.resume_run(run, request_id=key), as_json=as_json)
 
 
 @explains_errors
@@ -121,7 +121,7 @@ def stop(
     if key is None:
         assert run is not None
         run_id = run
-        return change_run(way, lambda there: there.stop(run_id, reason=reason, request_id=named), as_json=as_json)
+        return change_run(way, lambda there: there.stop_run(run_id, reason=reason, request_id=named), as_json=as_json)
     key_ids = (key,)
     for stopped in ask_gateway(way, lambda there: stop_runs_of_keys(there, key_ids, reason=reason)):
         print_run(stopped, sentence_of_run(stopped), as_json=as_json)

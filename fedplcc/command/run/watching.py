@@ -14,7 +14,7 @@ from fedplcc.command.training.tracking import Log, LogModel
 from fedplcc.interruption import Interrupted
 
 if TYPE_CHECKING:
-    from fedplcc.remote.rest_client import Gateway
+    from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
     from fedplcc.tracking.tracker import Tracker
 
@@ -55,7 +55,7 @@ def watch(*, run: MaybeRunId = None, log: Log = None, log_model: LogModel = Fals
     return ExitCode.FAILED
 
 
-async def _watch(gateway: Gateway, run_id: str | None, *, as_json: bool) -> Run:
+async def _watch(gateway: AsyncGateway, run_id: str | None, *, as_json: bool) -> Run:
     from asyncio import CancelledError
 
     run = await found_run(gateway, run_id)
@@ -65,7 +65,7 @@ async def _watch(gateway: Gateway, run_id: str | None, *, as_json: bool) -> Run:
         raise Interrupted(_how_to_go_on(run.run_id, gateway.url)) from None
 
 
-async def _print_lines(gateway: Gateway, run: Run) -> Run:
+async def _print_lines(gateway: AsyncGateway, run: Run) -> Run:
     from fedplcc.terminal.line_watch import LineWatch
     from fedplcc.terminal.progress import RunProgress, console_for
 
@@ -75,7 +75,7 @@ async def _print_lines(gateway: Gateway, run: Run) -> Run:
         return await LineWatch(gateway, run.run_id, progress).until_end()
 
 
-async def _print_events(gateway: Gateway, run: Run) -> Run:
+async def _print_events(gateway: AsyncGateway, run: Run) -> Run:
     from fedplcc.shared.documents import Run
 
     async with aclosing(gateway.follow(run.run_id)) as items:
@@ -93,7 +93,7 @@ def _how_to_go_on(run_id: str, url: str) -> str:
     return f"this ends watching only, run {run_id} goes on; {commands}"
 
 
-async def _keep(gateway: Gateway, run_id: str | None, trackers: list[Tracker], *, with_model: bool) -> Run:
+async def _keep(gateway: AsyncGateway, run_id: str | None, trackers: list[Tracker], *, with_model: bool) -> Run:
     """Keep a run's curves until it ends; returns its last document."""
     from asyncio import CancelledError
 

@@ -93,7 +93,7 @@ def train_in_folder(
     extends: bool = False,
 ) -> int:
     """Choose the folder, train unless its results are there already, and print them; returns the exit code."""
-    from fedplcc.aggregator.coordinator import event_log
+    from fedplcc.aggregator.ledger import event_log
     from fedplcc.runs.artifacts import read_record
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.initial_model import require_file

@@ -29,8 +29,8 @@ from fedplcc.shared.identity.certificates import AGGREGATOR_DNS
 from fedplcc.shared.identity.credentials import Credentials
 from fedplcc.shared.wire.addresses import split_address
 from fedplcc.shared.wire.channels import channel_options
-from fedplcc.shared.wire.ssl_pairs import load_pair
 from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.trouble.ssl_pairs import load_pair
 
 SHARE = 0.2
 """Part of one processor that an attacker's process takes."""

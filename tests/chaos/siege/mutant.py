@@ -12,7 +12,7 @@ from typing import Any
 
 from fedplcc.aggregator.__main__ import main
 from fedplcc.shared.process.repeated_lines import RepeatedLines
-from fedplcc.shared.wire import interceptor, requests
+from fedplcc.shared.wire.serving import interceptor, requests
 
 VARIABLE = "SIEGE_MUTANT"
 UNBOUNDED = 1 << 30

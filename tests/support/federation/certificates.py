@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key
 from fedplcc.shared.identity.names import Identity, Role
-from fedplcc.shared.wire.caller import Certificates
+from fedplcc.shared.wire.serving.caller import Certificates
 from fedplcc.shared.wire.tls import ClientTls, ServerTls
 
 BEGUN_BEFORE_S = 2 * 3600

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
-from fedplcc.aggregator.coordinator.garbage import Keep
-from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.coordinator.service import Coordinator
+from fedplcc.aggregator.garbage.rules import Keep
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.database.sql_store import SqlStore

@@ -15,8 +15,8 @@ from fedplcc.aggregator.servicer.calls import call
 from fedplcc.shared.convert.updates import inline_blobs_of, update_from_commit
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from fedplcc.shared.process.allocator import keep_freed_memory
-from fedplcc.shared.wire.caller import Callers, Certificates
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.caller import Callers, Certificates
+from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.tls import ServerTls
 
 

@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 import httpx
 from fastapi import FastAPI
 
-from fedplcc.aggregator.coordinator.service import Limits
 from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.servicer.audit_calls import AuditServicer
 from fedplcc.aggregator.servicer.run_service import RunServicer
 from fedplcc.aggregator.servicer.wakeups import Wakeups
@@ -31,7 +31,7 @@ from fedplcc.shared.gen.fedplcc.v1 import (
     run_service_pb2,
     run_service_pb2_grpc,
 )
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.server import RpcServer
 from tests.support.federation.in_process import Clock, LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 

@@ -50,7 +50,7 @@ from fedplcc.shared.types import (
     Update,
     stage_set,
 )
-from fedplcc.shared.wire.enrolment import join
+from fedplcc.shared.wire.enrolling.enrolment import join
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient, a_document

@@ -23,7 +23,7 @@ from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_p
 from fedplcc.shared.identity.invitation_codes import InvitationCode
 from fedplcc.shared.identity.names import Identity, Role
 from fedplcc.shared.wire.channels import SERVER_OPTIONS
-from fedplcc.shared.wire.interceptor import ErrorInterceptor
+from fedplcc.shared.wire.serving.interceptor import ErrorInterceptor
 from tests.support.hosts.proxies import Proxy
 from tests.support.identity.memory_authority import MemoryAuthority
 

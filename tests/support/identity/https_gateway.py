@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from fedplcc.remote.gateway_tls import context_for
+from fedplcc.gateway_client.gateway_tls import context_for
 from fedplcc.shared.identity.names import Role
 from tests.support.federation.processes import Process, eventually, free_port
 from tests.support.identity.keyed_federation import Keyed

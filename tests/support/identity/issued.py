@@ -12,8 +12,8 @@ from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.shared.identity.certificates import key_to_pem, new_key
 from fedplcc.shared.identity.credentials import Credentials
 from fedplcc.shared.identity.names import Identity, Role
-from fedplcc.shared.wire.caller import KEY_METADATA
 from fedplcc.shared.wire.channels import open_channel
+from fedplcc.shared.wire.serving.caller import KEY_METADATA
 from fedplcc.shared.wire.tls import ClientTls, HeldCertificate
 
 VALID_S = 86_400.0

@@ -19,7 +19,7 @@ from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc
 from fedplcc.shared.identity.certificates import identity_of, load_certificate, serial_of
 from fedplcc.shared.identity.principals import OWNER, Principal, current_principal
 from fedplcc.shared.wire.channels import SERVER_OPTIONS
-from fedplcc.shared.wire.interceptor import ErrorInterceptor
+from fedplcc.shared.wire.serving.interceptor import ErrorInterceptor
 from tests.support.hosts.proxies import Proxy
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.memory_authority import MemoryAuthority

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from fedplcc.aggregator.rounds import machine, results
+from fedplcc.aggregator.rounds import results
 from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.aggregator.rounds.machine import opening, round_parts, round_waits
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.types import Evaluation, PrototypeCounts, Round, Run, RunStatus, Update
 from tests.support.federation.in_process import LocalFederation
@@ -81,25 +82,27 @@ def _round_of(
         return begin + ROUND_S * moment / moments
 
     for moment, update in enumerate(updates, 1):
-        yield (run := replace(machine.add_update(run, number, update, now=at(moment)), updated_at=at(moment)))
+        yield (run := replace(round_parts.add_update(run, number, update, now=at(moment)), updated_at=at(moment)))
     assert first.model is not None
     assert first.prototypes is not None
     moment, now = len(updates) + 1, at(len(updates) + 1)
     counts = PrototypeCounts(by_class=(NUM_GLOBAL,), weights=(0.5, 0.5, 0.5))
-    run = machine.aggregated(
+    run = round_parts.aggregated(
         run, number, model=first.model, prototypes=first.prototypes, prototype_counts=counts, now=now
     )
     yield (run := replace(run, updated_at=now))
     for later, report in enumerate(reports, moment + 1):
-        yield (run := replace(machine.add_evaluation(run, number, report), updated_at=at(later)))
+        yield (run := replace(round_parts.add_evaluation(run, number, report), updated_at=at(later)))
     now = at(moments)
     assert run.current_round is not None
-    assert machine.is_evaluated(run)
+    assert round_waits.is_evaluated(run)
     line = results.metrics_line(run.current_round, domains=domains, num_global_prototypes=NUM_GLOBAL)
     timings = results.timings_line(run.current_round, now=now)
-    run = machine.commit_round(run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now)
+    run = round_parts.commit_round(
+        run, results_json=canonical_json(line), timings_json=canonical_json(timings), now=now
+    )
     yield (run := replace(run, updated_at=now))
-    run = machine.next_step(run, cohort_size=None, now=now)
+    run = opening.next_step(run, cohort_size=None, now=now)
     assert run.status is RunStatus.RUNNING
     yield replace(run, updated_at=now)
 

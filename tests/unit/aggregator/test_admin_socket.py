@@ -11,7 +11,7 @@ import pytest
 
 from fedplcc.aggregator.admin_socket import MAX_PATH_BYTES, AdminSocket
 from fedplcc.shared.wire.call_observer import CallObserver
-from fedplcc.shared.wire.caller import Callers
+from fedplcc.shared.wire.serving.caller import Callers
 
 
 def nothing(_servicer: Any, _server: Any) -> None:

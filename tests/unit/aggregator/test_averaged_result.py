@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
+from fedplcc.aggregator.garbage.rules import Keep, needed_blobs, rounds_of
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.steering import ExtendRun, PauseRun, ResumeRun

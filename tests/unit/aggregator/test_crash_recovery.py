@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.transfers import Receiver, Transfers
+from fedplcc.aggregator.incoming.transfers import Receiver, Transfers
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.types import RoundPhase, RunStatus
 from tests.support.federation.in_process import LocalFederation

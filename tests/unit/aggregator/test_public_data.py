@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.errors import MalformedUpdate, PublicDataDiffers
 from fedplcc.shared.methods.parts.public import PUBLIC
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes

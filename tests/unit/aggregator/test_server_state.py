@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import BlobNotFound
 from fedplcc.shared.methods import add_methods, remove_method

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.errors import BlobNotFound, MalformedUpdate
 from fedplcc.shared.methods.arrays import MAX_ARRAY_BYTES
 from fedplcc.shared.methods.creff import FEATURES, GRADIENTS, HEAD

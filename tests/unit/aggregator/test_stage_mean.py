@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedplcc.aggregator.coordinator.garbage import Keep, needed_blobs, rounds_of
+from fedplcc.aggregator.garbage.rules import Keep, needed_blobs, rounds_of
 from fedplcc.shared.config.stream import StreamSection
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import Round, Run, RunStatus

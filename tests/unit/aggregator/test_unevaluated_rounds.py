@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.doctor.aggregator_state import examine_state
 from fedplcc.doctor.findings import Status, Subject
 from fedplcc.shared.errors import FedplccError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.reasons import sentence_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.errors import MalformedUpdate, UpdateNormExceeded
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind

@@ -9,7 +9,7 @@ from starlette.middleware import Middleware
 
 from fedplcc.gateway.app import create_app
 from fedplcc.gateway.http import problem
-from fedplcc.gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers, is_named
+from fedplcc.gateway.http.guards.cross_site_guard import CrossSiteGuard, SafeAnswers, is_named
 from fedplcc.gateway.http.metrics import GatewayMetrics
 from fedplcc.gateway.http.middleware import RequestContext
 from fedplcc.gateway.routes.dependencies import Services

@@ -14,8 +14,8 @@ from fedplcc.gateway.spread_channel import CALLS_OF_ONE, CONNECTIONS, SpreadChan
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.connections import MOST_OF_A_GATEWAY
-from fedplcc.shared.wire.server import MAX_STREAMS, RpcServer
+from fedplcc.shared.wire.serving.connections import MOST_OF_A_GATEWAY
+from fedplcc.shared.wire.serving.server import MAX_STREAMS, RpcServer
 
 WAIT_S = 60.0
 

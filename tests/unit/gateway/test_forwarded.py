@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from fedplcc.gateway.http.forwarded import MAX_PROXIES, caller_address, client_of, is_listed
+from fedplcc.gateway.http.guards.forwarded import MAX_PROXIES, caller_address, client_of, is_listed
 from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.errors import InvalidConfig
 

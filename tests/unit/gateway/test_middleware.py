@@ -18,9 +18,9 @@ from structlog.testing import capture_logs
 
 from fedplcc.gateway.app import ROUTES, create_app
 from fedplcc.gateway.http import problem
+from fedplcc.gateway.http.described.operations import documented_answers
 from fedplcc.gateway.http.metrics import GatewayMetrics
 from fedplcc.gateway.http.middleware import BodyLimit, RequestContext
-from fedplcc.gateway.http.operations import documented_answers
 from fedplcc.gateway.routes.dependencies import Services
 from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.errors import InvalidTransition
@@ -119,7 +119,7 @@ def test_each_request_writes_one_line(app: FastAPI) -> None:
 
 def test_the_line_says_what_was_asked_for_and_why_it_was_refused(app: FastAPI) -> None:
     async def refuse(request: Request) -> Never:
-        get_logger("fedplcc.gateway.http.sse").warning("on_the_way")
+        get_logger("fedplcc.gateway.http.bodies.sse").warning("on_the_way")
         raise InvalidTransition("the run has ended", run_id="r-1")
 
     app.add_api_route("/v1/runs/{run_id}/clients/{client_id}/release", refuse, methods=["POST"], response_model=None)

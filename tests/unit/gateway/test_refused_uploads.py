@@ -16,7 +16,7 @@ from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as pb2_grpc
 from fedplcc.shared.types import BlobRef
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.server import RpcServer
 
 PIECE = b"x" * 1000
 BLOB = BlobRef("model", hashlib.sha256(PIECE).hexdigest(), len(PIECE))

@@ -14,11 +14,11 @@ from starlette.middleware import Middleware
 
 from fedplcc.gateway.caller_key import caller_key
 from fedplcc.gateway.http import problem
-from fedplcc.gateway.http.cross_site_guard import CrossSiteGuard, SafeAnswers
+from fedplcc.gateway.http.guards.cross_site_guard import CrossSiteGuard, SafeAnswers
+from fedplcc.gateway.http.guards.rate_limits import AddressLimit, RateLimits
+from fedplcc.gateway.http.guards.slots import Slots
 from fedplcc.gateway.http.metrics import GatewayMetrics
 from fedplcc.gateway.http.middleware import RequestContext
-from fedplcc.gateway.http.rate_limits import AddressLimit, RateLimits
-from fedplcc.gateway.http.slots import Slots
 from fedplcc.gateway.routes.dependencies import Services
 from fedplcc.shared.errors import Overloaded
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.gateway.http import sse
+from fedplcc.gateway.http.bodies import sse
 from fedplcc.shared.convert.runs import RunView
 from fedplcc.shared.errors import AggregatorUnavailable, RunNotFound, StoreUnavailable
 from fedplcc.shared.types import Event, EventQuery, Run, RunStatus

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.config import fold_weights

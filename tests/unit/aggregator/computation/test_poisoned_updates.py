@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from fedplcc.aggregator.computation import update_checks
+from fedplcc.aggregator.computation import prototype_checks
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import MalformedUpdate, NotInCohort
@@ -377,7 +377,7 @@ def test_a_prototype_set_that_is_too_large_to_be_read_whole_is_refused(
     task = federation.task(BOB)
     update, blobs = saying()(what_bob_sends(federation, task))
     with monkeypatch.context() as patch:
-        patch.setattr(update_checks, "MAX_PROTOTYPE_BYTES", update.payload.prototype_sets[0].size_bytes - 1)
+        patch.setattr(prototype_checks, "MAX_PROTOTYPE_BYTES", update.payload.prototype_sets[0].size_bytes - 1)
         assert assert_refused(federation, task, update, blobs) == "size"
     assert_ends_right(federation, run.run_id)
 
@@ -425,7 +425,7 @@ def claimed(class_counts: tuple[int, ...]) -> tuple[PrototypeSet, Update]:
 
 def check_claimed(class_counts: tuple[int, ...]) -> None:
     prototypes, update = claimed(class_counts)
-    update_checks.check_prototypes(prototypes, update, method=fedplcc.METHOD, dim=1, class_counts=class_counts)
+    prototype_checks.check_prototypes(prototypes, update, method=fedplcc.METHOD, dim=1, class_counts=class_counts)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.steering import ExtendRun
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.shared.types import Run, RunStatus

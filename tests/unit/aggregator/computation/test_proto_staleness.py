@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
-from fedplcc.aggregator.coordinator.garbage import Keep, kept_rounds, needed_blobs, rounds_of
+from fedplcc.aggregator.garbage.rules import Keep, kept_rounds, needed_blobs, rounds_of
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import InvalidConfig

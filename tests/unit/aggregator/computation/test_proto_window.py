@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.aggregator.computation.parts.prototypes import earlier_updates, pooled_updates
-from fedplcc.aggregator.coordinator.garbage import Keep, kept_rounds
+from fedplcc.aggregator.garbage.rules import Keep, kept_rounds
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.config.run import parse_run_config

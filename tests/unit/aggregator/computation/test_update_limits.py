@@ -12,15 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.computation import update_checks
-from fedplcc.aggregator.computation.update_checks import (
-    check_norm,
-    check_prototype_norms,
-    max_prototype_bytes,
-    update_norm,
-)
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.computation import model_checks
+from fedplcc.aggregator.computation.model_checks import check_norm, update_norm
+from fedplcc.aggregator.computation.prototype_checks import check_prototype_norms, max_prototype_bytes
 from fedplcc.aggregator.rounds import refusals as admission
+from fedplcc.aggregator.rounds.machine import members
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import (
     ClientQuarantined,
@@ -347,11 +343,11 @@ def test_a_released_client_is_part_of_the_open_round_again_with_nothing_held_aga
     assert task.run is not None
     with pytest.raises(MalformedUpdate):
         submit(federation, task, num_excluded=-1)
-    run = machine.release(federation.coordinator.get_run(task.run.run_id), "bob")
+    run = members.release(federation.coordinator.get_run(task.run.run_id), "bob")
     assert (run.quarantined, run.rejections) == ({}, {})
     assert run.current_round is not None
     assert run.current_round.dropped == {}
-    assert machine.release(run, "bob") is run
+    assert members.release(run, "bob") is run
 
 
 def test_only_so_many_clients_are_remembered_those_of_the_latest_refusals() -> None:
@@ -384,5 +380,5 @@ def test_a_small_model_has_the_norm_that_its_blocks_give_to_the_last_bit(
     with files[0].open("rb") as file:
         table = read_header(file)
     small = update_norm(files[0], files[1], table)
-    monkeypatch.setattr(update_checks, "SMALL_BYTES", 0)
+    monkeypatch.setattr(model_checks, "SMALL_BYTES", 0)
     assert update_norm(files[0], files[1], table) == small > 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator.announcements import SLACK_BYTES
-from fedplcc.aggregator.coordinator.service import Limits
-from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.incoming.announcements import SLACK_BYTES
+from fedplcc.aggregator.incoming.transfers import Receiver
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.errors import BlobTooLarge, MalformedUpdate, UploadSuperseded
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Run, RunStatus

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.rounds.validation import Best, best_of_lines
 from fedplcc.shared.chance import RunWarningKind
 from fedplcc.shared.errors import BlobNotFound, RoundNotFound

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator.inline_blobs import SmallBlobs
+from fedplcc.aggregator.incoming.inline_blobs import SmallBlobs
 from fedplcc.aggregator.servicer.blob_pieces import whole_pieces_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.errors import BlobNotFound, PayloadCorrupt
@@ -33,12 +33,12 @@ NO_BLOB = "is no blob"
 READERS = {
     "aggregator/computation/first_model_checks.py:_check_same_tensors": ASKED_AGAIN,
     "aggregator/computation/first_model_checks.py:_check_mapped_tensors": ASKED_AGAIN,
-    "aggregator/computation/update_checks.py:check_model": ASKED_AGAIN,
+    "aggregator/computation/model_checks.py:check_model": ASKED_AGAIN,
     "aggregator/computation/update_checks.py:check_update": ASKED_AGAIN,
-    "aggregator/computation/update_checks.py:model_norm": ASKED_AGAIN,
-    "aggregator/computation/update_checks.py:update_norm": ASKED_AGAIN,
+    "aggregator/computation/model_checks.py:model_norm": ASKED_AGAIN,
+    "aggregator/computation/model_checks.py:update_norm": ASKED_AGAIN,
     "aggregator/computation/upload_checks.py:check_uploads": ASKED_AGAIN,
-    "aggregator/coordinator/layouts.py:Layouts.table": "hashed after the header was read",
+    "aggregator/histories/layouts.py:Layouts.table": "hashed after the header was read",
     "aggregator/servicer/blob_pieces.py:_read_piece": "whole_pieces_of hashes; trainers do, and their second try is hashed",
     "aggregator/store/blobs/files.py:BlobFiles.open": "read_header, in tests and oracles alone",
     "aggregator/store/blobs/files.py:sha256_of": "hashes",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Limits
-from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.incoming.transfers import Receiver
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.store.database import rows
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import (

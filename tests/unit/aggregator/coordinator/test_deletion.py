@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator import collection
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage import collection
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.store.blobs.files import BlobFiles
 from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.shared.errors import ClientInOpenRun, ClientNotFound, RequestIdReused, RunDeleted, RunIsOpen, RunNotFound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fedplcc.aggregator.coordinator.event_log import log_event
+from fedplcc.aggregator.ledger.event_log import log_event
 from fedplcc.shared.process.log import bind
 from fedplcc.shared.types import ClientActivity, ClientProblem, Event, Heartbeat
 from tests.support.federation.in_process import LocalFederation
@@ -20,9 +20,7 @@ def test_every_event_of_a_history_is_a_line_with_run_round_and_client(tmp_path: 
         federation.run_to_end(run.run_id)
         history = federation.events(run.run_id)
         told = [
-            line
-            for line in lines()
-            if line["logger"] == "fedplcc.aggregator.coordinator.event_log" and "run_id" in line
+            line for line in lines() if line["logger"] == "fedplcc.aggregator.ledger.event_log" and "run_id" in line
         ]
         assert [(line["event"], line.get("round", -1), line.get("client_id", "")) for line in told] == [
             (event.type, event.round, event.client_id) for event in history

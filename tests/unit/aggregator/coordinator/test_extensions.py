@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedplcc.aggregator.coordinator.extensions import MOST_STATES, longer, stateful
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import InvalidConfig, InvalidTransition, RequestIdReused, TooManyOpenRuns
 from fedplcc.shared.methods import METHODS

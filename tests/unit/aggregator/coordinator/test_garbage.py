@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from fedplcc.aggregator.coordinator.collection import DAY_S, GarbageCollection
-from fedplcc.aggregator.coordinator.garbage import (
+from fedplcc.aggregator.garbage.collection import DAY_S, GarbageCollection
+from fedplcc.aggregator.garbage.rules import (
     Keep,
     KeptRounds,
     all_runs,
@@ -243,7 +243,7 @@ def test_prototypes_of_committed_rounds_are_read_once(folder: Path, monkeypatch:
 def test_the_first_collection_after_a_start_reads_kept_rounds_by_the_page_and_no_reports(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: Keep
 ) -> None:
-    monkeypatch.setattr("fedplcc.aggregator.coordinator.kept_blobs.PAGE_OF_UPDATES", 70)
+    monkeypatch.setattr("fedplcc.aggregator.garbage.kept_blobs.PAGE_OF_UPDATES", 70)
     run_id = with_long_history(folder, num_clients=2, num_rounds=150, now=1e6)
     with LocalFederation(folder, ()) as federation:
         collection = GarbageCollection(
@@ -682,7 +682,7 @@ def test_no_collection_rests_longer_than_a_second_whatever_it_took(
 
 def test_a_backup_holds_up_no_scan(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is counted and told, however busy the machine, though nothing of it may be removed."""
-    monkeypatch.setattr("fedplcc.aggregator.coordinator.collection.SLICE_S", 0.0)  # one file a step
+    monkeypatch.setattr("fedplcc.aggregator.garbage.collection.SLICE_S", 0.0)  # one file a step
     with LocalFederation.small(folder) as federation:
         federation.whole_run(rounds=4)
         before = files(folder)
@@ -702,8 +702,8 @@ def test_a_backup_holds_up_no_scan(folder: Path, monkeypatch: pytest.MonkeyPatch
 def test_rounds_remove_what_waits_where_the_collection_does_not_keep_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedplcc.aggregator.coordinator.collection.MOST_WAITING", 12)
-    monkeypatch.setattr("fedplcc.aggregator.coordinator.collection.BATCH", 1)
+    monkeypatch.setattr("fedplcc.aggregator.garbage.collection.MOST_WAITING", 12)
+    monkeypatch.setattr("fedplcc.aggregator.garbage.collection.BATCH", 1)
 
     class Busy(LocalFederation):
         keep = Keep(models=1, prototypes=0, updates=0)
@@ -719,7 +719,7 @@ def test_rounds_remove_what_waits_where_the_collection_does_not_keep_up(
     with Busy.small(folder) as federation:
         federation.coordinator.garbage_collection.collect()
         # The steps of this collection have no time for more than one batch.
-        monkeypatch.setattr("fedplcc.aggregator.coordinator.collection.SLICE_S", 0.0)
+        monkeypatch.setattr("fedplcc.aggregator.garbage.collection.SLICE_S", 0.0)
         run = federation.whole_run(rounds=60)
         assert run.status is RunStatus.COMPLETED
         assert 12 < max(waiting) <= 12 + 6

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.changes import Changes
-from fedplcc.aggregator.coordinator.groups import Groups, Waiting
+from fedplcc.aggregator.ledger.changes import Changes
+from fedplcc.aggregator.ledger.groups import Groups, Waiting
 from fedplcc.aggregator.store.database.sql_store import SqlTransaction
 from fedplcc.shared.errors import LateUpdate, MalformedRequest, RunEnded, StoreUnavailable
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Event, Heartbeat, Run, RunStatus, TaskKind
@@ -155,11 +155,11 @@ def test_a_refused_change_of_a_group_fails_alone(federation: LocalFederation, ru
 
 def quarantined(changes: Changes, run_id: str, name: str) -> tuple[Run, Run]:
     """Return a run, and the run with a client quarantined."""
-    from fedplcc.aggregator.rounds import machine
+    from fedplcc.aggregator.rounds.machine import members
 
     run = changes.find_open(run_id)
     assert run is not None
-    return run, machine.quarantine(run, name, "for a test")
+    return run, members.quarantine(run, name, "for a test")
 
 
 def test_a_database_that_is_away_fails_all_and_changes_nothing(
@@ -195,14 +195,14 @@ def test_a_change_that_the_database_refuses_fails_alone(federation: LocalFederat
 def test_a_run_that_ends_within_a_group_takes_nothing_more(
     federation: LocalFederation, run: Run, writes: Writes
 ) -> None:
-    from fedplcc.aggregator.rounds import machine
-    from fedplcc.aggregator.rounds.machine import RunEvent
+    from fedplcc.aggregator.rounds.machine import run_moves
+    from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
 
     def end(changes: Changes) -> None:
         open_run = changes.find_open(run.run_id)
         assert open_run is not None
-        stopping = changes.step(open_run, machine.stop(open_run, reason="for a test"))
-        changes.step(stopping, machine.move(stopping, RunEvent.ALL_IDLE))
+        stopping = changes.step(open_run, run_moves.stop(open_run, reason="for a test"))
+        changes.step(stopping, run_moves.move(stopping, RunEvent.ALL_IDLE))
 
     commit = commit_of(federation, NAMES[0])
     outcomes = at_the_same_time(federation, [lambda: federation.coordinator._ledger.together(end), commit])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator.taken_in import FREE, GROWTH
+from fedplcc.aggregator.histories.taken_in import FREE, GROWTH
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.steering import AdmitClient, RetireClient
 from fedplcc.shared.types import RunStatus, TaskKind

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.initial_models import InitialModelReceiver
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.incoming.initial_models import InitialModelReceiver
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.servicer.run_service import MAX_MODEL_UPLOADS, RunServicer
 from fedplcc.aggregator.store.blobs.reserve import MOST_BYTES
 from fedplcc.shared import errors

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.errors import BlobCorrupt, BlobNotFound, BlobTooLarge, MalformedUpdate, StaleRound, UpdateConflict
 from fedplcc.shared.process.failpoints import install
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.computation.update_checks import FREE_TOTAL, MAX_TOTAL_RATIO, check_first_totals
+from fedplcc.aggregator.computation.report_checks import FREE_TOTAL, MAX_TOTAL_RATIO, check_first_totals
 from fedplcc.aggregator.rounds.large_shares import large_share
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.errors import MalformedUpdate

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedplcc.aggregator.coordinator.attendance import HOURLY_ANNOUNCED, HOURLY_CHANGES, MAX_ANNOUNCED, MAX_PROBLEMS
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.store.base import Certificate, Invitation
 from fedplcc.shared.errors import (
     ClientIdTaken,
@@ -544,10 +544,10 @@ def test_run_json_has_every_client_also_those_whose_joining_admits_them(tmp_path
 
 
 def test_a_lease_that_is_ended_frees_the_name_at_once(federation: LocalFederation, ann: NumpyClient) -> None:
-    federation.coordinator.end_lease("ann")
+    federation.coordinator.leases.end("ann")
     assert [event.client_id for event in federation.events("", "client_lost")] == ["ann"]
     with pytest.raises(NotAMember):
         federation.heartbeat(ann)
     federation.coordinator.join(ann.record, "another instance")
-    federation.coordinator.end_lease("nobody")
+    federation.coordinator.leases.end("nobody")
     assert len(federation.events("", "client_lost")) == 1

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Coordinator, Limits
+from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.identity.audit import Audit
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.rounds import configuration
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
@@ -227,4 +228,4 @@ class TestTheCost:
                 run = federation.coordinator.create_run(f"run{index}", a_document(run={"name": f"run{index}"}))
                 federation.coordinator.steer(run.run_id, StopRun())
                 federation.run_to_end(run.run_id)
-            assert federation.coordinator._ledger._configs == {}, "the cache holds a bounded number of others"
+            assert federation.coordinator._ledger._memories._configs == {}, "the cache holds a bounded number of others"

@@ -210,8 +210,8 @@ class TestABug:
     @pytest.mark.parametrize(
         ("module", "function"),
         [
-            ("fedplcc.aggregator.coordinator.ledger", "is_looked_at"),
-            ("fedplcc.aggregator.coordinator.ledger", "settled"),
+            ("fedplcc.aggregator.ledger.ledger", "is_looked_at"),
+            ("fedplcc.aggregator.ledger.consequences", "settled"),
             ("fedplcc.aggregator.rounds.tasks", "_start"),
         ],
     )
@@ -237,7 +237,7 @@ class TestABug:
 
         federation.coordinator.subscribe(broken)
         monkeypatch.setattr(federation.metrics.rounds, "stepped", broken)
-        monkeypatch.setattr("fedplcc.aggregator.coordinator.ledger.log_event", broken)
+        monkeypatch.setattr("fedplcc.aggregator.ledger.ledger.log_event", broken)
         goes_on(federation, named(federation, "run"))
 
     def test_metrics_that_fail_stop_no_tick(self, federation: LocalFederation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fedplcc.aggregator.coordinator import prototype_maps
-from fedplcc.aggregator.coordinator.garbage import Keep
 from fedplcc.aggregator.coordinator.prototype_maps import PrototypeMaps
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.servicer.run_service import RunServicer
 from fedplcc.shared.convert.prototype_maps import prototype_map_from_proto, prototype_map_to_proto
 from fedplcc.shared.errors import BlobNotFound, FedplccError, NoPrototypes, PayloadCorrupt, RoundNotFound, RunNotFound

@@ -9,7 +9,7 @@ import pytest
 
 from fedplcc.aggregator.computation.aggregation import Aggregated, aggregate
 from fedplcc.aggregator.computation.round_inputs import RoundInputs
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import parse_run_config
@@ -534,7 +534,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         return [run.current_round.phase for run in runs if run.current_round]
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedplcc.aggregator.coordinator.round_work.aggregate", crash_for_one)
+        patched.setattr("fedplcc.aggregator.work.round_work.aggregate", crash_for_one)
         assert phases() == [RoundPhase.AGGREGATING, RoundPhase.AGGREGATING]
         with pytest.raises(ZeroDivisionError):
             federation.coordinator.work()
@@ -551,7 +551,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         pass
     assert sentence_of(federation.coordinator.get_run(crashing.run_id).reason) == ""
     with monkeypatch.context() as patched:
-        patched.setattr("fedplcc.aggregator.coordinator.round_work.aggregate", crash_for_one)
+        patched.setattr("fedplcc.aggregator.work.round_work.aggregate", crash_for_one)
         with pytest.raises(ZeroDivisionError):
             federation.run_to_end(crashing.run_id)
     numbers = [event.round for event in federation.events(crashing.run_id, "aggregation_failed")]
@@ -586,7 +586,7 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
         (federation.folder / "blobs" / run.model.sha256[:2] / run.model.sha256).unlink()
         raise PayloadCorrupt("a blob that the round needs is gone")
 
-    monkeypatch.setattr("fedplcc.aggregator.coordinator.round_work.aggregate", stopped_and_damaged)
+    monkeypatch.setattr("fedplcc.aggregator.work.round_work.aggregate", stopped_and_damaged)
     assert federation.coordinator.work()
     assert status(federation, run) is RunStatus.STOPPED
 
@@ -602,7 +602,7 @@ def test_a_run_whose_stored_configuration_cannot_be_read_is_parked_alone(
         return config_of(run)
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedplcc.aggregator.coordinator.ledger.config_of", refuse)
+        patched.setattr("fedplcc.aggregator.histories.run_memories.config_of", refuse)
         federation.restart()
     parked = federation.coordinator.get_run(unreadable.run_id)
     assert parked.status is RunStatus.PAUSED

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator import inline_blobs
-from fedplcc.aggregator.coordinator.inline_blobs import SmallBlobs
+from fedplcc.aggregator.incoming import inline_blobs
+from fedplcc.aggregator.incoming.inline_blobs import SmallBlobs
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.coordinator.space import in_order
-from fedplcc.aggregator.coordinator.transfers import Receiver
+from fedplcc.aggregator.incoming.space import in_order
+from fedplcc.aggregator.incoming.transfers import Receiver
 from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.aggregator.store.blobs.reserve import RESERVE_FILE, make_room_to_start
 from fedplcc.aggregator.store.blobs.uploads import Upload

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.coordinator import stage_memories
+from fedplcc.aggregator.histories import stage_memories
 from fedplcc.aggregator.metrics.runs import KEEP_ENDED_S
 from tests.support.federation.forgetting_client import ForgettingClient
 from tests.support.federation.in_process import LocalFederation

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from fedplcc.aggregator.coordinator.attendance import MAX_ANNOUNCED
-from fedplcc.aggregator.coordinator.write_trouble import FORGET_AFTER_S, WriteTrouble
+from fedplcc.aggregator.ledger.write_trouble import FORGET_AFTER_S, WriteTrouble
 from fedplcc.aggregator.store.blobs.uploads import Upload
 from fedplcc.shared.errors import BlobCorrupt, StoreUnavailable
 from fedplcc.shared.reasons import sentence_of

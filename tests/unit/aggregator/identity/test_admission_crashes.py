@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.identity.admissions import Admissions, Admitted
+from fedplcc.aggregator.identity.admissions import Admissions
+from fedplcc.aggregator.identity.issuing import Admitted
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.identity.certificates import load_certificate, new_key, request_for, serial_of

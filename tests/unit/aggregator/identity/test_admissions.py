@@ -7,8 +7,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, DAY_S, MOST_HELD, RECOVERY_S, Admissions, Admitted
+from fedplcc.aggregator.identity.admissions import CERTIFICATE_S, DAY_S, MOST_HELD, RECOVERY_S, Admissions
 from fedplcc.aggregator.identity.challenges import CHALLENGE_BYTES, CHALLENGE_S
+from fedplcc.aggregator.identity.issuing import Admitted
 from fedplcc.aggregator.store.base import Transaction
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import (

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fedplcc.aggregator.coordinator.service import Limits
+from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.presence.deadlines import Deadlines
 from fedplcc.aggregator.presence.sessions import Sessions
-from fedplcc.aggregator.rounds import machine
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.errors import InvalidArgument, InvalidConfig, LateUpdate, StaleRound
 from fedplcc.shared.reasons import Dropped, DropReason, sentence_of
 from fedplcc.shared.steering import PauseRun, ResumeRun, StopRun
@@ -437,7 +437,7 @@ def test_a_client_that_comes_back_to_a_waiting_run_commits_and_closes_it(federat
     scene = Scene(federation)
     scene.do("ann")
     scene.wait(4 * DEADLINE_S, alive=("ann",))
-    assert machine.waits_for_quorum(scene.run)
+    assert run_facts.waits_for_quorum(scene.run)
     federation.join()
     scene.do("zoe")
     scene.tick()

@@ -1,4 +1,4 @@
-"""The two state machines of aggregator/rounds/machine.py: what they allow, what they refuse, that they change nothing
+"""The two state machines of aggregator/rounds/machine/: what they allow, what they refuse, that they change nothing
 in place.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from fedplcc.aggregator.rounds import machine
-from fedplcc.aggregator.rounds.machine import RoundEvent, RunEvent
+from fedplcc.aggregator.rounds.machine import members, opening, round_parts, round_waits, run_facts, run_moves
+from fedplcc.aggregator.rounds.machine.run_moves import RoundEvent, RunEvent
 from fedplcc.shared.errors import (
     EarlyReport,
     FedplccError,
@@ -79,30 +79,30 @@ def a_round_in(phase: RoundPhase) -> Run:
 
 
 def committed(run: Run) -> Run:
-    return machine.commit_round(run, results_json="{}", timings_json="{}", now=9.0)
+    return round_parts.commit_round(run, results_json="{}", timings_json="{}", now=9.0)
 
 
 @pytest.mark.parametrize(("status", "event"), ALLOWED)
 def test_every_move_of_the_table_is_made(status: RunStatus, event: RunEvent) -> None:
-    moved = machine.move(a_run(status), event, reason=Stated("because"))
+    moved = run_moves.move(a_run(status), event, reason=Stated("because"))
     assert (moved.status, moved.reason) == (ALLOWED[status, event], Stated("because"))
 
 
 @pytest.mark.parametrize(("status", "event"), FORBIDDEN)
 def test_every_other_move_is_refused(status: RunStatus, event: RunEvent) -> None:
     with pytest.raises(InvalidTransition) as refused:
-        machine.move(a_run(status), event)
+        run_moves.move(a_run(status), event)
     assert refused.value.metadata == {"run_id": "test-0000", "status": status.value}
 
 
 def test_only_an_extension_leads_out_of_a_final_status() -> None:
     assert {status for status in RunStatus if status.is_final} == {P.COMPLETED, P.FAILED, P.STOPPED}
-    assert [pair for pair in machine.RUN_TRANSITIONS if pair[0].is_final] == [(P.COMPLETED, E.EXTEND)]
+    assert [pair for pair in run_moves.RUN_TRANSITIONS if pair[0].is_final] == [(P.COMPLETED, E.EXTEND)]
 
 
 def test_the_tables_are_the_design() -> None:
-    assert dict(machine.RUN_TRANSITIONS) == ALLOWED
-    assert dict(machine.ROUND_TRANSITIONS) == ROUND_ALLOWED
+    assert dict(run_moves.RUN_TRANSITIONS) == ALLOWED
+    assert dict(run_moves.ROUND_TRANSITIONS) == ROUND_ALLOWED
 
 
 @pytest.mark.parametrize("phase", RoundPhase)
@@ -121,23 +121,25 @@ def test_a_round_is_committed_from_its_evaluation_only(phase: RoundPhase) -> Non
 def test_a_round_is_aggregated_once_and_only_when_it_waits_for_it(phase: RoundPhase) -> None:
     run = a_round_in(phase)
     if phase is RoundPhase.AGGREGATING:
-        after = machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
+        after = round_parts.aggregated(
+            run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0
+        )
         assert after.current_round is not None
         assert (after.current_round.phase, after.current_round.model) == (RoundPhase.EVALUATING, a_blob("m"))
         assert after.model == run.model, "the run starts from its last committed model until the round commits"
         with pytest.raises(RoundClosed):
-            machine.aggregated(run, 2, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
+            round_parts.aggregated(run, 2, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
     else:
         with pytest.raises(RoundClosed):
-            machine.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
+            round_parts.aggregated(run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=5.0)
 
 
 def test_round_0_is_the_lowest_client_id_and_its_model_is_the_runs() -> None:
-    run = machine.open_round(a_run(roster=("bob", "ann", "zoe"), model=None), 0, cohort_size=2, now=1.0)
+    run = opening.open_round(a_run(roster=("bob", "ann", "zoe"), model=None), 0, cohort_size=2, now=1.0)
     assert run.current_round is not None
     assert (run.current_round.cohort, run.current_round.phase) == (("ann",), RoundPhase.INITIALISING)
     update = an_update("ann")
-    after = machine.add_update(run, 0, update, now=2.0)
+    after = round_parts.add_update(run, 0, update, now=2.0)
     assert after.current_round is not None
     assert after.current_round.phase is RoundPhase.COMMITTED
     assert after.model == after.current_round.model == update.payload.tensor_groups[0]
@@ -146,33 +148,33 @@ def test_round_0_is_the_lowest_client_id_and_its_model_is_the_runs() -> None:
 
 def test_a_round_collects_until_its_whole_cohort_has_committed() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
-    run = machine.add_update(run, 1, an_update("bob"), now=3.0)
+    run = round_parts.add_update(run, 1, an_update("bob"), now=3.0)
     assert run.current_round is not None
     assert run.current_round.phase is RoundPhase.COLLECTING
-    run = machine.add_update(run, 1, an_update("ann"), now=4.0)
+    run = round_parts.add_update(run, 1, an_update("ann"), now=4.0)
     assert run.current_round is not None
     assert run.current_round.phase is RoundPhase.AGGREGATING
     assert run.current_round.phase_started_at == {"collecting": 101.0, "aggregating": 4.0}
 
 
 def test_the_same_update_again_changes_nothing_and_another_is_a_conflict() -> None:
-    run = machine.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("ann"), now=3.0)
-    assert machine.add_update(run, 1, an_update("ann", timings={"train_seconds": 9.0}), now=4.0) is run
+    run = round_parts.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("ann"), now=3.0)
+    assert round_parts.add_update(run, 1, an_update("ann", timings={"train_seconds": 9.0}), now=4.0) is run
     with pytest.raises(UpdateConflict) as refused:
-        machine.add_update(run, 1, an_update("ann", content="other"), now=4.0)
+        round_parts.add_update(run, 1, an_update("ann", content="other"), now=4.0)
     assert refused.value.metadata == {"run_id": run.run_id, "client_id": "ann"}
 
 
 @pytest.mark.parametrize("phase", [RoundPhase.AGGREGATING, RoundPhase.EVALUATING, RoundPhase.COMMITTED])
 def test_a_closed_round_still_knows_an_update_it_has_but_takes_no_new_one(phase: RoundPhase) -> None:
     run = a_round_in(phase)
-    assert machine.add_update(run, 1, an_update("ann"), now=9.0) is run
+    assert round_parts.add_update(run, 1, an_update("ann"), now=9.0) is run
     with pytest.raises(UpdateConflict):
-        machine.add_update(run, 1, an_update("ann", content="other"), now=9.0)
+        round_parts.add_update(run, 1, an_update("ann", content="other"), now=9.0)
     assert run.current_round is not None
     without_bob = replace(run, current_round=replace(run.current_round, updates={"ann": an_update("ann")}))
     with pytest.raises(LateUpdate):
-        machine.add_update(without_bob, 1, an_update("bob"), now=9.0)
+        round_parts.add_update(without_bob, 1, an_update("bob"), now=9.0)
 
 
 @pytest.mark.parametrize(("number", "kind"), [(-1, StaleRound), (0, StaleRound), (2, FutureRound), (99, FutureRound)])
@@ -180,34 +182,34 @@ def test_another_round_than_the_open_one_takes_neither_updates_nor_reports(
     number: int, kind: type[RoundClosed]
 ) -> None:
     with pytest.raises(kind) as refused:
-        machine.add_update(a_round_in(RoundPhase.COLLECTING), number, an_update("ann"), now=1.0)
+        round_parts.add_update(a_round_in(RoundPhase.COLLECTING), number, an_update("ann"), now=1.0)
     assert refused.value.metadata == {"run_id": "test-0000", "round": str(number)}
     with pytest.raises(kind):
-        machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), number, an_evaluation("ann"))
+        round_parts.add_evaluation(a_round_in(RoundPhase.EVALUATING), number, an_evaluation("ann"))
 
 
 def test_a_run_without_a_round_takes_nothing() -> None:
     with pytest.raises(FutureRound):
-        machine.add_update(a_run(P.PENDING), 0, an_update("ann"), now=1.0)
+        round_parts.add_update(a_run(P.PENDING), 0, an_update("ann"), now=1.0)
     with pytest.raises(FutureRound):
-        machine.add_evaluation(a_run(), 0, an_evaluation("ann"))
+        round_parts.add_evaluation(a_run(), 0, an_evaluation("ann"))
 
 
 @pytest.mark.parametrize("status", [P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
 def test_a_run_that_ends_takes_neither_updates_nor_reports(status: RunStatus) -> None:
     with pytest.raises(RunEnded):
-        machine.add_update(replace(a_round_in(RoundPhase.COLLECTING), status=status), 1, an_update("ann"), now=1.0)
+        round_parts.add_update(replace(a_round_in(RoundPhase.COLLECTING), status=status), 1, an_update("ann"), now=1.0)
     with pytest.raises(RunEnded):
-        machine.add_evaluation(replace(a_round_in(RoundPhase.EVALUATING), status=status), 1, an_evaluation("ann"))
+        round_parts.add_evaluation(replace(a_round_in(RoundPhase.EVALUATING), status=status), 1, an_evaluation("ann"))
 
 
 def test_a_client_outside_the_cohort_is_refused() -> None:
     with pytest.raises(NotInCohort):
-        machine.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("eve"), now=1.0)
+        round_parts.add_update(a_round_in(RoundPhase.COLLECTING), 1, an_update("eve"), now=1.0)
     with pytest.raises(NotInCohort):
-        machine.check_takes_updates(a_round_in(RoundPhase.COLLECTING), 1, "eve")
+        round_parts.check_takes_updates(a_round_in(RoundPhase.COLLECTING), 1, "eve")
     with pytest.raises(NotInCohort):
-        machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("eve"))
+        round_parts.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("eve"))
 
 
 @pytest.mark.parametrize("phase", [phase for phase in RoundPhase if phase is not RoundPhase.EVALUATING])
@@ -216,79 +218,79 @@ def test_reports_are_taken_while_the_round_is_evaluated_only(phase: RoundPhase) 
     assert run.current_round is not None
     run = replace(run, current_round=replace(run.current_round, evaluations={}))
     with pytest.raises(LateReport if phase is RoundPhase.COMMITTED else EarlyReport):
-        machine.add_evaluation(run, run.round_number, an_evaluation("ann"))
+        round_parts.add_evaluation(run, run.round_number, an_evaluation("ann"))
 
 
 def test_the_first_report_of_a_client_counts_and_the_last_missing_one_completes_the_evaluation() -> None:
-    run = machine.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("ann"))
-    assert not machine.is_evaluated(run)
-    assert machine.add_evaluation(run, 1, an_evaluation("ann", correct=(0, 0, 0))) is run
-    run = machine.add_evaluation(run, 1, an_evaluation("bob"))
-    assert machine.is_evaluated(run)
+    run = round_parts.add_evaluation(a_round_in(RoundPhase.EVALUATING), 1, an_evaluation("ann"))
+    assert not round_waits.is_evaluated(run)
+    assert round_parts.add_evaluation(run, 1, an_evaluation("ann", correct=(0, 0, 0))) is run
+    run = round_parts.add_evaluation(run, 1, an_evaluation("bob"))
+    assert round_waits.is_evaluated(run)
 
 
 def test_a_committed_round_hands_its_model_and_prototypes_to_the_run() -> None:
     run = a_round_in(RoundPhase.EVALUATING)
-    after = machine.commit_round(run, results_json='{"a":1}', timings_json='{"b":2}', now=7.0)
+    after = round_parts.commit_round(run, results_json='{"a":1}', timings_json='{"b":2}', now=7.0)
     assert (after.model, after.prototypes) == (a_blob("new"), a_blob("new prototypes"))
     assert after.current_round is not None
     assert (after.current_round.results_json, after.current_round.timings_json) == ('{"a":1}', '{"b":2}')
     assert after.current_round.phase_started_at["committed"] == 7.0
-    assert not machine.has_open_round(after)
+    assert not run_facts.has_open_round(after)
 
 
 @pytest.mark.parametrize("phase", OPEN_PHASES)
 def test_a_pause_waits_for_the_open_round_to_commit(phase: RoundPhase) -> None:
-    run = machine.pause(a_round_in(phase), now=False)
+    run = run_moves.pause(a_round_in(phase), now=False)
     assert (run.status, run.is_pause_requested) == (P.RUNNING, True)
-    assert machine.pause(run, now=False) == run
-    assert machine.next_step(run, cohort_size=None, now=1.0) is run, "an open round stays open"
+    assert run_moves.pause(run, now=False) == run
+    assert opening.next_step(run, cohort_size=None, now=1.0) is run, "an open round stays open"
 
 
 def test_a_waiting_pause_takes_effect_when_the_round_commits() -> None:
-    run = committed(machine.pause(a_round_in(RoundPhase.EVALUATING), now=False))
-    paused = machine.next_step(run, cohort_size=None, now=1.0)
+    run = committed(run_moves.pause(a_round_in(RoundPhase.EVALUATING), now=False))
+    paused = opening.next_step(run, cohort_size=None, now=1.0)
     assert (paused.status, paused.round_number, paused.is_pause_requested) == (P.PAUSED, 1, False)
-    assert machine.next_step(paused, cohort_size=None, now=1.0) is paused
-    resumed = machine.resume(paused)
-    assert machine.next_step(resumed, cohort_size=None, now=1.0).round_number == 2
+    assert opening.next_step(paused, cohort_size=None, now=1.0) is paused
+    resumed = run_moves.resume(paused)
+    assert opening.next_step(resumed, cohort_size=None, now=1.0).round_number == 2
 
 
 def test_a_run_whose_last_round_commits_completes_even_if_a_pause_waits() -> None:
     run = replace(a_round_in(RoundPhase.EVALUATING), total_rounds=1)
-    run = committed(machine.pause(run, now=False))
-    assert machine.next_step(run, cohort_size=None, now=1.0).status is P.COMPLETED
+    run = committed(run_moves.pause(run, now=False))
+    assert opening.next_step(run, cohort_size=None, now=1.0).status is P.COMPLETED
 
 
 @pytest.mark.parametrize("phase", OPEN_PHASES)
 def test_a_pause_at_once_keeps_the_round_for_the_resume(phase: RoundPhase) -> None:
     run = a_round_in(phase)
-    paused = machine.pause(machine.pause(run, now=False), now=True)
+    paused = run_moves.pause(run_moves.pause(run, now=False), now=True)
     assert (paused.status, paused.current_round, paused.is_pause_requested) == (P.PAUSED, run.current_round, False)
-    assert machine.resume(paused) == run
+    assert run_moves.resume(paused) == run
 
 
 def test_a_pause_between_rounds_takes_effect_at_once() -> None:
-    assert machine.pause(a_run(), now=False).status is P.PAUSED
-    assert machine.pause(committed(a_round_in(RoundPhase.EVALUATING)), now=False).status is P.PAUSED
+    assert run_moves.pause(a_run(), now=False).status is P.PAUSED
+    assert run_moves.pause(committed(a_round_in(RoundPhase.EVALUATING)), now=False).status is P.PAUSED
 
 
 @pytest.mark.parametrize("now", [True, False])
 def test_pausing_and_resuming_twice_changes_nothing(now: bool) -> None:
     paused = a_run(P.PAUSED)
-    assert machine.pause(paused, now=now) is paused
+    assert run_moves.pause(paused, now=now) is paused
     running = a_round_in(RoundPhase.COLLECTING)
-    assert machine.resume(running) == running
+    assert run_moves.resume(running) == running
 
 
 def test_resuming_takes_back_a_pause_that_waits() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
-    assert machine.resume(machine.pause(run, now=False)) == run
+    assert run_moves.resume(run_moves.pause(run, now=False)) == run
 
 
 @pytest.mark.parametrize("status", [P.PENDING, P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
 @pytest.mark.parametrize(
-    "change", [lambda run: machine.pause(run, now=False), lambda run: machine.pause(run, now=True)]
+    "change", [lambda run: run_moves.pause(run, now=False), lambda run: run_moves.pause(run, now=True)]
 )
 def test_a_run_that_does_not_run_cannot_be_paused(status: RunStatus, change: Callable[[Run], Run]) -> None:
     with pytest.raises(InvalidTransition):
@@ -298,13 +300,13 @@ def test_a_run_that_does_not_run_cannot_be_paused(status: RunStatus, change: Cal
 @pytest.mark.parametrize("status", [P.PENDING, P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
 def test_a_run_that_is_not_paused_cannot_be_resumed(status: RunStatus) -> None:
     with pytest.raises(InvalidTransition):
-        machine.resume(a_run(status))
+        run_moves.resume(a_run(status))
 
 
 @pytest.mark.parametrize("status", RunStatus)
 def test_a_run_can_be_stopped_from_every_status_and_twice(status: RunStatus) -> None:
     run = replace(a_round_in(RoundPhase.COLLECTING), status=status, is_pause_requested=True)
-    stopped = machine.stop(run, reason="enough")
+    stopped = run_moves.stop(run, reason="enough")
     if status is P.STOPPING or status.is_final:
         assert stopped is run
     else:
@@ -313,7 +315,7 @@ def test_a_run_can_be_stopped_from_every_status_and_twice(status: RunStatus) -> 
             "enough",
             False,
         )
-    assert machine.stop(stopped, reason="again") is stopped
+    assert run_moves.stop(stopped, reason="again") is stopped
     assert (stopped.current_round, stopped.model) == (run.current_round, run.model), (
         "a stopped run keeps its last committed round"
     )
@@ -322,14 +324,14 @@ def test_a_run_can_be_stopped_from_every_status_and_twice(status: RunStatus) -> 
 @pytest.mark.parametrize("status", [status for status in RunStatus if status is not P.RUNNING])
 def test_a_run_that_does_not_run_goes_no_step(status: RunStatus) -> None:
     run = a_run(status)
-    assert machine.next_step(run, cohort_size=None, now=1.0) is run
+    assert opening.next_step(run, cohort_size=None, now=1.0) is run
 
 
 def test_rounds_follow_one_another_from_0_to_the_last() -> None:
     run, seen = a_run(total_rounds=3), []
     while run.status is P.RUNNING:
-        run = machine.next_step(run, cohort_size=None, now=1.0)
-        if run.current_round is not None and machine.has_open_round(run):
+        run = opening.next_step(run, cohort_size=None, now=1.0)
+        if run.current_round is not None and run_facts.has_open_round(run):
             seen.append(run.round_number)
             run = replace(run, current_round=replace(run.current_round, phase=RoundPhase.COMMITTED))
     assert (seen, run.status) == ([0, 1, 2, 3], P.COMPLETED)
@@ -337,29 +339,29 @@ def test_rounds_follow_one_another_from_0_to_the_last() -> None:
 
 def test_an_admitted_client_takes_part_from_the_next_round_on() -> None:
     run = a_round_in(RoundPhase.COLLECTING)
-    admitted = machine.admit(run, ["zoe", "abe", "ann"])
+    admitted = members.admit(run, ["zoe", "abe", "ann"])
     assert admitted.roster == ("abe", "ann", "bob", "zoe")
     assert admitted.current_round == run.current_round
-    later = machine.open_round(admitted, 2, cohort_size=None, now=1.0)
+    later = opening.open_round(admitted, 2, cohort_size=None, now=1.0)
     assert later.current_round is not None
     assert later.current_round.cohort == ("abe", "ann", "bob", "zoe")
 
 
 CHANGES: dict[str, Callable[[Run], object]] = {
-    "move": lambda run: machine.move(run, RunEvent.STOP),
-    "pause": lambda run: machine.pause(run, now=False),
-    "pause now": lambda run: machine.pause(run, now=True),
-    "resume": machine.resume,
-    "stop": lambda run: machine.stop(run, reason="x"),
-    "extend": lambda run: machine.extend(run, rounds=9, config_json="{}", config_hash="9"),
-    "next step": lambda run: machine.next_step(run, cohort_size=None, now=1.0),
-    "open round": lambda run: machine.open_round(run, 2, cohort_size=1, now=1.0),
-    "admit": lambda run: machine.admit(run, ["zoe"]),
-    "add update": lambda run: machine.add_update(run, run.round_number, an_update("ann"), now=1.0),
-    "aggregated": lambda run: machine.aggregated(
+    "move": lambda run: run_moves.move(run, RunEvent.STOP),
+    "pause": lambda run: run_moves.pause(run, now=False),
+    "pause now": lambda run: run_moves.pause(run, now=True),
+    "resume": run_moves.resume,
+    "stop": lambda run: run_moves.stop(run, reason="x"),
+    "extend": lambda run: run_moves.extend(run, rounds=9, config_json="{}", config_hash="9"),
+    "next step": lambda run: opening.next_step(run, cohort_size=None, now=1.0),
+    "open round": lambda run: opening.open_round(run, 2, cohort_size=1, now=1.0),
+    "admit": lambda run: members.admit(run, ["zoe"]),
+    "add update": lambda run: round_parts.add_update(run, run.round_number, an_update("ann"), now=1.0),
+    "aggregated": lambda run: round_parts.aggregated(
         run, 1, model=a_blob("m"), prototypes=a_blob("p"), prototype_counts=COUNTS, now=1.0
     ),
-    "add evaluation": lambda run: machine.add_evaluation(run, 1, an_evaluation("ann")),
+    "add evaluation": lambda run: round_parts.add_evaluation(run, 1, an_evaluation("ann")),
     "commit": committed,
 }
 
@@ -382,8 +384,8 @@ class TestParked:
         run = a_round_in(phase)
         assert run.current_round is not None
         sent = {name: an_update(name) for name in run.current_round.cohort}
-        run = machine.park(replace(run, current_round=replace(run.current_round, updates=sent)), self.PARKED)
-        after = machine.quarantine(run, "bob", "it sent too large a number").current_round
+        run = run_moves.park(replace(run, current_round=replace(run.current_round, updates=sent)), self.PARKED)
+        after = members.quarantine(run, "bob", "it sent too large a number").current_round
         assert after is not None
         assert "bob" not in after.updates
         assert "ann" in after.updates
@@ -391,30 +393,30 @@ class TestParked:
 
     def test_in_a_run_that_is_not_parked_they_stay(self) -> None:
         run = a_round_in(RoundPhase.EVALUATING)
-        after = machine.quarantine(run, "bob", "no reason").current_round
+        after = members.quarantine(run, "bob", "no reason").current_round
         assert after is not None
         assert "bob" in after.updates
 
     @pytest.mark.parametrize("phase", OPEN_PHASES)
     def test_it_takes_no_step_by_itself_and_a_resume_lets_it_go_on(self, phase: RoundPhase) -> None:
-        run = machine.park(a_round_in(phase), self.PARKED)
+        run = run_moves.park(a_round_in(phase), self.PARKED)
         assert run.status is P.PAUSED
-        assert machine.close_updates(run, now=5.0) is run
-        assert machine.park(run, Parked(round_number=1, detail="another")) is run, (
+        assert round_parts.close_updates(run, now=5.0) is run
+        assert run_moves.park(run, Parked(round_number=1, detail="another")) is run, (
             "the first error is the one to look at"
         )
-        assert machine.pause(run, now=True) is run
-        after = machine.resume(run)
+        assert run_moves.pause(run, now=True) is run
+        after = run_moves.resume(run)
         assert (after.status, after.reason) == (P.RUNNING, None)
 
     def test_a_late_update_is_kept_and_closes_nothing(self) -> None:
-        run = machine.park(a_round_in(RoundPhase.COLLECTING), self.PARKED)
+        run = run_moves.park(a_round_in(RoundPhase.COLLECTING), self.PARKED)
         for name in ("ann", "bob"):
-            run = machine.add_update(run, 1, an_update(name), now=5.0)
+            run = round_parts.add_update(run, 1, an_update(name), now=5.0)
         assert run.current_round is not None
         assert (run.current_round.phase, run.reason) == (RoundPhase.COLLECTING, self.PARKED)
 
     @pytest.mark.parametrize("status", [P.STOPPING, P.STOPPED, P.COMPLETED, P.FAILED])
     def test_a_run_that_ends_is_not_parked(self, status: RunStatus) -> None:
         run = a_run(status)
-        assert machine.park(run, self.PARKED) is run
+        assert run_moves.park(run, self.PARKED) is run

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.aggregator.rounds import machine
 from fedplcc.aggregator.rounds.events import events_between
+from fedplcc.aggregator.rounds.machine import opening, round_parts
 from fedplcc.aggregator.rounds.selection import select_cohort
 from fedplcc.shared.config.stream import StreamSection
 from fedplcc.shared.errors import InvalidTransition, NotInCohort, UpdateConflict
@@ -38,7 +38,7 @@ def a_run(roster: tuple[str, ...] = NAMES) -> Run:
 
 def in_round(run: Run, number: int, stream: StreamSection, cohort_size: int | None = None) -> Run:
     done = Round(number=number - 1, phase=RoundPhase.COMMITTED, cohort=run.roster)
-    return machine.open_round(replace(run, current_round=done), number, cohort_size=cohort_size, now=1.0, stream=stream)
+    return opening.open_round(replace(run, current_round=done), number, cohort_size=cohort_size, now=1.0, stream=stream)
 
 
 def cohort(run: Run) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def an_update(name: str) -> Update:
 
 
 def left(run: Run, name: str, *, stream: StreamSection = STREAM, cohort_size: int | None = None) -> Run:
-    return machine.leave_stage(run, run.round_number, name, cohort_size=cohort_size, stream=stream, now=2.0)
+    return opening.leave_stage(run, run.round_number, name, cohort_size=cohort_size, stream=stream, now=2.0)
 
 
 def test_a_client_without_data_is_replaced_and_in_no_later_cohort_of_the_stage() -> None:
@@ -87,7 +87,7 @@ def test_a_cohort_of_a_pass_is_drawn_once_and_not_refilled() -> None:
 
 def test_the_phase_closes_when_the_last_one_waited_for_has_no_data() -> None:
     run = in_round(a_run(("ann", "bob")), 1, STREAM)
-    run = machine.add_update(run, 1, an_update("ann"), now=1.5)
+    run = round_parts.add_update(run, 1, an_update("ann"), now=1.5)
     after = left(run, "bob")
     assert after.current_round is not None
     assert after.current_round.phase is RoundPhase.AGGREGATING
@@ -104,7 +104,7 @@ def test_a_run_fails_where_nobody_has_data_of_a_stage() -> None:
 
 def test_who_has_committed_or_was_not_asked_does_not_leave() -> None:
     run = in_round(a_run(("ann", "bob")), 1, STREAM)
-    run = machine.add_update(run, 1, an_update("ann"), now=1.5)
+    run = round_parts.add_update(run, 1, an_update("ann"), now=1.5)
     with pytest.raises(UpdateConflict):
         left(run, "ann")
     with pytest.raises(NotInCohort):
@@ -113,19 +113,19 @@ def test_who_has_committed_or_was_not_asked_does_not_leave() -> None:
 
 def test_people_end_stages_one_after_another() -> None:
     run = in_round(a_run(), 4, MANUAL)
-    once = machine.advance(run, MANUAL)
+    once = opening.advance(run, MANUAL)
     assert once.stage_began == (5,)
-    assert machine.advance(once, MANUAL) is once, "before round 5 has opened nothing changes"
+    assert opening.advance(once, MANUAL) is once, "before round 5 has opened nothing changes"
     (event,) = events_between(run, once, now=3.0)
     assert (event.type, event.data) == ("stage_ended", {"stage": 1, "first_round": 5})
-    last = machine.advance(in_round(once, 6, MANUAL), MANUAL)
+    last = opening.advance(in_round(once, 6, MANUAL), MANUAL)
     assert last.stage_began == (5, 7)
     with pytest.raises(InvalidTransition, match="in its last stage, 3"):
-        machine.advance(in_round(last, 9, MANUAL), MANUAL)
+        opening.advance(in_round(last, 9, MANUAL), MANUAL)
     with pytest.raises(InvalidTransition, match="ends its stages by itself"):
-        machine.advance(run, STREAM)
+        opening.advance(run, STREAM)
     with pytest.raises(InvalidTransition, match="completed"):
-        machine.advance(replace(run, status=RunStatus.COMPLETED), MANUAL)
+        opening.advance(replace(run, status=RunStatus.COMPLETED), MANUAL)
 
 
 @given(
@@ -139,7 +139,7 @@ def test_a_cohort_is_a_function_of_configuration_and_facts(
 ) -> None:
     stream = STREAM.model_copy(update={"cohort": draws})
     run = replace(a_run(), without_data=absent)
-    drawn = machine.cohort_of(run, number, cohort_size=size, stream=stream)
+    drawn = opening.cohort_of(run, number, cohort_size=size, stream=stream)
     stage = 1 + (number - 1) // 2 % 3
     first = number if draws == "round" else 1 + (number - 1) // 6 * 6
     having = [name for name in NAMES if stage not in absent.get(name, ())]

@@ -22,7 +22,7 @@ from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc as run_grpc
 from fedplcc.shared.types import Task, TaskKind
 from fedplcc.shared.wire import statuses
 from fedplcc.shared.wire.call_observer import CallObserver
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.grpc_client import DEADLINE_S, GrpcClient
 from tests.support.federation.in_process import LocalFederation

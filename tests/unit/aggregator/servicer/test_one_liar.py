@@ -21,7 +21,8 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from fedplcc.aggregator.rounds import far_updates, large_shares, machine
+from fedplcc.aggregator.rounds import far_updates, large_shares
+from fedplcc.aggregator.rounds.machine import round_waits
 from fedplcc.aggregator.servicer.round_service import RoundServicer
 from fedplcc.aggregator.servicer.wakeups import Wakeups
 from fedplcc.shared.convert.clients import heartbeat_to_proto
@@ -359,7 +360,7 @@ class Stage:
         warnings = [each.sentence for each in self.federation.coordinator.warnings(run)]
         reason = "" if run.reason is None else sentence_of(run.reason)
         dropped = () if run.current_round is None else run.current_round.dropped
-        awaited = machine.waited_for(run) if self.stands_still and run.status is RunStatus.RUNNING else ()
+        awaited = round_waits.waited_for(run) if self.stands_still and run.status is RunStatus.RUNNING else ()
         who = {*run.rejections, *run.quarantined, *dropped, *awaited}
         return self.liar in who or any(self.liar in sentence for sentence in (*warnings, reason))
 

@@ -21,7 +21,7 @@ from fedplcc.remote.own_address import invitation_address, own_address
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
-from fedplcc.shared.wire.renewal import NEXT_KEY_FILE
+from fedplcc.shared.wire.enrolling.renewal import NEXT_KEY_FILE
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.member_port import MemberPort
 from tests.support.identity.memory_authority import MemoryAuthority

@@ -221,7 +221,6 @@ def test_code_that_only_the_runs_folder_names_is_not_run(
     manifest = json.loads((ended_run / "run.json").read_bytes())
     manifest["config"]["model"] = {"name": name}
     (ended_run / "run.json").write_text(json.dumps(manifest))
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "their_model", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_model.py").write_text(OWN_MODEL)

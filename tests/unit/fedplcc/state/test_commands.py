@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import create_engine
 from typer.testing import CliRunner, Result
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.aggregator.store.blobs.garbage_lock import collecting
 from fedplcc.aggregator.store.database.connections import database_errors

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fedplcc.aggregator.coordinator.garbage import Keep
+from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.store.database import schema
 from fedplcc.aggregator.store.database.postgres import parse_url
 from fedplcc.aggregator.store.database.sql_store import SqlStore

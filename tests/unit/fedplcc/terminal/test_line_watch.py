@@ -50,7 +50,7 @@ class ScriptedGateway:
     async def last_rounds(self, run: Run) -> list[Round]:
         return []
 
-    async def list_clients(self, *, attempts: int) -> list[Client]:
+    async def all_clients(self) -> list[Client]:
         return the_clients()
 
 

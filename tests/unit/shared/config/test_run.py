@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from fedplcc.shared import version as package
 from fedplcc.shared.config.run import (
-    VERSION,
     FederationFile,
     canonical_json,
     load_federation,
     parse_federation,
     parse_run_config,
 )
+from fedplcc.shared.config.run_tables import VERSION
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.parts.prototypes import MAX_PAIRS

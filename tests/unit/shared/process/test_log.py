@@ -88,11 +88,11 @@ def test_lines_begin_with_when_how_bad_and_what() -> None:
 
 def test_a_logger_whose_lines_are_shown_in_another_way_is_silent_until_it_is_set_up_anew() -> None:
     stream = io.StringIO()
-    log.set_up("info", stream=stream, silent=["fedplcc.aggregator.coordinator.event_log"])
-    log.get_logger("fedplcc.aggregator.coordinator.event_log").error("run_failed")
-    log.get_logger("fedplcc.aggregator.coordinator.ledger").error("run_unreadable")
+    log.set_up("info", stream=stream, silent=["fedplcc.aggregator.ledger.event_log"])
+    log.get_logger("fedplcc.aggregator.ledger.event_log").error("run_failed")
+    log.get_logger("fedplcc.aggregator.ledger.ledger").error("run_unreadable")
     log.set_up("info", stream=stream)
-    log.get_logger("fedplcc.aggregator.coordinator.event_log").error("run_failed")
+    log.get_logger("fedplcc.aggregator.ledger.event_log").error("run_failed")
     assert [event["event"] for event in events(stream)] == ["run_unreadable", "run_failed"]
 
 

@@ -32,11 +32,11 @@ from fedplcc.shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, Sc
 from fedplcc.shared.identity.certificates import serial_of
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal, current_principal
-from fedplcc.shared.wire.caller import BURST_S, KEY_METADATA, MOST_CALLS_PER_S, Callers
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.interceptor import LARGE_AT_ONCE
-from fedplcc.shared.wire.requests import SLOW_S
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.caller import BURST_S, KEY_METADATA, MOST_CALLS_PER_S, Callers
+from fedplcc.shared.wire.serving.interceptor import LARGE_AT_ONCE
+from fedplcc.shared.wire.serving.requests import SLOW_S
+from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.certificates import Held, TestAuthority
 

@@ -17,9 +17,9 @@ import pytest
 from fedplcc.shared.errors import AggregatorUnavailable, TlsFailed
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2, enrol_service_pb2_grpc
 from fedplcc.shared.identity.names import Role
-from fedplcc.shared.wire.connection_trouble import ConnectionTrouble, cause_of_failure
-from fedplcc.shared.wire.server import RpcServer
-from fedplcc.shared.wire.ssl_pairs import load_pair
+from fedplcc.shared.wire.serving.server import RpcServer
+from fedplcc.shared.wire.trouble.connection_trouble import ConnectionTrouble, cause_of_failure
+from fedplcc.shared.wire.trouble.ssl_pairs import load_pair
 from tests.support.federation.certificates import Held, TestAuthority
 from tests.support.federation.processes import free_port
 

@@ -13,9 +13,9 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import ANYONE, NOBODY, Principal
 from fedplcc.shared.process.address_shares import MOST_OF_AN_ADDRESS
 from fedplcc.shared.process.sockets import Link, Seen
-from fedplcc.shared.wire import connections as module
-from fedplcc.shared.wire.bars import FIRST_S, REMEMBERED_S
-from fedplcc.shared.wire.connections import (
+from fedplcc.shared.wire.serving import connections as module
+from fedplcc.shared.wire.serving.bars import FIRST_S, REMEMBERED_S
+from fedplcc.shared.wire.serving.connections import (
     FIRST_CALL_S,
     IN_VAIN_AT_ONCE,
     LOOK_S,

@@ -19,13 +19,13 @@ from fedplcc.shared.errors import (
     TooManyCalls,
 )
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2
-from fedplcc.shared.wire.caller import Callers
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.interceptor import LARGE_AT_ONCE, LARGE_WAITING
-from fedplcc.shared.wire.message_size import require_few_fields
-from fedplcc.shared.wire.places import Places
-from fedplcc.shared.wire.requests import LARGE_BYTES, MOST_FIELDS
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.caller import Callers
+from fedplcc.shared.wire.serving.interceptor import LARGE_AT_ONCE, LARGE_WAITING
+from fedplcc.shared.wire.serving.message_size import require_few_fields
+from fedplcc.shared.wire.serving.places import Places
+from fedplcc.shared.wire.serving.requests import LARGE_BYTES, MOST_FIELDS
+from fedplcc.shared.wire.serving.server import RpcServer
 
 FILES = (admin_service_pb2, enrol_service_pb2, round_service_pb2, run_service_pb2)
 SERVICES = [service for file in FILES for service in file.DESCRIPTOR.services_by_name.values()]

@@ -12,8 +12,8 @@ from fedplcc.shared import errors
 from fedplcc.shared.gen.fedplcc.v1 import enrol_service_pb2, enrol_service_pb2_grpc
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.connection_trouble import cause_of_failure
 from fedplcc.shared.wire.statuses import translated
+from fedplcc.shared.wire.trouble.connection_trouble import cause_of_failure
 from tests.support.federation.certificates import TestAuthority
 from tests.support.federation.processes import free_port
 from tests.unit.shared.wire.test_connection_trouble import serving

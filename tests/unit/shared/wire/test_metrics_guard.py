@@ -19,7 +19,7 @@ from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
 from fedplcc.shared.process.metrics import CONNECTION_S, MAX_CONNECTIONS, MetricsServer, new_registry, serve_metrics
-from fedplcc.shared.wire.metrics_guard import MonitorGuard
+from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
 

@@ -13,9 +13,9 @@ import pytest
 
 from fedplcc.shared.errors import NotAMember
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
-from fedplcc.shared.wire import connections
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving import connections
+from fedplcc.shared.wire.serving.server import RpcServer
 from tests.support.records.captured_logs import Lines, logged
 
 NUM_CALLS = 1000

@@ -29,8 +29,8 @@ from fedplcc.shared.wire.backoff import backoff
 from fedplcc.shared.wire.call_logs import OutgoingCalls
 from fedplcc.shared.wire.call_observer import CallObserver
 from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, open_channel
-from fedplcc.shared.wire.interceptor import INTERNAL_TEXT
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.interceptor import INTERNAL_TEXT
+from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.statuses import MAX_DETAIL, translated
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
@@ -539,7 +539,7 @@ def test_connections_that_end_put_no_lines_of_grpcs_own_between_those_of_the_log
 import asyncio, sys
 from fedplcc.shared.process import log
 from fedplcc.shared.wire.channels import open_aio_channel
-from fedplcc.shared.wire.server import RpcServer
+from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb2, round_service_pb2_grpc as pb2_grpc
 
 class Servicer(pb2_grpc.RoundServiceServicer):

@@ -15,7 +15,7 @@ from fedplcc.shared.identity.api_keys import EVERY_SCOPE
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
 from fedplcc.shared.wire.call_logs import Call
-from fedplcc.shared.wire.caller import (
+from fedplcc.shared.wire.serving.caller import (
     BURST_S,
     KEY_METADATA,
     MOST_OTHER_STREAMS,

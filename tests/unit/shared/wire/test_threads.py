@@ -18,7 +18,7 @@ from fedplcc.gateway.http.metrics import GatewayMetrics
 from fedplcc.gateway.routes.dependencies import Services
 from fedplcc.shared.errors import Overloaded
 from fedplcc.shared.identity.principals import ANYONE, Principal, current_principal
-from fedplcc.shared.wire.threads import Threads
+from fedplcc.shared.wire.serving.threads import Threads
 
 DEADLINE_S = 30.0
 GREEDY = 1000

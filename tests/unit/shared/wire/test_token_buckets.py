@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from fedplcc.shared.wire import token_buckets
-from fedplcc.shared.wire.token_buckets import MAX_BUCKETS, TokenBuckets
+from fedplcc.shared.wire.serving import token_buckets
+from fedplcc.shared.wire.serving.token_buckets import MAX_BUCKETS, TokenBuckets
 
 
 class SetClock:

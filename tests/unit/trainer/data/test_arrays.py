@@ -191,7 +191,6 @@ def leaving():
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "my_data.py").write_text(PLUGIN)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     yield "my_data"
     sys.modules.pop("my_data", None)
 

@@ -318,7 +318,6 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A module in the working directory, found there without any installation."""
     (tmp_path / "my_models.py").write_text(PLUGIN)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     yield "my_models"
     sys.modules.pop("my_models", None)
 

@@ -1,0 +1,1 @@
+"""Garbage: the blobs that no run keeps, and their removal."""

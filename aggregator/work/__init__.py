@@ -1,0 +1,1 @@
+"""Work: the aggregation of rounds that have all their updates, outside the ledger's lock."""

@@ -1,0 +1,1 @@
+"""A member's way into a federation, and its certificate while it is in."""

@@ -1,0 +1,1 @@
+"""Causes of connections that fail, and what finds them."""
