@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import timm
 from torch import nn
 
 from fedplcc.shared.config.model import TIMM
@@ -63,6 +62,8 @@ def _downloaded(model: str) -> nn.Module:
 
 
 def _of_timm(model: str) -> Source:
+    import timm  # of an extra, which the download has needed before
+
     known = timm.get_pretrained_cfg(model.removeprefix("timm:"))
     return Source(place=model, licence="" if known is None else known.license or "")
 

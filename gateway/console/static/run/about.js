@@ -64,7 +64,8 @@ export function section({ runId, api }) {
   return {
     element,
     update(state) {
-      if (shown === null) fold.open = hasEnded(state.run);
+      // At the end of a run there is something to fetch.
+      if (shown === null || hasEnded(shown.run) !== hasEnded(state.run)) fold.open = hasEnded(state.run);
       shown = state;
       if (state.run) void askForManifest(state.run);
       draw(state);
