@@ -15,6 +15,7 @@ from tests.support import ROOT
 
 PICTURES = ROOT.parent / "shared" / "data"
 NAMES = ("dermatoscopy", "pacs")
+ON_FEATURES = (*NAMES, "office10")
 FOLDERS = {"dermatoscopy": "ham10000", "pacs": "pacs"}
 
 
@@ -47,15 +48,46 @@ def test_every_site_gets_folders_that_its_trainer_reads(name: str, tmp_path: Pat
     assert read == count
 
 
+def table(name: str, folder: str, title: str) -> list[list[str]]:
+    """Cells of the lines of a report's table."""
+    report = (ROOT / "examples" / name / folder / "report.md").read_text()
+    start = report.index(f"**{title}**")
+    lines = report[start : report.index("\n\n", start + len(title) + 10)].splitlines()
+    return [
+        [cell.strip().replace("*", "") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")
+    ]
+
+
+def told(name: str, pattern: str) -> list[list[str]]:
+    """Cells of the lines of the page's tables whose method fits."""
+    page = (ROOT / "examples" / name / "README.md").read_text()
+    lines = re.findall(rf"^\| ({pattern}.+) \|$", page, re.MULTILINE)
+    return [[cell.strip().replace("*", "") for cell in line.split("|")] for line in lines]
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_of_the_page_is_the_reports(name: str) -> None:
-    page, report = ((ROOT / "examples" / name / file).read_text() for file in ("README.md", "results/report.md"))
+def test_the_table_from_scratch_is_the_reports(name: str) -> None:
     what = "global model, balanced accuracy" if name == "dermatoscopy" else "global model"
-    start = report.index(f"**Mean of the last 10 rounds, {what}, ")
-    table = report[start : report.index("\n\n", start + 80)]
+    label = {"dermatoscopy": "Dermatoscopy", "pacs": "PACS"}[name]
     assert BALANCED_MODELS
-    for row in re.findall(r"^\| (F[^|]+) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE):
-        method, mean, worst = (cell.strip().replace("*", "") for cell in row)
-        (line,) = (line for line in table.splitlines() if line.startswith(f"| {method} |"))
-        cells = [cell.strip().replace("*", "") for cell in line.strip("|").split("|")]
-        assert [mean, worst] == cells[5:7], method
+    lines = {line[0]: line for line in table(name, "from-scratch", f"Mean of the last 10 rounds, {what}, {label}")}
+    found = [line for line in told(name, r"F(?!ed\w+, head)") if len(line) == 3]
+    assert len(found) == 4
+    for method, mean, worst in found:
+        assert [mean, worst] == lines[method][5:7], method
+
+
+@pytest.mark.parametrize("name", ON_FEATURES)
+def test_the_table_on_features_is_the_reports(name: str) -> None:
+    label = {"dermatoscopy": "Dermatoscopy", "pacs": "PACS", "office10": "Office-10"}[name]
+    balanced = ", balanced accuracy" if name == "dermatoscopy" else ""
+    of_all = {line[0]: line for line in table(name, "results", f"Last round, global model{balanced}, {label}")}
+    own = {
+        line[0]: line
+        for line in table(name, "results", f"Last round, local models, each on its own domain{balanced}, {label}")
+    }
+    found = [line for line in told(name, r"(?:ClassSums|Fed\w+), ") if len(line) == 7]
+    assert len(found) == 5
+    for method, *cells in found:
+        assert cells[:2] == of_all[method][5:7], method
+        assert cells[2:4] == (own[method][5:7] if method in own else ["", ""]), method
