@@ -155,6 +155,7 @@ def test_a_tab_that_nobody_signed_in_to_asks_once_and_not_again_and_again(
     page.goto(f"{keyed.gateway_url}/{view}")
     expect(page.locator("#bars")).to_contain_text("Sign in to use the console")
     page.clock.run_for(1000)
+    page.wait_for_load_state("networkidle")
     before = len(refused)
     assert before > 0
     for _ in range(60):

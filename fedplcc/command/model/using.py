@@ -61,7 +61,7 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a table instead: a line for each image, with the probability of every class.",
+            help="Write a file with a table instead: a line for each image, with every class's probability.",
             dir_okay=False,
             show_default=False,
         ),
