@@ -32,8 +32,8 @@ LARGER_SIZE = 64
 MOST_NOTES = 5
 """Most sentences on classes."""
 EXAMPLES = examples(
+    "fedplcc config init",
     "fedplcc config init --comparison few.toml --method fedavg --method moon",
-    "fedplcc config init shops.toml --data ann=folder:a --data bob=folder:b",
     "fedplcc config init shops.toml --recipe photos --data ann=folder:a",
 )
 

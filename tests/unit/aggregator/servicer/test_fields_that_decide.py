@@ -90,6 +90,7 @@ DECISIONS: dict[str, tuple[str, ...]] = {
     WAITING: (
         "HeartbeatRequest.activity",
         "HeartbeatRequest.progress",
+        "HeartbeatRequest.is_leaving",
         "HeartbeatRequest.problem",
         "ClientProblem.reason",
         "ClientProblem.is_fatal",
