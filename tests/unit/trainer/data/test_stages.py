@@ -127,7 +127,7 @@ def _shade(source: Any, number: int) -> int:
         ('stages:["{}", "{}", "{}"]', "lists 3 specifications and stream.stages is 2"),
         ("part:0.3/2:sharding(shards=2,stages=2):{}", "there is no stage 3"),
         ('stages:["{}"]', "no list of 2 or more"),
-        ("part:0/2:domain(stages=65):{}", "less than or equal to 64"),
+        ("part:0/2:domain(stages=65):{}", "at most 64"),
     ],
 )
 def test_data_of_another_number_of_stages_are_refused(whole: str, spec: str, part: str) -> None:
