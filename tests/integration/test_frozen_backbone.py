@@ -1,0 +1,120 @@
+"""Above a frozen backbone a run ends in one set of bytes, simulated, cut short or deployed; no backbone travels."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+
+import fedplcc
+from fedplcc.interruption import Interrupted
+from fedplcc.shared.config.toml_text import toml_tables
+from fedplcc.shared.errors import WeightsMissing
+from fedplcc.shared.tensors import from_bytes
+from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support import ROOT
+from tests.support.federation import tiny_federation
+from tests.support.federation.simulations import hashed, simulated
+
+pytestmark = pytest.mark.slow
+
+MODEL = "timm:test_resnet"
+RUN_S = 150.0
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A host's store with one backbone."""
+    torch.manual_seed(3)
+    made: Any = timm.create_model(MODEL.removeprefix("timm:"), num_classes=0)
+    folder = tmp_path_factory.mktemp("weights")
+    arrays = {name: tensor.numpy() for name, tensor in made.state_dict().items()}
+    WeightsStore(folder).add(arrays, name="tiny", model=MODEL, source=Source(place="here"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    tiny_federation.write_data(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def host(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands and simulations find the store."""
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(weights))
+
+
+def a_document(data: Path, weights: Path, method: str, train: str = "head") -> dict[str, Any]:
+    known = WeightsStore(weights).find("tiny")
+    assert known is not None
+    model = {"name": MODEL, "weights": "tiny", "weights_sha256": known.sha256, "options": {"hidden_dim": 8}}
+    return tiny_federation.document(data, method, run={"rounds": 2}, model=model, training={"train": train})
+
+
+@pytest.mark.parametrize(("method", "train"), [("fedplcc", "head"), ("classsums", "head"), ("fedavg", "last:1")])
+def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
+    method: str, train: str, data: Path, weights: Path, tmp_path: Path
+) -> None:
+    (weights / "features.sqlite").unlink(missing_ok=True)
+    values = a_document(data, weights, method, train)
+    simulated(values, tmp_path / "first")
+    assert (weights / "features.sqlite").exists() == (train == "head")
+    simulated(values, tmp_path / "known")
+    assert hashed(tmp_path / "known") == hashed(tmp_path / "first")
+    config = tmp_path / "run.toml"
+    config.write_text(toml_tables(values))
+    done = subprocess.run(
+        [sys.executable, "-m", "fedplcc", "demo", "--config", str(config), "--out", str(tmp_path / "demo"), "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDPLCC_DEVICE": "cpu"},
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert hashed(tmp_path / "demo") == hashed(tmp_path / "first")
+    names = set(from_bytes((tmp_path / "first" / "model.safetensors").read_bytes()))
+    whole = {f"backbone.{name}" for name in timm.create_model(MODEL.removeprefix("timm:"), num_classes=0).state_dict()}
+    assert {"classifier.weight", "classifier.bias"} <= names
+    assert not whole <= names
+    assert bool(whole & names) == (train != "head")
+
+
+def test_a_run_goes_on_after_an_interruption_while_features_are_computed(
+    data: Path, weights: Path, tmp_path: Path
+) -> None:
+    values = a_document(data, weights, "fedplcc")
+    simulated(values, tmp_path / "whole")
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3
+
+    (weights / "features.sqlite").unlink()
+    with pytest.raises(Interrupted):
+        simulated(values, tmp_path / "cut", stop)
+    simulated(values, tmp_path / "cut")
+    assert hashed(tmp_path / "cut") == hashed(tmp_path / "whole")
+
+
+def test_what_a_run_leaves_is_used_where_the_backbone_is_and_nowhere_else(
+    data: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated(a_document(data, weights, "fedavg"), tmp_path / "run")
+    model = fedplcc.load_model(tmp_path / "run")
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 3)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["model"]["weights"] == "tiny"
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "none"))
+    with pytest.raises(WeightsMissing, match="this site has no backbone 'tiny'"):
+        fedplcc.load_model(tmp_path / "run")
