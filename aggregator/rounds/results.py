@@ -92,18 +92,30 @@ def _summarised(values: dict[str, float | None]) -> dict[str, float | None]:
     return {**values, "mean": sum(known) / len(known) if known else None, "worst": min(known, default=None)}
 
 
-def joining_by_client(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+def joining_by_client(evaluations: Sequence[Evaluation], *, is_balanced: bool = False) -> dict[str, float]:
     """Return what joining is worth to each client that can say it: a difference of two fractions.
 
-    The accuracy of its own model minus that of the model of its images alone, on its test set.
+    The score of its own model minus that of the model of its images alone, on its test set.
+
+    Args:
+        evaluations: Reports of clients.
+        is_balanced: Whether the run's score is balanced accuracy; else it is accuracy.
     """
     gains = {}
     for evaluation in evaluations:
         on_test = {each.model: each for each in evaluation.counts if each.set_name == TEST_SET}
         own, alone = on_test.get(LOCAL_MODEL), on_test.get(ALONE_MODEL)
         if own is not None and alone is not None and any(own.total):
-            gains[evaluation.client_id] = (sum(own.correct) - sum(alone.correct)) / sum(own.total)
+            gains[evaluation.client_id] = _gain(own, alone, is_balanced=is_balanced)
     return gains
+
+
+def _gain(own: EvaluationCounts, alone: EvaluationCounts, *, is_balanced: bool) -> float:
+    """Return how much better one model is than another on the same images, of which there are some."""
+    if not is_balanced:
+        return (sum(own.correct) - sum(alone.correct)) / sum(own.total)
+    with_others, without = (balanced_accuracy(each.correct, each.total) for each in (own, alone))
+    return (with_others or 0.0) - (without or 0.0)
 
 
 def _score_entries(
@@ -184,8 +196,6 @@ def metrics_line(
     local: dict[str, Any] = {
         f"accuracy_{name}": accuracy[name] for name in (LOCAL_MODEL, ALONE_MODEL) if name in accuracy
     }
-    if ALONE_MODEL in accuracy:
-        local["joining"] = joining_by_client(reports) if is_evaluated else None
     under = {attack: accuracy_by_domain(reports, names, evaluated[0], attacked_set(attack)) for attack in attacks}
     attacked = {"accuracy_attacked": under if is_evaluated else None} if attacks else {}
     needed = 1 if is_alone else 2
@@ -194,6 +204,9 @@ def metrics_line(
     validation = {"accuracy_validation": on_validation} if has_validation else {}
     has_balanced = has_validation and is_evaluated
     scored = _score_entries(reports, names, evaluated[0], score, has_validation=has_balanced) if is_evaluated else {}
+    if ALONE_MODEL in accuracy:
+        is_balanced = BALANCED in scored
+        local["joining"] = joining_by_client(reports, is_balanced=is_balanced) if is_evaluated else None
     details = detail_entries(reports, names, evaluated[0]) if is_evaluated else {}
     return {
         "round": current.number,

@@ -67,7 +67,7 @@ class RoundMetrics(Document):
     accuracy_alone: dict[str, float | None] | None = None
     """As `accuracy_local`, of models of each client's own images alone; null where the method makes none."""
     joining: dict[str, float] | None = None
-    """What joining is worth to each client: the accuracy of its own model minus that of its images alone."""
+    """What joining is worth to each client: the run's score of its own model minus that of its images alone."""
     accuracy_attacked: dict[str, dict[str, float | None]] | None = None
     """As `accuracy`, under each attack of the run's configuration, by attack; null without attacks, and if the round is not
     evaluated."""

@@ -14,7 +14,7 @@ from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.reasons import Reason, Stated, StoppedEarly, sentence_of
 from fedplcc.shared.score_histograms import bins_of, histograms_of
-from fedplcc.shared.types import EvaluationCounts, Event, Round, RoundPhase, RunStatus, ScoreHistograms
+from fedplcc.shared.types import Evaluation, EvaluationCounts, Event, Round, RoundPhase, RunStatus, ScoreHistograms
 from fedplcc.shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -53,6 +53,18 @@ def test_joining_is_worth_what_a_clients_own_model_has_above_its_images_alone() 
     of_none = [report("eve", "farm", 0, 0, model="local"), report("zoe", "farm", 5, 10)]
     assert results.joining_by_client([*of_one, *of_none]) == {"ann": pytest.approx(0.2)}
     assert results.joining_by_client([]) == {}
+
+
+def test_joining_is_counted_by_the_runs_score() -> None:
+    counts = tuple(
+        EvaluationCounts("test", model, correct=correct, total=(90, 10))
+        for model, correct in (("local", (80, 8)), ("alone", (88, 2)))
+    )
+    reports = [Evaluation(client_id="ann", domain="city", counts=counts)]
+    assert results.joining_by_client(reports) == {"ann": pytest.approx(-0.02)}
+    assert results.joining_by_client(reports, is_balanced=True) == {
+        "ann": pytest.approx((80 / 90 + 0.8 - 88 / 90 - 0.2) / 2)
+    }
 
 
 def test_with_no_report_at_all_everything_is_none() -> None:
