@@ -51,7 +51,8 @@ class FeatureCache:
                     some = keys[begin : begin + _AT_ONCE]
                     marks = ",".join("?" * len(some))
                     # Only question marks are put into the statement.
-                    asked = file.execute(f"SELECT key, row FROM features WHERE key IN ({marks})", some)
+                    statement = f"SELECT key, row FROM features WHERE key IN ({marks})"  # nosec B608
+                    asked = file.execute(statement, some)
                     rows.update((key, row) for key, data in asked if (row := _whole(data, width)) is not None)
         except sqlite3.Error as error:
             log.warning("feature_cache_unreadable", path=str(self._path), why=str(error))
