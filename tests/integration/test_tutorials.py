@@ -57,8 +57,6 @@ def test_photographs_of_two_sites_become_a_model(tmp_path: Path) -> None:
     said = typed("".join(blocks("photographs", "sh")), tmp_path)
     assert "2 of 2 rounds, completed" in said
     assert "joining" in said
-    record = json.loads((tmp_path / "runs" / "photos" / "run.json").read_text())
-    assert record["status"] == "completed"
     last = json.loads((tmp_path / "runs" / "photos" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["accuracy"]["worst"] > 0.85, "chance is 0.1; small nets from nothing reach 0.66 of all four domains"
     assert (tmp_path / "runs" / "photos" / "model.safetensors").stat().st_size < 100_000
