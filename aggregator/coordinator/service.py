@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedplcc.aggregator.aggregating.round_work import RoundWork
 from fedplcc.aggregator.coordinator.attendance import Attendance
 from fedplcc.aggregator.coordinator.deletion import Deletion
 from fedplcc.aggregator.coordinator.extensions import Extensions
@@ -47,7 +48,6 @@ from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
-from fedplcc.aggregator.work.round_work import RoundWork
 from fedplcc.shared.chance import RunWarning
 from fedplcc.shared.errors import (
     BlobNotFound,

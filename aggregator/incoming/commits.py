@@ -69,9 +69,8 @@ class Commits:
         """By run and client: a round that it is not after, and the report."""
         self._computing = threading.Semaphore(COMPUTING)
         self._turns_lock = threading.Lock()
-        self._turns: WeakValueDictionary[str, threading.Lock] = (
-            WeakValueDictionary()
-        )  # a lock stays while a thread holds it
+        # A lock stays while a thread holds it.
+        self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 
     def commit_update(
         self,

@@ -168,24 +168,16 @@ def _classes_of_the_initial_model(config: RunTables) -> None:
         raise InvalidKey("run.initial_classes", fault)
 
 
-def _a_confusion_that_fits(config: RunTables) -> None:
+def _reports_by_class_that_fit(config: RunTables) -> None:
     num_classes = len(config.data.classes)
-    if config.evaluation.confusion and num_classes > MAX_CONFUSED_CLASSES:
-        raise InvalidKey(
-            "evaluation.confusion",
-            f"evaluation.confusion reports a number for each pair of at most {MAX_CONFUSED_CLASSES} classes, and the "
-            f"run has {num_classes}; leave it out",
-        )
-
-
-def _histograms_that_fit(config: RunTables) -> None:
-    num_classes = len(config.data.classes)
-    if config.evaluation.histograms and num_classes > MAX_CONFUSED_CLASSES:
-        raise InvalidKey(
-            "evaluation.histograms",
-            f"evaluation.histograms reports the probabilities of at most {MAX_CONFUSED_CLASSES} classes, and the run has "
-            f"{num_classes}; leave it out",
-        )
+    told = {"confusion": "a number for each pair of", "histograms": "the probabilities of"}
+    for key, what in told.items():
+        if getattr(config.evaluation, key) and num_classes > MAX_CONFUSED_CLASSES:
+            raise InvalidKey(
+                f"evaluation.{key}",
+                f"evaluation.{key} reports {what} at most {MAX_CONFUSED_CLASSES} classes, and the run has {num_classes}; "
+                "leave it out",
+            )
 
 
 def _rounds_after_the_warm_up(config: RunTables) -> None:
@@ -294,8 +286,7 @@ CHECKS = (
     _an_average_that_is_the_result,
     _one_rule_for_earlier_prototypes,
     _classes_of_the_initial_model,
-    _a_confusion_that_fits,
-    _histograms_that_fit,
+    _reports_by_class_that_fit,
     _rounds_after_the_warm_up,
     _rounds_for_the_method,
     _prototypes_of_clean_images,

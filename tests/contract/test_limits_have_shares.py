@@ -31,7 +31,7 @@ LIMITS = {
     "aggregator/app.py _serve ThreadPoolExecutor": "decodes requests: 2 large ones of a caller",
     "aggregator/computation/reading_ahead.py read_ahead ThreadPoolExecutor": "none needed: of one fold, in its turn",
     "aggregator/incoming/commits.py Commits.__init__ Semaphore": "one at a time of a client",
-    "aggregator/work/round_work.py RoundWork.__init__ AggregationTurns": "runs take turns by the time they used",
+    "aggregator/aggregating/round_work.py RoundWork.__init__ AggregationTurns": "runs take turns by the time they used",
     "aggregator/servicer/calls.py Threads": "CALLS_OF_A_CALLER of a caller",
     "aggregator/servicer/calls.py Threads 2": "CONTROL_CALLS_OF_A_CALLER of a caller",
     "aggregator/servicer/enrol_service.py EnrolServicer.__init__ Threads": "one at a time of an address",

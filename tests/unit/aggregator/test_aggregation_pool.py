@@ -57,7 +57,7 @@ def aggregates_with(monkeypatch: pytest.MonkeyPatch, before: Callable[[Run], Non
         before(of.run)
         return aggregate(of)
 
-    monkeypatch.setattr("fedplcc.aggregator.work.round_work.aggregate", watched)
+    monkeypatch.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", watched)
 
 
 @pytest.mark.parametrize("num_endless", [1, THREADS - 1])
@@ -98,7 +98,7 @@ def test_as_many_long_aggregations_as_there_are_threads_leave_one_for_short_ones
             may_end.wait()
 
     aggregates_with(monkeypatch, wait)
-    monkeypatch.setattr("fedplcc.aggregator.work.aggregation_turns.SHORT_PROTOTYPES", 5)
+    monkeypatch.setattr("fedplcc.aggregator.aggregating.aggregation_turns.SHORT_PROTOTYPES", 5)
     try:
         honest = federation.create("fedavg", run={"rounds": 3})
         assert ends(federation, honest).status is RunStatus.COMPLETED

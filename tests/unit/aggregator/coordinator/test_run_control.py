@@ -534,7 +534,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         return [run.current_round.phase for run in runs if run.current_round]
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedplcc.aggregator.work.round_work.aggregate", crash_for_one)
+        patched.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", crash_for_one)
         assert phases() == [RoundPhase.AGGREGATING, RoundPhase.AGGREGATING]
         with pytest.raises(ZeroDivisionError):
             federation.coordinator.work()
@@ -551,7 +551,7 @@ def test_a_run_whose_aggregation_crashes_keeps_no_other_run_waiting(
         pass
     assert sentence_of(federation.coordinator.get_run(crashing.run_id).reason) == ""
     with monkeypatch.context() as patched:
-        patched.setattr("fedplcc.aggregator.work.round_work.aggregate", crash_for_one)
+        patched.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", crash_for_one)
         with pytest.raises(ZeroDivisionError):
             federation.run_to_end(crashing.run_id)
     numbers = [event.round for event in federation.events(crashing.run_id, "aggregation_failed")]
@@ -586,7 +586,7 @@ def test_a_damaged_run_that_was_stopped_meanwhile_stays_stopped(
         (federation.folder / "blobs" / run.model.sha256[:2] / run.model.sha256).unlink()
         raise PayloadCorrupt("a blob that the round needs is gone")
 
-    monkeypatch.setattr("fedplcc.aggregator.work.round_work.aggregate", stopped_and_damaged)
+    monkeypatch.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", stopped_and_damaged)
     assert federation.coordinator.work()
     assert status(federation, run) is RunStatus.STOPPED
 

@@ -375,7 +375,7 @@ def test_a_round_that_damage_parks_is_interrupted(federation: LocalFederation, m
         raise PayloadCorrupt("the disk has changed a model")
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedplcc.aggregator.work.round_work.aggregate", corrupt)
+        patched.setattr("fedplcc.aggregator.aggregating.round_work.aggregate", corrupt)
         federation.step()
     assert federation.metric("runs_parked") == 1
     assert results(federation) == {"interrupted": 1}

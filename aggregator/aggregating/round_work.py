@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from fedplcc.aggregator.aggregating.aggregation_turns import AggregationTurns
 from fedplcc.aggregator.computation.aggregation import aggregate
 from fedplcc.aggregator.computation.parts.prototypes import earlier_updates
 from fedplcc.aggregator.computation.round_inputs import RoundInputs
@@ -24,7 +25,6 @@ from fedplcc.aggregator.rounds.far_updates import far_among
 from fedplcc.aggregator.rounds.machine import round_parts, run_facts, run_moves
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
-from fedplcc.aggregator.work.aggregation_turns import AggregationTurns
 from fedplcc.shared.errors import BlobNotFound, MalformedUpdate, PayloadCorrupt, RowCorrupt, StoreUnavailable
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import AggregationFailed, sentence_of

@@ -1,1 +1,0 @@
-"""Work: the aggregation of rounds that have all their updates, outside the ledger's lock."""
