@@ -209,9 +209,9 @@ async def _serve(settings: AggregatorSettings) -> int:
             ),
         )
     )
-    await ports.start()
     scraped = None
     try:
+        await ports.start()
         if membership is not None:
             await membership.socket.start(membership.callers, metrics.calls)
         if settings.metrics_port is not None:
@@ -252,6 +252,11 @@ async def _serve(settings: AggregatorSettings) -> int:
         await asyncio.to_thread(aggregations.stop, SHUTDOWN_GRACE_S)
         await asyncio.to_thread(collector.stop)
         await asyncio.to_thread(_close, audit)
+    except FedplccError:  # not everything could start: what did ends before the loop does
+        await ports.stop(0)
+        if membership is not None:
+            await membership.socket.stop(0)
+        raise
     finally:
         disk.remove(settings.state_dir / ENDPOINT_FILE, "endpoint")
         if scraped is not None:

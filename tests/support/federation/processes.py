@@ -32,6 +32,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.tls import ClientTls
 from tests.support import ROOT
+from tests.support.federation.ports import free_port as free_port
 from tests.support.identity.issued import OperatorTls, issued
 
 START_S = 60.0
@@ -128,9 +129,9 @@ class Federation:
         """
         self.folder = folder
         self.processes: dict[str, Process] = {}
-        self.port = 0
-        self.enrol_port = 0
-        self.metrics_port = 0
+        self.port = free_port()
+        self.enrol_port = free_port()
+        self.metrics_port = free_port()
         self.gateway_port = 0
         self.tls: ClientTls | None = ClientTls(lambda: self.credentials(Role.MONITOR, "tests")) if tls else None
         """Certificate with which the aggregator's health is asked for; None where the services speak plain text."""
@@ -330,12 +331,3 @@ class Federation:
         except FileNotFoundError:
             return None
         return endpoint if endpoint["pid"] == process.pid else None
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +31,7 @@ from fedplcc.shared.wire.channels import MAX_MESSAGE_BYTES, open_aio_channel, op
 from fedplcc.shared.wire.serving.interceptor import INTERNAL_TEXT
 from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.statuses import MAX_DETAIL, translated
+from tests.support.federation.ports import free_port
 
 SERVICE = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
 
@@ -175,12 +175,6 @@ def test_a_synchronous_channel_translates_the_same_way() -> None:
     finally:
         done.set()
         thread.join()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_no_aggregator_there_is_said_with_the_address() -> None:
