@@ -293,7 +293,7 @@ def _membership(
         audit.change(method, target)(transaction)
 
     admissions, keys = Admissions(store, authority, certificate_s=life_s, record=record), Keys(store, record=record)
-    certificates = Certificates(lambda: authority.roots_pem, admissions.is_revoked)
+    certificates = Certificates(lambda: authority.roots_pem, admissions.standing)
     callers = Callers(certificates, keys, calls_per_s=settings.calls_per_s, refused=into_audit(audit))
 
     def end_lease(role: Role, name: str) -> None:
@@ -362,7 +362,7 @@ def _metrics_guard(settings: AggregatorSettings, membership: _Membership | None,
     return MonitorGuard(
         authority.own_file,
         lambda: authority.roots_pem,
-        is_revoked=membership.admissions.is_revoked,
+        standing=membership.admissions.standing,
         refused=lambda caller, reason: audit.refused(caller, "/metrics", "", reason),
     )
 

@@ -39,6 +39,7 @@ from fedplcc.shared.identity.certificates import (
 )
 from fedplcc.shared.identity.names import INVITED_ROLES, Identity, Role
 from fedplcc.shared.identity.recovery import require_signature
+from fedplcc.shared.identity.standing import Standing
 from fedplcc.shared.process.log import get_logger
 
 DAY_S = 86_400.0
@@ -46,6 +47,8 @@ CERTIFICATE_S = 30 * DAY_S
 """Life of a certificate."""
 RECOVERY_S = 90 * DAY_S
 """Time after the end of a certificate in which its holder can still get another one, and in which its row is kept."""
+SERIALS_AT_LEAST = 1000
+"""Certificates that are issued before the list of serial numbers is read again without those that ended."""
 SECRET_BYTES = 32
 SHORTEST_INVITATION_S, LONGEST_INVITATION_S = 60.0, 30 * DAY_S
 MOST_HELD = 100
@@ -81,7 +84,7 @@ class Admissions:
         certificate_s: float = CERTIFICATE_S,
         record: Record = _not_recorded,
     ) -> None:
-        """Load the revoked serials.
+        """Load the serial numbers.
 
         Args:
             store: Where invitations and certificates are kept.
@@ -97,7 +100,9 @@ class Admissions:
         self._certificate_s, self._record = certificate_s, record
         self._lock = threading.Lock()
         self._challenges = Challenges(clock)
-        self._revoked = frozenset(store.revoked_serials())
+        self._serials = store.list_serials()
+        """Serial number of each certificate on the list, and whether it was revoked."""
+        self._read_again_at = 2 * len(self._serials) + SERIALS_AT_LEAST
         self._on_revoked: list[SerialsListener] = []
         self._on_holder_ended: list[HolderListener] = []
         self._on_issued: list[IssueListener] = []
@@ -116,9 +121,12 @@ class Admissions:
         """Call this function, from any thread, after a holder lost its certificates, to another or for good."""
         self._on_holder_ended.append(listener)
 
-    def is_revoked(self, serial: str) -> bool:
-        """Whether a certificate was revoked; reads memory only."""
-        return serial in self._revoked
+    def standing(self, serial: str) -> Standing:
+        """Return what the list says of a certificate; reads memory only."""
+        is_revoked = self._serials.get(serial)
+        if is_revoked is None:
+            return Standing.UNKNOWN
+        return Standing.REVOKED if is_revoked else Standing.LISTED
 
     def has_gateway(self) -> bool:
         """Whether a gateway has a certificate that was not revoked.
@@ -406,7 +414,7 @@ class Admissions:
     # Parts of them
 
     def _require_not_revoked(self, serial: str) -> None:
-        if self.is_revoked(serial):
+        if self.standing(serial) is Standing.REVOKED:
             raise CertificateRevoked("this certificate was revoked; only another invitation admits its holder again")
 
     def _issue(self, identity: Identity, public_key: ec.EllipticCurvePublicKey, now: float) -> Certificate:
@@ -422,6 +430,9 @@ class Admissions:
         )
 
     def _save(self, transaction: Transaction, certificate: Certificate) -> None:
+        if len(self._serials) >= self._read_again_at:  # those that ended have left the store's list
+            self._serials = self._store.list_serials()
+            self._read_again_at = 2 * len(self._serials) + SERIALS_AT_LEAST
         transaction.forget_ended(certificate.issued_at - RECOVERY_S)
         transaction.save_certificate(certificate)
 
@@ -431,7 +442,7 @@ class Admissions:
             transaction.save_certificate(replace(certificate, revoked_at=now))
 
     def _remember(self, certificates: Sequence[Certificate]) -> None:
-        self._revoked |= {certificate.serial for certificate in certificates}
+        self._serials |= {certificate.serial: True for certificate in certificates}
 
     def _tell_issued(self, certificate: Certificate) -> None:
         for listener in self._on_issued:
@@ -453,6 +464,7 @@ class Admissions:
                 log.exception("revocation_listener_crashed")
 
     def _admitted(self, identity: Identity, certificate: Certificate, domain: str = "") -> Admitted:
+        self._serials.setdefault(certificate.serial, False)
         return Admitted(identity, certificate.pem, _text(self._authority.roots_pem), domain)
 
 

@@ -283,8 +283,8 @@ class Store(Protocol):
     def list_certificates(self, *, ending_after: float, limit: int) -> list[Certificate]:
         """Return the certificates that end after a time, by role and name, newest first for each holder."""
 
-    def revoked_serials(self) -> list[str]:
-        """Return the serial numbers of the certificates that were revoked, sorted."""
+    def list_serials(self) -> dict[str, bool]:
+        """Return the serial number of every certificate, and whether it was revoked."""
 
     def revoked_holders(self, role: str) -> frozenset[str]:
         """Return the names of a role whose certificates were all revoked."""

@@ -17,17 +17,18 @@ from sqlalchemy import create_engine
 
 from fedplcc.aggregator.identity.authority import AUTHORITY_FILE, Authority
 from fedplcc.aggregator.store.database.postgres import parse_url
-from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, free_port
+from tests.support.identity.enrolled import enlist
 from tests.support.identity.issued import issued
 from tests.support.records.method_settings import PUBLIC_DATA
 
-HOUR_S = 3600.0
-DUE_S = 2400.0
-"""Age of a trainer's certificate, which lives for an hour from its beginning on."""
+DAY_S = 86_400.0
+DUE_S = 57_600.0
+"""Age of a trainer's certificate, which lives for a day from its beginning on."""
 LOOK_S = 0.02
 """How often a process that is to die is looked at."""
 
@@ -116,6 +117,8 @@ class ArmedFederation:
         self.folder, self.store_url = folder, store_url
         port, self._enrol_port, self.gateway_port = free_port(), free_port(), free_port()
         tiny_federation.write_data(folder)
+        self._members: dict[Path, Credentials] = {}
+        """First identity of each member, by its state directory."""
         # Certificates that are due for renewal when a trainer starts.
         (folder / "authority").mkdir(mode=0o700)
         self._authority = Authority.open(folder / "authority", clock=lambda: time.time() - DUE_S)
@@ -139,7 +142,7 @@ class ArmedFederation:
         self._certify(Role.GATEWAY, "console", gateway_state, Authority.open(folder / "authority"))
         gateway = ["gateway", "--aggregator", f"127.0.0.1:{port}", "--port", str(self.gateway_port)]
         self.gateway = Process("gateway", folder, [*gateway, "--state-dir", str(gateway_state)])
-        for process in (self.aggregator, *self.trainers.values()):
+        for process in (*self.trainers.values(), self.aggregator):
             process.prepare()
 
     def _trainer(self, client: str, port: int) -> ArmedProcess:
@@ -160,18 +163,22 @@ class ArmedFederation:
         return trainer
 
     def _certify(self, role: Role, name: str, state: Path, authority: Authority) -> None:
-        """Make a member's identity in an empty state directory."""
+        """Put a member's identity, always the same, into an empty state directory."""
         state.mkdir(mode=0o700)
-        held = issued(authority, role, name, HOUR_S)
-        replace(held, enrolment=f"127.0.0.1:{self._enrol_port}").save(state / IDENTITY_FILE)
+        if state not in self._members:
+            held = issued(authority, role, name, DAY_S)
+            self._members[state] = replace(held, enrolment=f"127.0.0.1:{self._enrol_port}")
+        self._members[state].save(state / IDENTITY_FILE)
 
     def _place_authority(self) -> None:
-        """Let a new aggregator have the authority whose members the others are."""
+        """Let a new aggregator have the authority whose members the others are, and their certificates on its list."""
         if self._is_new:
             return
         identity = self.aggregator.state / "identity"
         identity.mkdir(mode=0o700, parents=True)
         shutil.copy(self.folder / "authority" / "identity" / AUTHORITY_FILE, identity)
+        renewed = [Credentials.load(state / IDENTITY_FILE) for state in self._members]
+        enlist(self.aggregator.state, [*self._members.values(), *renewed], self.store_url or None)
 
     @property
     def url(self) -> str:
@@ -207,9 +214,11 @@ class ArmedFederation:
         With `is_new` it has no authority either, and what it makes is not that of the trainers.
         """
         self._is_new = is_new
-        self.aggregator.wipe()
         if self.store_url:
+            if self.aggregator.is_running:
+                self.aggregator.kill()
             _empty(self.store_url)
+        self.aggregator.wipe()
 
     @contextmanager
     def killing(self, victim: ArmedProcess, orders: Sequence[Order]) -> Iterator[Deaths]:

@@ -14,6 +14,7 @@ from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import FedplccError, InvitationUsed
 from fedplcc.shared.identity.certificates import load_certificate, new_key, public_key_sha256, request_for, serial_of
 from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.standing import Standing
 from tests.support.hosts.memory_folder import memory_folder
 from tests.support.identity.memory_authority import MemoryAuthority
 
@@ -91,7 +92,9 @@ class Federation:
             for certificate in self.store.certificates_of("client", name):
                 is_revoked = certificate.revoked_at is not None
                 assert (
-                    is_revoked == self.admissions.is_revoked(certificate.serial) == (certificate.serial in self.revoked)
+                    is_revoked
+                    == (self.admissions.standing(certificate.serial) is Standing.REVOKED)
+                    == (certificate.serial in self.revoked)
                 )
         for admitted in self.held:
             leaf = load_certificate(admitted.chain_pem.encode())

@@ -78,12 +78,12 @@ class IdentityReads:
         with self._reading() as connection:
             return list(_certificates(connection, query))
 
-    def revoked_serials(self: _Reader) -> list[str]:
-        """See `Store.revoked_serials`."""
+    def list_serials(self: _Reader) -> dict[str, bool]:
+        """See `Store.list_serials`."""
         table = schema.certificates
-        query = select(table.c.serial).where(table.c.revoked_at.is_not(None)).order_by(table.c.serial)
+        query = select(table.c.serial, table.c.revoked_at.is_not(None))
         with self._reading() as connection:
-            return list(connection.execute(query).scalars())
+            return {serial: bool(is_revoked) for serial, is_revoked in connection.execute(query)}
 
     def revoked_holders(self: _Reader, role: str) -> frozenset[str]:
         """See `Store.revoked_holders`."""

@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar
 
 from fedplcc.shared.errors import (
     CertificateExpired,
-    CertificateRevoked,
     FedplccError,
     Forbidden,
     IdentityMismatch,
@@ -33,6 +32,7 @@ from fedplcc.shared.identity.api_keys import ROLES_OF_SERVICE, SCOPE_OF_CALL, ke
 from fedplcc.shared.identity.certificates import check_chain, identity_of, serial_of
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import ANYONE, NOBODY, OWNER, Principal, current_principal
+from fedplcc.shared.identity.standing import Standing, require_listed
 from fedplcc.shared.wire.call_logs import Call
 from fedplcc.shared.wire.serving.token_buckets import TokenBuckets
 
@@ -67,8 +67,8 @@ class Certificates:
 
     roots_pem: Callable[[], bytes]
     """Returns the roots that callers are checked against."""
-    is_revoked: Callable[[str], bool]
-    """Whether a certificate was revoked, by its serial number; quick."""
+    standing: Callable[[str], Standing]
+    """Returns what its list says of a certificate, by the serial number; quick."""
 
 
 class Keys(Protocol):
@@ -275,8 +275,7 @@ class Callers:
         """
         principal, ends_at = certificate.principal, certificate.ends_at
         assert self._certificates is not None
-        if self._certificates.is_revoked(principal.serial):
-            raise CertificateRevoked(f"the certificate {principal.serial} of {principal.name} was revoked")
+        require_listed(self._certificates.standing(principal.serial), principal)
         if is_open:
             ends_at = max(ends_at, self._latest.get((principal.role, principal.name), ends_at))
         if self._steady() >= ends_at:

@@ -9,17 +9,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fedplcc.shared.errors import CertificateRevoked, FedplccError, RoleForbidden, Unauthenticated
+from fedplcc.shared.errors import FedplccError, RoleForbidden, Unauthenticated
 from fedplcc.shared.identity.certificates import check_chain, identity_of, serial_of
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
+from fedplcc.shared.identity.standing import Standing, require_listed
 from fedplcc.shared.process.log import get_logger
 
 log = get_logger("fedplcc.shared.wire.serving.metrics_guard")
 
 
-def _not_revoked(_serial: str) -> bool:
-    return False
+def _listed(_serial: str) -> Standing:
+    return Standing.LISTED
 
 
 class MonitorGuard:
@@ -30,7 +31,7 @@ class MonitorGuard:
         identity_file: Path,
         roots_pem: Callable[[], bytes],
         *,
-        is_revoked: Callable[[str], bool] = _not_revoked,
+        standing: Callable[[str], Standing] = _listed,
         refused: Callable[[Principal, str], None] = lambda _caller, _reason: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -39,14 +40,14 @@ class MonitorGuard:
         Args:
             identity_file: PEM file with key and certificate of this process, which renewals replace.
             roots_pem: Returns the roots that callers are checked against.
-            is_revoked: Whether a certificate was revoked, by its serial number; quick.
+            standing: Returns what the authority's list says of a certificate, by its serial number; quick.
             refused: Told of each refused caller and the reason.
             clock: Seconds since the epoch.
 
         Raises:
             OSError: The file cannot be read.
         """
-        self._file, self._roots_pem, self._is_revoked = identity_file, roots_pem, is_revoked
+        self._file, self._roots_pem, self._standing = identity_file, roots_pem, standing
         self._refused, self._clock = refused, clock
         self._lock = threading.Lock()
         self._read: tuple[object, ...] = ()
@@ -61,7 +62,7 @@ class MonitorGuard:
 
         Raises:
             Unauthenticated, CertificateExpired, MalformedRequest: The certificate does not hold.
-            CertificateRevoked: It was revoked.
+            CertificateRevoked: It was revoked, or is on no list.
             RoleForbidden: It is of another role.
         """
         caller = Principal(address=address)
@@ -71,8 +72,7 @@ class MonitorGuard:
             checked = check_chain(certificate, self._roots_pem(), self._clock())
             identity = identity_of(checked)
             caller = Principal(role=identity.role, name=identity.name, serial=serial_of(checked), address=address)
-            if self._is_revoked(caller.serial):
-                raise CertificateRevoked(f"the certificate {caller.serial} of {caller.name} was revoked")
+            require_listed(self._standing(caller.serial), caller)
             if identity.role is not Role.MONITOR:
                 raise RoleForbidden(f"{caller.caller} is no monitor; invite one with --role monitor")
         except FedplccError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, issue, key_to_pem, make_root, new_key
 from fedplcc.shared.identity.names import Identity, Role
+from fedplcc.shared.identity.standing import Standing
 from fedplcc.shared.wire.serving.caller import Certificates
 from fedplcc.shared.wire.tls import ClientTls, ServerTls
 
@@ -28,6 +30,11 @@ class Held:
     @property
     def tls(self) -> ClientTls:
         return ClientTls(lambda: self)
+
+
+def standing_by(revoked: Container[str]) -> Callable[[str], Standing]:
+    """What a list says on which every certificate stands."""
+    return lambda serial: Standing.REVOKED if serial in revoked else Standing.LISTED
 
 
 class TestAuthority:
@@ -65,7 +72,7 @@ class TestAuthority:
 
     @property
     def certificates(self) -> Certificates:
-        return Certificates(lambda: self.roots_pem, self.revoked.__contains__)
+        return Certificates(lambda: self.roots_pem, standing_by(self.revoked))
 
     def server_tls(self, *, demands_client: bool = True) -> ServerTls:
         return ServerTls(

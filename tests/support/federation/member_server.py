@@ -18,6 +18,7 @@ from fedplcc.shared.process.allocator import keep_freed_memory
 from fedplcc.shared.wire.serving.caller import Callers, Certificates
 from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.tls import ServerTls
+from tests.support.federation.certificates import standing_by
 
 
 class Servicer(round_service_pb2_grpc.RoundServiceServicer):
@@ -40,7 +41,7 @@ class Servicer(round_service_pb2_grpc.RoundServiceServicer):
 async def serve(given: dict[str, Any]) -> None:
     """Serve until standard input ends."""
     key, chain, roots = (given[name].encode() for name in ("key", "chain", "roots"))
-    callers = Callers(Certificates(lambda: roots, set(given["revoked"]).__contains__))
+    callers = Callers(Certificates(lambda: roots, standing_by(set(given["revoked"]))))
     server = RpcServer("127.0.0.1", 0, tls=ServerTls(lambda: (key, chain), lambda: roots), callers=callers)
     service = round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]
     server.add(round_service_pb2_grpc.add_RoundServiceServicer_to_server, Servicer(), service)

@@ -33,10 +33,12 @@ from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.tls import ClientTls
 from tests.support import ROOT
 from tests.support.federation.ports import free_port as free_port
-from tests.support.identity.issued import OperatorTls, issued
+from tests.support.identity.enrolled import enrolled
+from tests.support.identity.issued import OperatorTls
 
 START_S = 60.0
 """Importing torch on a busy machine takes seconds."""
+DATABASE_URL = "FEDPLCC_DATABASE_URL"
 TOLD = "told"
 """Property of a test whose value stands in the summary at the end."""
 
@@ -175,7 +177,8 @@ class Federation:
     def credentials(self, role: Role, name: str) -> Credentials:
         """Key and certificate of a member."""
         if (role, name) not in self._issued:
-            self._issued[role, name] = issued(self.authority, role, name)
+            _ = self.authority  # so that there is a state directory
+            self._issued[role, name] = enrolled(self.state, role, name, database_url=os.environ.get(DATABASE_URL))
         return self._issued[role, name]
 
     def client_tls(self, client: str) -> ClientTls | None:

@@ -14,6 +14,7 @@ from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.identity.certificates import load_certificate, new_key, request_for, serial_of
 from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.standing import Standing
 from tests.support.hosts.failing_disk import Disk, Killed
 from tests.support.identity.memory_authority import MemoryAuthority
 from tests.unit.aggregator.identity.conftest import Clock
@@ -45,7 +46,7 @@ def a_federation_with_a_holder(store: SqlStore, authority: MemoryAuthority, cloc
 
 def require_one_of_each(store: SqlStore, admissions: Admissions, renewed: Admitted) -> None:
     held = store.certificates_of("client", "north")
-    of_site = [certificate for certificate in held if not admissions.is_revoked(certificate.serial)]
+    of_site = [certificate for certificate in held if admissions.standing(certificate.serial) is Standing.LISTED]
     assert len(of_site) == 2, "one for the invitation, one for the renewal"
     assert renewed.chain_pem in {certificate.pem for certificate in of_site}
     assert [certificate.revoked_at is not None for certificate in held].count(True) == 1, "who was replaced"
@@ -103,6 +104,6 @@ def test_a_full_disk_refuses_and_changes_nothing(
     with pytest.raises(StoreUnavailable):
         site.enrols(admissions)
     assert (store.certificates_of("client", "north"), ended) == (before, [])
-    assert not any(admissions.is_revoked(certificate.serial) for certificate in before)
+    assert not any(admissions.standing(certificate.serial) is Standing.REVOKED for certificate in before)
     site.enrols(admissions)
     assert ended == ["north"]

@@ -27,6 +27,7 @@ from fedplcc.shared.errors import (
 from fedplcc.shared.identity.certificates import identity_of, new_key, request_for, serial_of
 from fedplcc.shared.identity.names import Identity, Role
 from fedplcc.shared.identity.recovery import sign_recovery
+from fedplcc.shared.identity.standing import Standing
 from tests.support.identity.memory_authority import FEDERATION, MemoryAuthority
 from tests.unit.aggregator.identity.conftest import Clock, Restart
 
@@ -154,10 +155,10 @@ def test_a_replacement_revokes_the_holder_when_it_enrols_and_not_before(admissio
     admissions.on_revoked(lambda serials: told.append(set(serials)))
     admissions.on_holder_ended(lambda role, name: ended.append((role, name)))
     invitation, secret = admissions.invite(Role.CLIENT, "north", replaces=True)
-    assert not admissions.is_revoked(serial(old))
+    assert admissions.standing(serial(old)) is Standing.LISTED
     new = admissions.enrol(invitation.invitation_id, secret, request_for(OTHER_KEY))
-    assert admissions.is_revoked(serial(old))
-    assert not admissions.is_revoked(serial(new))
+    assert admissions.standing(serial(old)) is Standing.REVOKED
+    assert admissions.standing(serial(new)) is Standing.LISTED
     assert (told, ended) == ([{serial(old)}], [(Role.CLIENT, "north")])
 
 
@@ -176,7 +177,7 @@ def test_a_renewal_gives_a_new_key_the_same_name_and_the_old_one_goes_on(admissi
     new = admissions.renew(Role.CLIENT, "north", serial(old), request_for(OTHER_KEY))
     assert new.identity == NORTH
     assert leaf(new).public_key() == OTHER_KEY.public_key()
-    assert not admissions.is_revoked(serial(old))
+    assert admissions.standing(serial(old)) is Standing.LISTED
 
 
 def test_the_same_new_key_again_gets_the_same_certificate(admissions: Admissions, restart: Restart) -> None:
@@ -311,8 +312,8 @@ def test_a_revoked_holder_neither_renews_nor_recovers_nor_gets_its_certificate_a
     assert admissions.revoke(Role.CLIENT, "north") == 2
     assert told == [{serial(old), serial(new)}]
     for asked in (admissions, restart()):
-        assert asked.is_revoked(serial(old))
-        assert asked.is_revoked(serial(new))
+        assert asked.standing(serial(old)) is Standing.REVOKED
+        assert asked.standing(serial(new)) is Standing.REVOKED
         with pytest.raises(CertificateRevoked):
             asked.renew(Role.CLIENT, "north", serial(new), request_for(new_key()))
         with pytest.raises(CertificateRevoked):

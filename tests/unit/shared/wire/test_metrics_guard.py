@@ -20,6 +20,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
 from fedplcc.shared.process.metrics import CONNECTION_S, MAX_CONNECTIONS, MetricsServer, new_registry, serve_metrics
 from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
+from tests.support.federation.certificates import standing_by
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
 
@@ -42,7 +43,7 @@ class Port:
         guard = MonitorGuard(
             self.authority.own_file,
             lambda: self.authority.roots_pem,
-            is_revoked=self.revoked.__contains__,
+            standing=standing_by(self.revoked),
             refused=refused,
             clock=lambda: self.now(),
         )

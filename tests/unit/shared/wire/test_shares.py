@@ -14,6 +14,7 @@ from fedplcc.shared.errors import FedplccError, KeyInvalid, Overloaded, TooManyC
 from fedplcc.shared.identity.api_keys import EVERY_SCOPE
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
+from fedplcc.shared.identity.standing import Standing
 from fedplcc.shared.wire.call_logs import Call
 from fedplcc.shared.wire.serving.caller import (
     BURST_S,
@@ -42,7 +43,7 @@ class OfNames(Callers):
     """Takes the peer's name for a checked certificate: the checks have tests of their own."""
 
     def __init__(self, role: Role) -> None:
-        super().__init__(Certificates(lambda: b"", lambda _serial: False), Keys(), steady=lambda: 0.0)
+        super().__init__(Certificates(lambda: b"", lambda _serial: Standing.LISTED), Keys(), steady=lambda: 0.0)
         self._role = role
 
     def _certificate(self, context: Any) -> Any:
