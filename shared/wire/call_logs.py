@@ -3,11 +3,12 @@
 The server writes one line, event "rpc", when a call has ended. The run, round, client and request that a call names are
 bound as soon as they are known, so that other lines logged during the call carry them too. The client writes one line,
 event "call_failed", for each call that fails. The stack trace that gRPC logs of its own for a caller that leaves while its
-answer is sent becomes one line at debug, event "answer_not_sent".
+answer is sent, or whose call is cancelled before it begins, becomes one line at debug, event "answer_not_sent".
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -186,7 +187,7 @@ class _AnswersNotSent(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether gRPC's own line is written."""
         error = record.exc_info[1] if record.exc_info else None
-        if not is_of_a_caller_that_left(error):
+        if not isinstance(error, asyncio.CancelledError) and not is_of_a_caller_that_left(error):
             return True
         self._log.debug("answer_not_sent", detail=record.getMessage())
         return False

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from fedplcc.aggregator.identity.authority import Authority
-from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation.processes import Federation, Process, eventually, free_port
@@ -140,7 +140,7 @@ def test_who_has_no_key_learns_when_its_certificate_ends(folder: Path) -> None:
 
     with Keyed(folder) as federation:
         federation.begin()
-        held: Credentials = issued(federation.authority, Role.CLIENT, "north")
+        held = federation.credentials(Role.CLIENT, "north")
         channel: grpc.Channel
         with open_channel(federation.address, tls=ClientTls(lambda: held)) as channel:
             found = pb2_grpc.AdminServiceStub(channel).GetCaller(pb2.GetCallerRequest(), timeout=30)

@@ -65,7 +65,7 @@ from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
 from tests.support.identity.every_call import METHODS
-from tests.support.identity.issued import issued
+from tests.support.identity.enrolled import enrolled
 from tests.support.identity.recorded_calls import Metadata, RecordedCall, RecordingChannel
 
 OF_NOW: Mapping[str, tuple[str, ...]] = {
@@ -97,7 +97,7 @@ class Members:
     def __init__(self, federation: Federation, authority: Authority, stack: ExitStack) -> None:
         self._federation, self.authority, self._stack = federation, authority, stack
         self.held = {
-            name: issued(authority, role, name)
+            name: enrolled(federation.state, role, name)
             for role, name in (
                 (Role.CLIENT, "cat"),
                 (Role.GATEWAY, "gate"),
