@@ -64,8 +64,8 @@ from tests.support.federation.grpc_client import GrpcClient
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
-from tests.support.identity.every_call import METHODS
 from tests.support.identity.enrolled import enrolled
+from tests.support.identity.every_call import METHODS
 from tests.support.identity.recorded_calls import Metadata, RecordedCall, RecordingChannel
 
 OF_NOW: Mapping[str, tuple[str, ...]] = {
