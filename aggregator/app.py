@@ -44,7 +44,7 @@ from fedplcc.aggregator.store.blobs.reserve import make_room_to_start
 from fedplcc.aggregator.store.opening import open_store
 from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from fedplcc.shared.config.settings import AggregatorSettings
-from fedplcc.shared.config.variables import warn_of_unknown_variables
+from fedplcc.shared.config.settings.variables import warn_of_unknown_variables
 from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable
 from fedplcc.shared.gen.fedplcc.v1 import (
     admin_service_pb2,

@@ -21,7 +21,7 @@ from benchmarks.report import Sample, alternate, finish, median, options, ratio,
 from fedplcc.shared.types import FloatArray
 
 BLOCK_ROWS = 1024
-"""Rows of a tile of the bare product; as in shared/methods/finch.py."""
+"""Rows of a tile of the bare product; as in shared/methods/arithmetic/finch.py."""
 NUM_CENTRES = 400
 CONTESTANTS = ("fedplcc", "finch-clust", "bare product")
 
@@ -87,7 +87,7 @@ def _contestant(name: str) -> Callable[[FloatArray], Partitions]:
 
 
 def _this_project() -> Callable[[FloatArray], Partitions]:
-    from fedplcc.shared.methods.finch import finch
+    from fedplcc.shared.methods.arithmetic.finch import finch
 
     return lambda rows_ND: [labels.tolist() for labels in finch(rows_ND)]
 

@@ -128,7 +128,7 @@ def _creff_step(num_clients: int, *, quick: bool) -> Row:
     """Return the processor time of CReFF's step after the fold, with its defaults."""
     import numpy as np
 
-    from fedplcc.shared.methods.creff import HEAD, METHOD, Config, before_training
+    from fedplcc.shared.methods.heads.creff import HEAD, METHOD, Config, before_training
     from fedplcc.shared.methods.parts.part import BeforeTraining, ServerRound
 
     num_classes, dim, rng = 10, 512, np.random.default_rng(0)

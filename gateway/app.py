@@ -28,7 +28,7 @@ from fedplcc.gateway.routes import audit, callers, clients, events, models, resu
 from fedplcc.gateway.routes.dependencies import Services
 from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from fedplcc.shared.config.settings import GatewaySettings
-from fedplcc.shared.config.variables import warn_of_unknown_variables
+from fedplcc.shared.config.settings.variables import warn_of_unknown_variables
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import add_methods
 from fedplcc.shared.process import disk

@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from fedplcc.shared import documents
 from fedplcc.shared.config.key_descriptions import key_descriptions
-from fedplcc.shared.config.model import STEMS, TimmOptions
 from fedplcc.shared.config.problems import run_problems
 from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.tables.model import STEMS, TimmOptions
 from fedplcc.shared.config.toml_text import toml_tables
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.method import Method

@@ -1,70 +1,6 @@
 """Tree of the errors that cross process boundaries.
 
-    FedplccError
-    |-- InvalidArgument            the request is wrong, whatever the state
-    |   |-- InvalidConfig              a run configuration
-    |   |-- InvalidData                a client's data set
-    |   |-- InvalidModel               a model specification
-    |   |-- MalformedUpdate            an update's blobs, counts or prototypes
-    |   |   |-- UpdateNormExceeded         its model or a prototype is beyond the run's norm limit
-    |   |   `-- PublicDataDiffers          its client has other public images than the run
-    |   |-- MalformedRequest           any other message
-    |   |-- BlobCorrupt                bytes and SHA-256 disagree
-    |   |   `-- BlobIncomplete             the sender's stream ended before the last byte
-    |   `-- ChunkOutOfOrder            a chunk does not begin where the last one ended
-    |-- Unauthenticated            no client id or token
-    |   |-- CertificateExpired         the caller's certificate is past its end
-    |   |-- CertificateRevoked         the caller's certificate was revoked
-    |   `-- KeyInvalid                 no such key: unknown, expired or revoked
-    |-- Forbidden                  the caller is known, and may not do this
-    |   |-- RoleForbidden              certificates of this role may not make this call
-    |   |-- IdentityMismatch           the call names another client or domain than was invited
-    |   |-- ScopeMissing               the key has not the scope of this call
-    |   `-- InvitationInvalid          no such invitation: unknown or expired
-    |-- NotAMember                 the client has not joined, or is not in the roster
-    |   `-- NotInCohort                the member is not in this round's cohort
-    |       `-- ClientQuarantined          the member is excluded from the run
-    |-- NotFound
-    |   |-- RunNotFound
-    |   |   `-- RunDeleted                 there was such a run
-    |   |-- RoundNotFound  BlobNotFound  ClientNotFound  NoPrototypes
-    |-- AlreadyExists
-    |   |-- InvitationUsed             another key was certified with this invitation
-    |   |-- ClientIdTaken              another instance acts for this client
-    |   |-- UpdateConflict             another update is committed under the same key
-    |   `-- RequestIdReused            the same request id with another body
-    |-- FailedPrecondition
-    |   |-- RoundClosed                the round does not accept this now
-    |   |   |-- RunEnded                   the run has ended, or is being stopped
-    |   |   |-- StaleRound                 an older round than the open one
-    |   |   |-- FutureRound                a round that has not opened
-    |   |   |-- LateUpdate                 the open round accepts no more updates
-    |   |   |-- LateReport                 the open round accepts no more reports
-    |   |   `-- EarlyReport                the open round has no model to report on yet
-    |   |-- CodeNotAllowed             a run names code that the owner of a trainer's site did not list
-    |   |-- DataNotAllowed             a run needs public images, and the owner named none
-    |   |-- WeightsMissing             a run names a backbone that the store of a trainer's site has not
-    |   |-- ModelKindRefused           a client has its own kind of model, and the run averages models
-    |   |-- FirstModelDiffers          the run's first model is not what a client makes of specification and seed
-    |   |-- UploadSuperseded           another stream of the same upload has taken over
-    |   |-- UpdateLost                 an update that is asked for again is no longer there
-    |   |-- RunIsOpen                  the run has not ended
-    |   |-- ClientInOpenRun            the client takes part in a run that has not ended
-    |   `-- InvalidTransition          the run's status does not allow this
-    |-- ResourceExhausted
-    |   |-- BlobTooLarge  ChunkTooLarge  TooManyOpenRuns  TooManyCalls  TooManyRequests  Overloaded
-    |-- Unavailable
-    |   |-- StoreUnavailable           disk or database
-    |   |   `-- DiskFull                   no room on the disk
-    |   `-- AggregatorUnavailable      no aggregator answers
-    |       `-- TlsFailed                  something answers, and TLS with it fails
-    |           `-- PinMismatch                it is not the aggregator of the invitation
-    |-- TransferIdle               the peer of a transfer sent or read nothing for too long
-    |-- PayloadCorrupt             stored bytes fail their checksum
-    |   `-- RowCorrupt                 a row of the database fails its checksum
-    `-- Internal                   a bug; the text is fixed
-
-Each class has a `code` (a number of google.rpc.Code: nothing here needs gRPC), a `reason` in UPPER_SNAKE_CASE and a sentence
+Each class has a `code`, a `reason` in UPPER_SNAKE_CASE and a sentence
 for the user. `shared/wire/statuses.py` maps errors to statuses and back, `gateway/http/problem.py` to problem
 documents.
 """
@@ -72,46 +8,9 @@ documents.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import ClassVar
 
-
-class Code(IntEnum):
-    """Numbers of google.rpc.Code in use, each with its HTTP status."""
-
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
-
-    @property
-    def http_status(self) -> int:
-        """HTTP status that google/rpc/code.proto gives for this code."""
-        return _HTTP_STATUS[self]
-
-
-_HTTP_STATUS = {
-    Code.INVALID_ARGUMENT: 400,
-    Code.DEADLINE_EXCEEDED: 504,
-    Code.NOT_FOUND: 404,
-    Code.ALREADY_EXISTS: 409,
-    Code.PERMISSION_DENIED: 403,
-    Code.RESOURCE_EXHAUSTED: 429,
-    Code.FAILED_PRECONDITION: 400,
-    Code.ABORTED: 409,
-    Code.INTERNAL: 500,
-    Code.UNAVAILABLE: 503,
-    Code.DATA_LOSS: 500,
-    Code.UNAUTHENTICATED: 401,
-}
+from fedplcc.shared.codes import Code
 
 
 class FedplccError(Exception):

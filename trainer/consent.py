@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fedplcc.shared.config.model import ModelSection
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.settings import WEIGHTS, TrainerSettings, weights_folder
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import CodeNotAllowed, DataNotAllowed
 from fedplcc.shared.methods import BUILTIN
 from fedplcc.trainer.weights.store import WeightsStore

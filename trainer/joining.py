@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fedplcc.shared.config.settings import INVITATION, invitation_in_environment
-from fedplcc.shared.config.site_identity import own_folder
+from fedplcc.shared.config.settings.site_identity import own_folder
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.forgotten import StageMemory
 from fedplcc.aggregator.store.base import Store
-from fedplcc.shared.config.stream import has_stages
+from fedplcc.shared.config.tables.stream import has_stages
 from fedplcc.shared.types import EventQuery, RoundPhase, Run
 
 PAGE = 200

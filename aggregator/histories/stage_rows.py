@@ -12,7 +12,7 @@ from typing import Any
 from fedplcc.aggregator.rounds.results import StageContext
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.config.stream import Place, StreamSection
+from fedplcc.shared.config.tables.stream import Place, StreamSection
 from fedplcc.shared.stage_measures import Row
 from fedplcc.shared.types import Run
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from prometheus_client import Counter, Histogram
 
 from fedplcc.aggregator.metrics.families import Families
-from fedplcc.shared.errors import Code
+from fedplcc.shared.codes import Code
 from fedplcc.shared.wire.call_observer import CallObserver
 
 SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 10)

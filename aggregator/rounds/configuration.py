@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from fedplcc.shared.config.run import RunConfig, parse_run_config
-from fedplcc.shared.config.stream import Place, has_stages
+from fedplcc.shared.config.tables.stream import Place, has_stages
 from fedplcc.shared.types import Run
 
 CACHED = 64

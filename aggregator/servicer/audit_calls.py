@@ -12,7 +12,7 @@ from fedplcc.aggregator.servicer.calls import control_call as call
 from fedplcc.aggregator.servicer.pages import MAX_PAGE, page_size
 from fedplcc.shared.bounds import MAX_REFUSALS
 from fedplcc.shared.convert.audit import audit_entry_to_proto
-from fedplcc.shared.convert.fields import limited
+from fedplcc.shared.convert.reading.fields import limited
 from fedplcc.shared.errors import BY_REASON, FedplccError, MalformedRequest
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc

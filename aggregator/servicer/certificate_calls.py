@@ -9,7 +9,7 @@ from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.servicer.calls import Context
 from fedplcc.aggregator.servicer.calls import control_call as call
 from fedplcc.aggregator.servicer.enrol_service import issued_to_proto
-from fedplcc.shared.convert.fields import plain_name
+from fedplcc.shared.convert.reading.fields import plain_name
 from fedplcc.shared.errors import FailedPrecondition, MalformedRequest
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc

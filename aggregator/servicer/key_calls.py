@@ -8,7 +8,7 @@ from fedplcc.aggregator.identity.keys import KEY_S, Keys
 from fedplcc.aggregator.servicer.calls import Context
 from fedplcc.aggregator.servicer.calls import control_call as call
 from fedplcc.aggregator.store.base import ApiKey
-from fedplcc.shared.convert.fields import limited
+from fedplcc.shared.convert.reading.fields import limited
 from fedplcc.shared.errors import KeyInvalid, MalformedRequest
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2 as admin_pb2
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2_grpc as admin_grpc

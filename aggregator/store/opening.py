@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.engines.connections import database_errors
+from fedplcc.aggregator.store.database.engines.sqlite import Sqlite
 from fedplcc.aggregator.store.database.revisions import NEW, revision_of
 from fedplcc.aggregator.store.database.sql_store import SqlStore
-from fedplcc.aggregator.store.database.sqlite import Sqlite
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.disk import why_unusable

@@ -196,7 +196,7 @@ def _problems_of(path: str, passage: str, known: Known, root: Path, method: str)
 
 def _method_of(path: str, known: Known) -> str:
     """The method whose file, or whose tests, a path is of; empty for none."""
-    if Path(path).parent.name != "methods":
+    if "methods" not in Path(path).parent.parts:
         return ""
     stem = Path(path).stem.removeprefix("test_")
     return next((name for name in known.equations if name.lower() == stem), "")

@@ -18,14 +18,14 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from fedplcc.runs.configuration_text import SECTIONS, range_of
-from fedplcc.shared.config.adversarial import AdversarialSettings
 from fedplcc.shared.config.key_descriptions import key_descriptions
-from fedplcc.shared.config.mix_style import MixStyleSettings
-from fedplcc.shared.config.model import TimmOptions
-from fedplcc.shared.config.partition import RULES, Pool
 from fedplcc.shared.config.run import ClientSection, RunConfig
 from fedplcc.shared.config.sections import Section, section_of
 from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, Settings, TrainerSettings, is_hidden
+from fedplcc.shared.config.tables.adversarial import AdversarialSettings
+from fedplcc.shared.config.tables.mix_style import MixStyleSettings
+from fedplcc.shared.config.tables.model import TimmOptions
+from fedplcc.shared.config.tables.partition import RULES, Pool
 from fedplcc.shared.config.toml_text import toml_value
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.config import MethodConfig

@@ -1,6 +1,6 @@
 """`fedplcc aggregator`, `fedplcc trainer` and `fedplcc gateway`: the services, as `python -m PACKAGE` starts them.
 
-One module for the three: each is built from its settings in shared/config/settings.py by the same code. Loading the
+One module for the three: each is built from its settings in shared/config/settings by the same code. Loading the
 settings takes a moment, so the list of commands shows plain functions; a command with options is built when it is called.
 """
 

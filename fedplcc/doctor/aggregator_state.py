@@ -13,7 +13,7 @@ from fedplcc.aggregator.rounds.machine.run_facts import last_committed
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.files import BlobFiles, sha256_of
 from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
-from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.engines.connections import database_errors
 from fedplcc.aggregator.store.database.row_check import damaged_rows
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.aggregator.store.opening import SQLITE

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlalchemy import Column, Connection, func, select
 
 from fedplcc.aggregator.store.database import schema
-from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.engines.connections import database_errors
 from fedplcc.aggregator.store.database.rows import UNREADABLE
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.doctor.findings import Finding, Subject, ok, problem

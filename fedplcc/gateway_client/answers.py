@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import ValidationError
 
+from fedplcc.shared.codes import Code
 from fedplcc.shared.documents import Problem
 from fedplcc.shared.documents.document import Document
-from fedplcc.shared.errors import Code, FedplccError, Internal, Unavailable, from_reason
+from fedplcc.shared.errors import FedplccError, Internal, Unavailable, from_reason
 
 Answer = TypeVar("Answer", bound=Document)
 

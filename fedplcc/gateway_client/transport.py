@@ -20,15 +20,8 @@ import httpx
 from fedplcc.gateway_client.answers import successful
 from fedplcc.gateway_client.gateway_tls import context_for
 from fedplcc.gateway_client.own_keys import key_for
-from fedplcc.shared.errors import (
-    BlobTooLarge,
-    Code,
-    FedplccError,
-    InvalidConfig,
-    TlsFailed,
-    TooManyOpenRuns,
-    Unavailable,
-)
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import BlobTooLarge, FedplccError, InvalidConfig, TlsFailed, TooManyOpenRuns, Unavailable
 from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
 from fedplcc.shared.wire.trouble.connection_trouble import speaks_grpc, unknown_name
 from fedplcc.shared.wire.trouble.tls_trouble import certificate_at

@@ -16,7 +16,7 @@ from fedplcc.method_contract.client_losses import Situation, a_point
 from fedplcc.method_contract.server_checks import stepped, uploaded
 from fedplcc.method_contract.settings import Setting
 from fedplcc.method_contract.uploads import DIM, NUM_CLASSES, a_client, in_order, merged, reported, reports_of
-from fedplcc.shared.config.stream import PASS, STAGE
+from fedplcc.shared.config.tables.stream import PASS, STAGE
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory

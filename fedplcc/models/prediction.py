@@ -21,7 +21,8 @@ from fedplcc.models.trained_model import TrainedModel
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.terminal.printable import printable
 from fedplcc.trainer.data import ImageSet
-from fedplcc.trainer.data.pixels import Pixels, Unreadable, Window, read_pixels
+from fedplcc.trainer.data.images.pixels import read_pixels
+from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window
 from fedplcc.trainer.data.source import fit_image
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.ops import TorchOps

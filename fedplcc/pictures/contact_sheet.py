@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
 from fedplcc.terminal.printable import printable
-from fedplcc.trainer.data.pixels import Pixels
+from fedplcc.trainer.data.images.scaling import Pixels
 from fedplcc.trainer.data.source import Samples
 from fedplcc.trainer.data.specs import open_source
 

@@ -12,7 +12,7 @@ from fedplcc.runs.configuration import domain_of, local_clients, read_as_it_stan
 from fedplcc.runs.run_folder import FEDERATION, recorded_clients
 from fedplcc.shared.bounds import NAME_PATTERN
 from fedplcc.shared.config.run import FACTORY, ClientSection, FederationFile, RunConfig
-from fedplcc.shared.config.stream import STAGES_KIND, split_stages_spec
+from fedplcc.shared.config.tables.stream import STAGES_KIND, split_stages_spec
 from fedplcc.shared.errors import InvalidConfig, InvalidData
 from fedplcc.trainer.data.parts import split_part
 from fedplcc.trainer.data.specs import KINDS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace as with_changes
 from pathlib import Path
 
-from fedplcc.shared.config.site_identity import STATE, folder_for
+from fedplcc.shared.config.settings.site_identity import STATE, folder_for
 from fedplcc.shared.errors import AlreadyExists, StoreUnavailable, TooManyCalls
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode

@@ -36,7 +36,7 @@ from fedplcc.simulation.worker_process import PipeLink
 from fedplcc.trainer.data import opened_once
 from fedplcc.trainer.reproducibility.determinism import prepare_torch
 from fedplcc.trainer.task.client_state import ClientStates, States
-from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 
 REPORT_S = 0.1

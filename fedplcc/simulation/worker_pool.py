@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedplcc.shared.errors import Code, FedplccError
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FedplccError
 from fedplcc.simulation.messages import Answer, Ask, Crashed, Failed, Forget, Link, LinkLost, Report
 from fedplcc.simulation.placement import Busy, Placement
 from fedplcc.trainer.cancellation import ShouldStop, check

@@ -11,7 +11,7 @@ from fedplcc.gateway.routes.dependencies import Aggregator
 from fedplcc.gateway.routes.events import MAX_SEQUENCE
 from fedplcc.gateway.routes.parameters import PageToken
 from fedplcc.shared import documents
-from fedplcc.shared.convert.page_tokens import number_of, token_of
+from fedplcc.shared.convert.reading.page_tokens import number_of, token_of
 
 OPERATIONS = Operations("federation")
 

@@ -13,7 +13,7 @@ from fedplcc.gateway.routes.dependencies import Aggregator
 from fedplcc.gateway.routes.parameters import ClientId, PageToken
 from fedplcc.shared import documents
 from fedplcc.shared.bounds import NAME_PATTERN
-from fedplcc.shared.convert.page_tokens import place_of, refused_token, token_of
+from fedplcc.shared.convert.reading.page_tokens import place_of, refused_token, token_of
 from fedplcc.shared.errors import ClientInOpenRun, ClientNotFound
 from fedplcc.shared.types import Client
 

@@ -18,7 +18,7 @@ from fedplcc.gateway.routes.parameters import RUN_PATH, PageToken, RunId
 from fedplcc.gateway.run_service import RunServiceClient
 from fedplcc.shared import documents
 from fedplcc.shared.bounds import NAME_PATTERN
-from fedplcc.shared.convert.page_tokens import number_of, token_of
+from fedplcc.shared.convert.reading.page_tokens import number_of, token_of
 from fedplcc.shared.errors import MalformedRequest, Overloaded, RunNotFound
 from fedplcc.shared.types import EventQuery
 

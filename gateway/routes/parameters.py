@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedplcc.shared import documents
 from fedplcc.shared.bounds import NAME_PATTERN
-from fedplcc.shared.convert.page_tokens import MAX_TOKEN
+from fedplcc.shared.convert.reading.page_tokens import MAX_TOKEN
 from fedplcc.shared.types import BEST, LAST
 
 RUN_PATH = "/v1/runs/{run_id}"

@@ -15,7 +15,7 @@ from fedplcc.gateway.routes.dependencies import Aggregator, services_of
 from fedplcc.gateway.routes.parameters import MAX_ROUND, RUN_PATH, AfterRound, PageToken, RoundChoice, RunId, round_of
 from fedplcc.gateway.run_service import RunServiceClient
 from fedplcc.shared import documents, types
-from fedplcc.shared.convert.page_tokens import number_of, token_of
+from fedplcc.shared.convert.reading.page_tokens import number_of, token_of
 from fedplcc.shared.convert.runs import RunView
 from fedplcc.shared.errors import BlobNotFound, NoPrototypes, Overloaded, PayloadCorrupt, RoundNotFound, RunNotFound
 from fedplcc.shared.types import BlobRef, RoundPhase

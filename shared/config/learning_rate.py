@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from fedplcc.shared.config.training import TrainingSection
+from fedplcc.shared.config.tables.training import TrainingSection
 
 STEP_FACTOR = 0.1
 """Factor of each step if none is set."""

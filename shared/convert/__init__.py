@@ -1,4 +1,4 @@
-"""Messages of fedplcc.v1 to the records of shared/types.py and back, one pair of functions per message.
+"""Messages of fedplcc.v1 to the records of shared/types and back, one pair of functions per message.
 
 `x_to_proto(record)` and `x_from_proto(message)` are inverse. Every field of a message is checked: a missing or impossible
 field raises `MalformedRequest` with its name in `metadata["field"]`, and texts and lists are bounded. The numbers of an

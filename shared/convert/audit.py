@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from fedplcc.shared.convert.fields import at_least, bounded_text, malformed
+from fedplcc.shared.convert.reading.fields import at_least, bounded_text, malformed
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2
 from fedplcc.shared.identity.audit_chain import AuditEntry
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedplcc.shared.bounds import CONFIDENCE_BINS, MAX_CONFUSED_CLASSES, SCORE_BINS
-from fedplcc.shared.convert.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
+from fedplcc.shared.convert.reading.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
 from fedplcc.shared.types import Evaluation, EvaluationCounts, ScoreHistograms
 

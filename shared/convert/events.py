@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedplcc.shared.config.run import canonical_json
-from fedplcc.shared.convert.fields import json_object, present, time_of, timestamp
+from fedplcc.shared.convert.reading.fields import json_object, present, time_of, timestamp
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from fedplcc.shared.types import Event
 

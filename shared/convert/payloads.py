@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 
-from fedplcc.shared.convert.fields import MAX_CLASSES, bounded_map, bounded_text, bounded_texts, limited, malformed
+from fedplcc.shared.convert.reading.fields import (
+    MAX_CLASSES,
+    bounded_map,
+    bounded_text,
+    bounded_texts,
+    limited,
+    malformed,
+)
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from fedplcc.shared.types import BlobRef, Payload
 

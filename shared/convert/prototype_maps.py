@@ -7,7 +7,7 @@ from typing import cast, get_args
 
 import numpy as np
 
-from fedplcc.shared.convert.fields import at_least, bounded_text, fraction, limited, malformed
+from fedplcc.shared.convert.reading.fields import at_least, bounded_text, fraction, limited, malformed
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
 from fedplcc.shared.prototype_map import MAX_GLOBAL, MAX_LOCAL, MappedClient, PrototypeMap, RoundMap
 from fedplcc.shared.types import Comparison

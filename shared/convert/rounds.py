@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedplcc.shared.convert.enums import PHASE
-from fedplcc.shared.convert.fields import at_least, malformed
 from fedplcc.shared.convert.payloads import blob_from_proto, blob_to_proto
+from fedplcc.shared.convert.reading.enums import PHASE
+from fedplcc.shared.convert.reading.fields import at_least, malformed
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from fedplcc.shared.reasons import Dropped, DropReason
 from fedplcc.shared.types import Round

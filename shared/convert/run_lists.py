@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 
 from fedplcc.shared.bounds import MAX_NOTES, MAX_SEARCHED, MAX_TAGS, TAG_PATTERN
-from fedplcc.shared.convert.enums import ORDER, PHASE, SHOW, STATUS
-from fedplcc.shared.convert.fields import bounded_text, limited, malformed, present, time_of, timestamp
-from fedplcc.shared.convert.page_tokens import place_of, refused_token, token_of
+from fedplcc.shared.convert.reading.enums import ORDER, PHASE, SHOW, STATUS
+from fedplcc.shared.convert.reading.fields import bounded_text, limited, malformed, present, time_of, timestamp
+from fedplcc.shared.convert.reading.page_tokens import place_of, refused_token, token_of
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from fedplcc.shared.reasons import Stated, sentence_of
 from fedplcc.shared.run_lists import LabelChange, RunCursor, RunList, RunOrder, RunQuery, RunSummary

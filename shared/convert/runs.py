@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedplcc.shared.chance import RunWarning, RunWarningKind
-from fedplcc.shared.convert.enums import PHASE, STATUS
-from fedplcc.shared.convert.fields import at_least, bounded_map, json_object, malformed, present, time_of, timestamp
+from fedplcc.shared.convert.reading.enums import PHASE, STATUS
+from fedplcc.shared.convert.reading.fields import (
+    at_least,
+    bounded_map,
+    json_object,
+    malformed,
+    present,
+    time_of,
+    timestamp,
+)
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from fedplcc.shared.reasons import Stated, sentence_of
 from fedplcc.shared.run_lists import NO_LABELS, RunLabels

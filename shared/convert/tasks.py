@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from fedplcc.shared.convert.enums import TASK
-from fedplcc.shared.convert.fields import at_least, bounded_text, duration, limited, malformed, present, seconds_of
 from fedplcc.shared.convert.payloads import a_sha256, payload_from_proto, payload_to_proto
+from fedplcc.shared.convert.reading.enums import TASK
+from fedplcc.shared.convert.reading.fields import (
+    at_least,
+    bounded_text,
+    duration,
+    limited,
+    malformed,
+    present,
+    seconds_of,
+)
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
 from fedplcc.shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
 

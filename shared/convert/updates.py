@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedplcc.shared.convert.fields import MAX_CLASSES, at_least, bounded_map, limited, present
 from fedplcc.shared.convert.payloads import payload_from_proto, payload_to_proto
+from fedplcc.shared.convert.reading.fields import MAX_CLASSES, at_least, bounded_map, limited, present
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2
 from fedplcc.shared.types import CommittedUpdate, Update
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedplcc.shared.convert.fields import at_least, malformed, present
 from fedplcc.shared.convert.payloads import blob_from_proto, blob_to_proto
+from fedplcc.shared.convert.reading.fields import at_least, malformed, present
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2
 from fedplcc.shared.types import MODEL, BlobRef
 

@@ -1,4 +1,4 @@
-"""The JSON documents of the REST interface: a frozen model for each, made from the records of shared/types.py.
+"""The JSON documents of the REST interface: a frozen model for each, made from the records of shared/types.
 
 Clients in Python can validate answers with these models. Times are RFC 3339 in UTC, sizes are bytes, accuracies are
 fractions from 0 to 1, rounds are whole numbers; round 0 makes the first model. Documents may get more keys; readers ignore

@@ -1,4 +1,4 @@
-"""Federated methods, one file each; README.md in this folder says how to add one, here or in a package of your own."""
+"""Federated methods, one file each, in three folders; README.md says how to add one, here or in a package of your own."""
 
 from __future__ import annotations
 
@@ -7,28 +7,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from fedplcc.shared.bounds import METHOD_NAME
-from fedplcc.shared.methods import (
-    classsums,
-    creff,
-    fcclplus,
-    fedavg,
-    fedccl,
-    feddyn,
-    fedmlp,
-    fedntd,
-    fedopt,
-    fedpcl,
-    fedplcc,
-    fedplvm,
-    fedproc,
-    fedproto,
-    fedprox,
-    fedrep,
-    fpl,
-    moon,
-)
+from fedplcc.shared.methods import fcclplus, fedavg, feddyn, fedntd, fedopt, fedprox, fedrep, moon
+from fedplcc.shared.methods.heads import classsums, creff
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.plugins import entry_point, load_method
+from fedplcc.shared.methods.prototypical import fedccl, fedmlp, fedpcl, fedplcc, fedplvm, fedproc, fedproto, fpl
 
 BUILTIN: Mapping[str, Method] = MappingProxyType(
     {

@@ -30,7 +30,6 @@ from pydantic import Field, model_validator
 from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
 from fedplcc.shared.methods.config import Coefficient, MethodConfig
-from fedplcc.shared.methods.fedproto import has_local_model, own_model, shares_model
 from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.kept_state import KeptState
@@ -38,6 +37,7 @@ from fedplcc.shared.methods.parts.own_model import OwnModel
 from fedplcc.shared.methods.parts.part import ClientEnd, ServerResult, ServerRound
 from fedplcc.shared.methods.parts.public import PUBLIC, PublicLearning, PublicStep
 from fedplcc.shared.methods.parts.references import ReferenceModels
+from fedplcc.shared.methods.prototypical.fedproto import has_local_model, own_model, shares_model
 from fedplcc.shared.methods.step import Array, ClientStep, LossTerms, Term
 
 TEACHER = "teacher"

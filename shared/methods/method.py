@@ -228,7 +228,7 @@ class Method:
         return self.has_prototypes or (is_of_kept_models and not self.reference_models({}, None, config))
 
     def needed_tensor_lists(self, config: MethodConfig) -> tuple[str, ...]:
-        """Return the lists of tensors that round 0's update must have (shared/types.py, `TENSOR_LISTS`)."""
+        """Return the lists of tensors that round 0's update must have (shared/types/payloads.py, `TENSOR_LISTS`)."""
         personal = self.personal_part(config)
         needed = {
             PARAMETERS: bool(self.server_slots(config)),

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
-from fedplcc.shared.errors import Code, FedplccError
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FedplccError
 from fedplcc.shared.process.log import bind_task, bound, get_logger
 
 REQUEST_ID_KEY = "x-request-id"

@@ -16,7 +16,7 @@ from typing import Self
 from sqlalchemy import create_engine
 
 from fedplcc.aggregator.identity.authority import AUTHORITY_FILE, Authority
-from fedplcc.aggregator.store.database.postgres import parse_url
+from fedplcc.aggregator.store.database.engines.postgres import parse_url
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.failpoints import ARMED_FILE, PASSED_FILE, VARIABLE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedplcc.gateway.app import ROUTES
-from fedplcc.shared.convert import json_text
+from fedplcc.shared.convert.reading import json_text
 from tests.chaos import complexity
 from tests.chaos.complexity import Report, Served, examine, rest_cases, rpc_cases
 from tests.support import growth

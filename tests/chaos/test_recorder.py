@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedplcc.aggregator.store.database.sqlite import Sqlite
+from fedplcc.aggregator.store.database.engines.sqlite import Sqlite
 from tests.chaos import recorder
 from tests.chaos.recorder import NEEDED, PROGRAMS, Program, explore, without_fsync
 from tests.chaos.recording import Recording, cuts, write

@@ -12,7 +12,7 @@ import pytest
 from fedplcc.gateway.app import create_app
 from fedplcc.shared import documents
 from fedplcc.shared.config.settings import GatewaySettings
-from fedplcc.shared.convert.page_tokens import token_of
+from fedplcc.shared.convert.reading.page_tokens import token_of
 from tests.support.federation.served_gateway import ServedGateway
 
 DOCUMENT = create_app(GatewaySettings(insecure=True)).openapi()

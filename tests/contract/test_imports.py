@@ -106,8 +106,8 @@ def test_no_module_of_shared_aggregator_or_gateway_brings_torch() -> None:
     assert {
         "fedplcc.aggregator.app",
         "fedplcc.gateway.app",
-        "fedplcc.shared.methods.finch",
-        "fedplcc.shared.methods.fedplcc",
+        "fedplcc.shared.methods.arithmetic.finch",
+        "fedplcc.shared.methods.prototypical.fedplcc",
     } <= set(modules)
     assert not imported_by(*modules) & {"torch", "torchvision"}
 

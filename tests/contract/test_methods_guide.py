@@ -62,7 +62,7 @@ def test_the_table_has_every_method_and_no_other() -> None:
 @of_methods()
 def test_a_method_s_row_says_what_its_code_does(method: Method) -> None:
     name, uploads, downloads, keeps, terms, server = TABLE[method.name]
-    assert f"({method.name}.py)" in name
+    assert f"{method.name}.py)" in name
     step = on_numpy(*mid_run(Setting(method)))
     on_public = public_checks.terms_of(Setting(method)) if method.part(PublicLearning) is not None else ()
     assert terms.replace("`", "").split() == [*method.client_loss(step, method.config()), *on_public]
@@ -123,7 +123,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
         (methods / f"{name}.py").write_text(code)
         before = (methods / "__init__.py").read_text()
         imported = re.sub(
-            r"^(from fedplcc\.shared\.methods import \()$", rf"\1\n    {name},", before, count=1, flags=re.MULTILINE
+            r"^(from fedplcc\.shared\.methods import )", rf"\1{name}, ", before, count=1, flags=re.MULTILINE
         )
         named = re.sub(r"(for module in \([^)]*?),?\s*\)", rf"\1, {name})", imported, count=1)
         assert before != imported != named

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 
 from fedplcc.method_contract.settings import Setting
-from fedplcc.shared.config.training import AUGMENTATIONS
+from fedplcc.shared.config.tables.training import AUGMENTATIONS
 from fedplcc.trainer.models.resnet import STEMS
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.shared.config.training import AUGMENTATIONS
+from fedplcc.shared.config.tables.training import AUGMENTATIONS
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedplcc.shared.methods.finch import MergeMean, finch, finch_star, first_neighbours
+from fedplcc.shared.methods.arithmetic.finch import MergeMean, finch, finch_star, first_neighbours
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns of optional packages when imported

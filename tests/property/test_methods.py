@@ -17,9 +17,9 @@ from hypothesis.extra import numpy as hnp
 from fedplcc.aggregator.computation.prototype_checks import check_prototypes
 from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.method_contract.settings import Setting
-from fedplcc.shared.methods.fedplcc import Config, client_loss, client_report, server_prototypes
-from fedplcc.shared.methods.finch import MergeMean
+from fedplcc.shared.methods.arithmetic.finch import MergeMean
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.methods.prototypical.fedplcc import Config, client_loss, client_report, server_prototypes
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from fedplcc.shared.types import Payload, PrototypeSet, Update
 from tests.support.records.method_settings import SETTINGS

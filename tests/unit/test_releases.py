@@ -15,7 +15,7 @@ from fedplcc.runs.artifacts import read_record
 from fedplcc.runs.local_runs import find_runs
 from fedplcc.runs.run_folder import foreseen_folder
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.config.run_tables import VERSION as CONFIGURED
+from fedplcc.shared.config.tables.run_tables import VERSION as CONFIGURED
 from fedplcc.shared.identity.audit_chain import verify
 from fedplcc.shared.types import Run, RunStatus
 from fedplcc.shared.version import VERSION

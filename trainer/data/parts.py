@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedplcc.shared.config.partition import (
+from fedplcc.shared.config.tables.partition import (
     MAX_CLIENTS,
     RULES,
     Dirichlet,

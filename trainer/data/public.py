@@ -9,8 +9,8 @@ import numpy as np
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.images.scaling import Window
 from fedplcc.trainer.data.loading import ImageSet
-from fedplcc.trainer.data.pixels import Window
 from fedplcc.trainer.data.source import fit_image
 from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.reproducibility.randomness import derive_seed

@@ -12,7 +12,7 @@ import os
 import re
 import unicodedata
 
-from fedplcc.trainer.data.endings import IMAGE_ENDINGS
+from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS
 
 TEST = "test"
 VALIDATION = "validation"

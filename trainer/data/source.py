@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 from fedplcc.shared.types import IntArray
-from fedplcc.trainer.data.pixels import Pixels as Pixels
-from fedplcc.trainer.data.pixels import Window
+from fedplcc.trainer.data.images.scaling import Pixels as Pixels
+from fedplcc.trainer.data.images.scaling import Window
 
 NOTHING: IntArray = np.zeros(0, np.int64)
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from fedplcc.shared.config.partition import LongTail
 from fedplcc.shared.config.run import FACTORY
-from fedplcc.shared.config.stream import STAGES_KIND, split_stages_spec
+from fedplcc.shared.config.tables.partition import LongTail
+from fedplcc.shared.config.tables.stream import STAGES_KIND, split_stages_spec
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.parts import PART, Part, balanced_test, long_tailed, part_of, split_part
 from fedplcc.trainer.data.sets import digit5, domainnet, office10

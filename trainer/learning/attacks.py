@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedplcc.shared.config.adversarial import AdversarialSettings
-from fedplcc.shared.config.evaluation import Attack
+from fedplcc.shared.config.tables.adversarial import AdversarialSettings
+from fedplcc.shared.config.tables.evaluation import Attack
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.models import FeatureModel
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedplcc.shared.errors import Code, FedplccError
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FedplccError
 from fedplcc.shared.types import FloatArray
 
 

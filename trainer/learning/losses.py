@@ -18,10 +18,10 @@ from torch.nn.functional import cross_entropy
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, ModelArrays
-from fedplcc.shared.methods.balance import balance_factor, balanced
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.methods.prototypical.balance import balance_factor, balanced
 from fedplcc.shared.methods.step import ClientStep, LossTerms, Prototypes, Term
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.device_images import DeviceImages
@@ -113,7 +113,7 @@ def _seen_by(reference: FeatureModel, x_B3SS: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def balanced_terms(terms: LossTerms, features_BD: Tensor, hyper: MethodConfig) -> LossTerms:
-    """Return the terms of one mini-batch under `method.balance`: see `fedplcc.shared.methods.balance`.
+    """Return the terms of one mini-batch under `method.balance`: see `fedplcc.shared.methods.prototypical.balance`.
 
     Nothing changes for a method without the key, without prototypes, and where only layers after the features train.
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedplcc.shared.config.mix_style import MixStyleSettings
+from fedplcc.shared.config.tables.mix_style import MixStyleSettings
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.models import early_parts
 

@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from fedplcc.shared.config.training import TrainingSection
+from fedplcc.shared.config.tables.training import TrainingSection
 from fedplcc.trainer.learning.update_rules import Adam, Sgd, UpdateRule
 
 FIRST_SCALE = 1024.0

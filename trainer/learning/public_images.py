@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedplcc.shared.config.public import PublicSection
 from fedplcc.shared.config.run import DataSection, RunConfig
+from fedplcc.shared.config.tables.public import PublicSection
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.methods.parts.public import PublicLearning, PublicStep

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from fedplcc.shared.config.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from fedplcc.shared.config.run import FACTORY
+from fedplcc.shared.config.tables.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.consent import NO_CONSENT, Consent
 from fedplcc.trainer.factories import import_factory

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedplcc.shared.config.model import TimmOptions
+from fedplcc.shared.config.tables.model import TimmOptions
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.models.frozen import FrozenBackbone
 from fedplcc.trainer.models.partial import hold_still, names_of, trained_layers

@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedplcc.shared.config.model import ModelSection
-from fedplcc.shared.errors import Code, FedplccError, InvalidData, InvalidModel
+from fedplcc.shared.codes import Code
+from fedplcc.shared.config.tables.model import ModelSection
+from fedplcc.shared.errors import FedplccError, InvalidData, InvalidModel
 from fedplcc.trainer.cancellation import Cancelled
 
 _CPU_ALLOCATOR = ("DefaultCPUAllocator", "alloc_cpu")

@@ -7,7 +7,7 @@ where the run has no stages; other data are refused, and so is a stage that woul
 
 from __future__ import annotations
 
-from fedplcc.shared.config.stream import Place
+from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.log import get_logger
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedplcc.shared.config.model import RESNETS, TIMM, ModelSection
+from fedplcc.shared.config.tables.model import RESNETS, TIMM, ModelSection
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.tensors import Array
 from fedplcc.trainer.models import build_model, head_names

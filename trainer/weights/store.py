@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedplcc.shared.config.model import WEIGHTS_NAME
 from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.config.tables.model import WEIGHTS_NAME
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable, WeightsMissing
 from fedplcc.shared.process import disk
 from fedplcc.shared.tensors import Array, sha256_hex, to_bytes

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fedplcc.aggregator.rounds.machine.absences import dropping, left_out, taking_back, with_round, without
 from fedplcc.aggregator.rounds.machine.round_waits import done_in
 from fedplcc.aggregator.rounds.machine.run_facts import eligible, has_open_round, is_out, is_parked, is_retired
-from fedplcc.shared.config.membership import MembershipSection
+from fedplcc.shared.config.tables.membership import MembershipSection
 from fedplcc.shared.errors import (
     InvalidTransition,
 )

@@ -14,10 +14,10 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.pool import NullPool
 
 from fedplcc.aggregator.store.database import revisions, schema
-from fedplcc.aggregator.store.database.connections import database_errors, one_line
-from fedplcc.aggregator.store.database.postgres import CONNECTING, HOLDER, NO_PSYCOPG, parse_url, public_name
+from fedplcc.aggregator.store.database.engines.connections import database_errors, one_line
+from fedplcc.aggregator.store.database.engines.postgres import CONNECTING, HOLDER, NO_PSYCOPG, parse_url, public_name
+from fedplcc.aggregator.store.database.engines.sqlite import Sqlite
 from fedplcc.aggregator.store.database.sql_store import SqlStore
-from fedplcc.aggregator.store.database.sqlite import Sqlite
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
 
 ROWS_AT_ONCE = 1000

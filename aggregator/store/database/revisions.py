@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from fedplcc.aggregator.store.database.connections import Database
+from fedplcc.aggregator.store.database.engines.connections import Database
 from fedplcc.aggregator.store.database.schema import REVISION, metadata
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.process import disk

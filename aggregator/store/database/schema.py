@@ -208,7 +208,7 @@ updates = Table(
     Column("round", Number, primary_key=True, autoincrement=False, comment="For which round."),
     Column("client_id", Text(64), primary_key=True, comment="By which client."),
     Column("commit_order", Number, nullable=False, comment="Grows with every commit of any client."),
-    Column("update", JSON, nullable=False, comment="The record Update of shared/types.py; names its blobs."),
+    Column("update", JSON, nullable=False, comment="The record Update of shared/types/runs.py; names its blobs."),
     Column("digest", Text(32), comment=_DIGEST),
     Index("updates_by_client", "client_id", "commit_order"),
     comment="What clients committed, one for each client and round.",
@@ -220,7 +220,7 @@ evaluations = Table(
     Column("run_id", ForeignKey("runs.run_id"), primary_key=True, comment="Of which run."),
     Column("round", Number, primary_key=True, autoincrement=False, comment="Of which round's model."),
     Column("client_id", Text(64), primary_key=True, comment="By which client."),
-    Column("evaluation", JSON, nullable=False, comment="The record Evaluation of shared/types.py."),
+    Column("evaluation", JSON, nullable=False, comment="The record Evaluation of shared/types/evaluations.py."),
     Column("digest", Text(32), comment=_DIGEST),
     comment="Correct and total predictions that clients reported, one for each client and round.",
 )

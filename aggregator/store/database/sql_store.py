@@ -17,13 +17,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from fedplcc.aggregator.store.base import ControlRequest
 from fedplcc.aggregator.store.database import revisions, rows, schema
 from fedplcc.aggregator.store.database.audit_rows import AuditReads, AuditWrites
-from fedplcc.aggregator.store.database.connections import Database, database_errors
+from fedplcc.aggregator.store.database.engines.connections import Database, database_errors
+from fedplcc.aggregator.store.database.engines.sqlite import Sqlite
 from fedplcc.aggregator.store.database.identity_rows import IdentityReads, IdentityWrites
 from fedplcc.aggregator.store.database.key_rows import KeyReads, KeyWrites
 from fedplcc.aggregator.store.database.label_rows import LabelReads, LabelWrites
 from fedplcc.aggregator.store.database.run_list_rows import RunListReads
 from fedplcc.aggregator.store.database.run_rows import RunReads
-from fedplcc.aggregator.store.database.sqlite import Sqlite
 from fedplcc.shared.errors import RowCorrupt
 from fedplcc.shared.process.failpoints import failpoint
 from fedplcc.shared.process.log import get_logger
@@ -85,7 +85,9 @@ class SqlStore(AuditReads, IdentityReads, KeyReads, LabelReads, RunReads, RunLis
             InvalidConfig: The URL is wrong, psycopg is not installed, or another aggregator uses the database.
             StoreUnavailable: It cannot be opened or migrated, or a newer version wrote it.
         """
-        from fedplcc.aggregator.store.database.postgres import Postgres  # psycopg takes a tenth of a second to load
+        from fedplcc.aggregator.store.database.engines.postgres import (
+            Postgres,  # psycopg takes a tenth of a second to load
+        )
 
         with database_errors("cannot open the database"):
             database = Postgres(url, on_lost)

@@ -73,7 +73,7 @@ def join(
     """
     from fedplcc.command.members.next_steps import start_command
     from fedplcc.remote.joining import join_federation, renew_identity
-    from fedplcc.shared.config.site_identity import JOINED
+    from fedplcc.shared.config.settings.site_identity import JOINED
     from fedplcc.shared.identity.invitation_codes import InvitationCode
 
     if renew:

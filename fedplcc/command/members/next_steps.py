@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from fedplcc.shared.config.site_identity import JOINED, STATE
+from fedplcc.shared.config.settings.site_identity import JOINED, STATE
 from fedplcc.shared.identity.names import Identity, Role
 
 

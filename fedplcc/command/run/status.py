@@ -53,7 +53,7 @@ def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
 
 
 async def _ask(there: AsyncGateway, run: str | None, *, as_json: bool) -> _Shown:
-    from fedplcc.shared.config.stream import has_stages
+    from fedplcc.shared.config.tables.stream import has_stages
     from fedplcc.terminal.stage_lines import StageMatrix
 
     found = await found_run(there, run)

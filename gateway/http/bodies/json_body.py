@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from fedplcc.gateway.http.guards.slots import Turns
-from fedplcc.shared.convert.json_text import parse_json_object
+from fedplcc.shared.convert.reading.json_text import parse_json_object
 
 Answer = TypeVar("Answer")
 

@@ -16,7 +16,7 @@ from fedplcc.shared.methods.arrays import ClientState, ModelArrays
 from fedplcc.shared.methods.parts.part import ClientEnd, Part, always
 
 Personal = Literal["none", "head", "batch_norm"]
-"""Tensors that a client keeps for itself; the names are those of round 0's lists (shared/types.py, `TENSOR_LISTS`)."""
+"""Tensors that a client keeps for itself; the names are those of round 0's lists (payloads.py, `TENSOR_LISTS`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

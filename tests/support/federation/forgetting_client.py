@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from fedplcc.shared.config.stream import PASS, STAGE, Place
+from fedplcc.shared.config.tables.stream import PASS, STAGE, Place
 from fedplcc.shared.types import GLOBAL_MODEL, TEST_SET, Evaluation, EvaluationCounts, Task, stage_set
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 

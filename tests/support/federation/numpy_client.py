@@ -18,7 +18,7 @@ import numpy as np
 
 from fedplcc.shared.config.declared_arrays import declared_uploads
 from fedplcc.shared.config.run import RunConfig, parse_run_config
-from fedplcc.shared.config.stream import PASS, STAGE
+from fedplcc.shared.config.tables.stream import PASS, STAGE
 from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
 from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import BeforeTraining

@@ -33,7 +33,7 @@ from fedplcc.aggregator.store.blobs.files import BlobFiles
 from fedplcc.aggregator.store.blobs.garbage_lock import no_collection
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.remote.admin_calls import admin_calls
-from fedplcc.shared.config.stream import STAGE
+from fedplcc.shared.config.tables.stream import STAGE
 from fedplcc.shared.errors import InvitationUsed
 from fedplcc.shared.identity.certificates import new_key, public_key_sha256
 from fedplcc.shared.identity.names import Role

@@ -15,7 +15,8 @@ from PIL import Image
 
 import fedplcc
 from fedplcc.shared.errors import InvalidData
-from fedplcc.trainer.data.pixels import Unreadable, Window, read_pixels
+from fedplcc.trainer.data.images.pixels import read_pixels
+from fedplcc.trainer.data.images.scaling import Unreadable, Window
 from fedplcc.trainer.data.specs import open_source
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "data.md"

@@ -13,7 +13,7 @@ import pytest
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.shared.errors import BlobNotFound, MalformedUpdate
 from fedplcc.shared.methods.arrays import MAX_ARRAY_BYTES
-from fedplcc.shared.methods.creff import FEATURES, GRADIENTS, HEAD
+from fedplcc.shared.methods.heads.creff import FEATURES, GRADIENTS, HEAD
 from fedplcc.shared.reasons import BlobDamaged
 from fedplcc.shared.tensors import blob_ref, from_bytes, to_bytes
 from fedplcc.shared.types import FEATURE_DIM as FEATURE_DIM_LIST

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedplcc.aggregator.garbage.rules import Keep, needed_blobs, rounds_of
-from fedplcc.shared.config.stream import StreamSection
+from fedplcc.shared.config.tables.stream import StreamSection
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import Round, Run, RunStatus
 from fedplcc.state.replay import replay

@@ -93,7 +93,9 @@ def test_citations_of_what_is_not_there_are_found(text: str, said: str, tmp_path
     assert said in problem
 
 
-@pytest.mark.parametrize("path", ["shared/methods/fedplcc.py", "tests/unit/shared/methods/test_fedplcc.py"])
+@pytest.mark.parametrize(
+    "path", ["shared/methods/prototypical/fedplcc.py", "tests/unit/shared/methods/test_fedplcc.py"]
+)
 def test_the_file_of_a_method_cites_its_own_paper(path: str, tmp_path: Path) -> None:
     assert said_of(f"Normalised ({EQ} 11).", tmp_path, path) == []
     assert "has no eq. 12" in said_of(f"Normalised ({EQ} 12).", tmp_path, path)[0]

@@ -17,10 +17,10 @@ import pytest
 from fedplcc.gateway_client import transfers
 from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.gateway_client.transport import ATTEMPTS, GatewayAbsent, Transport
+from fedplcc.shared.codes import Code
 from fedplcc.shared.documents import Event, InitialModel, RoundPage, Run
 from fedplcc.shared.errors import (
     BlobTooLarge,
-    Code,
     FedplccError,
     Internal,
     InvalidConfig,

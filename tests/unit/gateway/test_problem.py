@@ -3,11 +3,11 @@ import json
 import pytest
 
 from fedplcc.gateway.http import problem
+from fedplcc.shared.codes import Code
 from fedplcc.shared.errors import (
     BY_REASON,
     BlobTooLarge,
     ClientInOpenRun,
-    Code,
     FedplccError,
     Internal,
     InvalidTransition,

@@ -10,8 +10,8 @@ import pytest
 from fedplcc.gateway import run_configuration
 from fedplcc.gateway.routes import runs
 from fedplcc.gateway.routes.runs import EXAMPLE
-from fedplcc.shared.config.model import STEMS
 from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.tables.model import STEMS
 from fedplcc.shared.documents.configurations import MethodChoice
 from fedplcc.shared.methods import METHODS
 from tests.support.records.method_settings import public_of

@@ -17,7 +17,6 @@ from fedplcc.shared.convert.clients import (
     problem_to_proto,
 )
 from fedplcc.shared.convert.events import event_from_proto
-from fedplcc.shared.convert.fields import MAX_CLASSES, MAX_TEXT
 from fedplcc.shared.convert.membership import (
     client_from_join,
     client_to_join,
@@ -25,6 +24,7 @@ from fedplcc.shared.convert.membership import (
     membership_to_proto,
 )
 from fedplcc.shared.convert.payloads import blob_from_proto, payload_from_proto
+from fedplcc.shared.convert.reading.fields import MAX_CLASSES, MAX_TEXT
 from fedplcc.shared.convert.rounds import round_from_proto
 from fedplcc.shared.convert.runs import run_from_proto, run_to_proto
 from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.shared.convert.json_text import MAX_DEPTH, parse_json_object
+from fedplcc.shared.convert.reading.json_text import MAX_DEPTH, parse_json_object
 from fedplcc.shared.errors import MalformedRequest
 from tests.support.growth import require_linear
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedplcc.shared.config.model import ModelSection
 from fedplcc.shared.config.run import DataSection, RunConfig, parse_run_config
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning.device_images import DeviceImages

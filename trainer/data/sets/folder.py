@@ -15,18 +15,10 @@ import numpy as np
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
-from fedplcc.trainer.data.endings import DICOM_ENDINGS
+from fedplcc.trainer.data.images.endings import DICOM_ENDINGS
+from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
+from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window
 from fedplcc.trainer.data.names import code_points, composed, listed
-from fedplcc.trainer.data.pixels import (
-    Pixels,
-    Unreadable,
-    Unstated,
-    Window,
-    auto_window,
-    numbers_of,
-    read_pixels,
-    why_unreadable,
-)
 from fedplcc.trainer.data.roles import TEST, has_role, key_of
 from fedplcc.trainer.data.sets.labels_file import Entry, read_labels
 from fedplcc.trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of

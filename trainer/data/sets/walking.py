@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from fedplcc.trainer.data.endings import IMAGE_ENDINGS, NUM_BYTES, OTHER_ENDINGS, begins_as_image
+from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS, NUM_BYTES, OTHER_ENDINGS, begins_as_image
 
 SYSTEM_FOLDERS = frozenset(
     {

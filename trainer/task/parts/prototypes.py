@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedplcc.shared.codes import Code
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.errors import Code, FedplccError
+from fedplcc.shared.errors import FedplccError
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, excess_rows
 from fedplcc.shared.methods.prototypes import PrototypeConfig
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes

@@ -51,7 +51,7 @@ READERS = {
     "aggregator/identity/authority.py:_read": NO_BLOB,
     "aggregator/metrics/rounds.py:anonymous_bytes": NO_BLOB,
     "aggregator/store/database/revisions.py:_keep_copy": NO_BLOB,
-    "aggregator/store/database/sqlite.py:committed_count": NO_BLOB,
+    "aggregator/store/database/engines/sqlite.py:committed_count": NO_BLOB,
     "aggregator/store/opening.py:belonging": NO_BLOB,
     "fedplcc/state/audit.py:witnessed": NO_BLOB,
     "fedplcc/state/backup.py:read_manifest": NO_BLOB,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedplcc.aggregator.rounds.events import events_between
 from fedplcc.aggregator.rounds.machine import opening, round_parts
 from fedplcc.aggregator.rounds.selection import select_cohort
-from fedplcc.shared.config.stream import StreamSection
+from fedplcc.shared.config.tables.stream import StreamSection
 from fedplcc.shared.errors import InvalidTransition, NotInCohort, UpdateConflict
 from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.types import BlobRef, Payload, Round, RoundPhase, Run, RunStatus, Update

@@ -14,7 +14,8 @@ import pytest
 from fedplcc.aggregator.servicer.round_service import RoundServicer
 from fedplcc.aggregator.servicer.run_service import RunServicer
 from fedplcc.aggregator.servicer.wakeups import Wakeups
-from fedplcc.shared.errors import Code, TransferIdle
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import TransferIdle
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as run_pb2

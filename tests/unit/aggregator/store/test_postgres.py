@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import Engine, event
 from structlog.testing import capture_logs
 
-from fedplcc.aggregator.store.database import postgres as postgres_database
 from fedplcc.aggregator.store.database import revisions, schema
-from fedplcc.aggregator.store.database.postgres import parse_url
+from fedplcc.aggregator.store.database.engines import postgres as postgres_database
+from fedplcc.aggregator.store.database.engines.postgres import parse_url
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.aggregator.store.opening import BELONGING, open_store
 from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable

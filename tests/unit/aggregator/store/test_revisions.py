@@ -119,7 +119,7 @@ def test_a_current_database_is_opened_without_alembic(folder: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from fedplcc.aggregator.store.database.sql_store import SqlStore\n"
         "for _ in range(2): SqlStore.in_folder(Path(sys.argv[1])).close()\n"
-        "names = ('alembic', 'psycopg', 'fedplcc.aggregator.store.database.postgres')\n"
+        "names = ('alembic', 'psycopg', 'fedplcc.aggregator.store.database.engines.postgres')\n"
         "print([name for name in names if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.aggregator.store.database.engines.sqlite import COMMITTED, committed_count
 from fedplcc.aggregator.store.database.sql_store import SqlStore
-from fedplcc.aggregator.store.database.sqlite import COMMITTED, committed_count
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.types import Event, EventQuery
 

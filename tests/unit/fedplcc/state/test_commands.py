@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.aggregator.store.blobs.garbage_lock import collecting
-from fedplcc.aggregator.store.database.connections import database_errors
+from fedplcc.aggregator.store.database.engines.connections import database_errors
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.store.database import schema
-from fedplcc.aggregator.store.database.postgres import parse_url
+from fedplcc.aggregator.store.database.engines.postgres import parse_url
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.aggregator.store.opening import open_store
 from fedplcc.command.all_commands import app

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, StepLR
 
 from fedplcc.shared.config.learning_rate import learning_rate
-from fedplcc.shared.config.training import TrainingSection
+from fedplcc.shared.config.tables.training import TrainingSection
 
 ROUNDS = 20
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.shared.config.membership import NO_PLAN, MembershipSection, Span
 from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.config.tables.membership import NO_PLAN, MembershipSection, Span
 from fedplcc.shared.errors import InvalidConfig
 from tests.support.federation.numpy_client import a_document
 

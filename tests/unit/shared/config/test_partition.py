@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedplcc.shared.config.partition import RULES, Dirichlet, Domain, parse_rule
 from fedplcc.shared.config.run import parse_federation
+from fedplcc.shared.config.tables.partition import RULES, Dirichlet, Domain, parse_rule
 from fedplcc.shared.errors import InvalidConfig
 from tests.support import ROOT
 

@@ -20,7 +20,7 @@ from fedplcc.shared.config.run import (
     parse_federation,
     parse_run_config,
 )
-from fedplcc.shared.config.run_tables import VERSION
+from fedplcc.shared.config.tables.run_tables import VERSION
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.parts.prototypes import MAX_PAIRS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.shared.config.run import parse_federation, parse_run_config
-from fedplcc.shared.config.stream import Place, StreamSection, split_stages_spec, stages_spec
+from fedplcc.shared.config.tables.stream import Place, StreamSection, split_stages_spec, stages_spec
 from fedplcc.shared.errors import InvalidConfig
 
 CLASSES = ["cat", "dog", "owl", "yak"]

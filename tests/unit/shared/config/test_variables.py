@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedplcc.shared.config.settings import AggregatorSettings, GatewaySettings, TrainerSettings, load
-from fedplcc.shared.config.variables import unknown_variables
+from fedplcc.shared.config.settings.variables import unknown_variables
 from fedplcc.shared.errors import InvalidConfig
 
 

@@ -10,8 +10,17 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import NearestCentroid
 
-from fedplcc.shared.methods.class_heads import ABSENT, EXACT, FAST, Algebra, Classes, ClassSums, linear_head, sums_of
-from fedplcc.shared.methods.creff_matching import Head
+from fedplcc.shared.methods.heads.class_heads import (
+    ABSENT,
+    EXACT,
+    FAST,
+    Algebra,
+    Classes,
+    ClassSums,
+    linear_head,
+    sums_of,
+)
+from fedplcc.shared.methods.heads.creff_matching import Head
 
 NUM_CLASSES, DIM = 4, 7
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedplcc.shared.methods.arrays import ArrayGroup
-from fedplcc.shared.methods.creff import (
+from fedplcc.shared.methods.heads.creff import (
     FEATURES,
     GRADIENTS,
     HEAD,
@@ -16,7 +16,7 @@ from fedplcc.shared.methods.creff import (
     server_step,
     upload_fault,
 )
-from fedplcc.shared.methods.creff_matching import Head, head_gradient, matching
+from fedplcc.shared.methods.heads.creff_matching import Head, head_gradient, matching
 from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import BeforeTraining, ServerResult, ServerRound
 

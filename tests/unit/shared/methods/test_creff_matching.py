@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from fedplcc.shared.methods.creff_matching import Head, head_gradient, matched, matching, new_head, trained_head
-from fedplcc.shared.methods.exact_maths import DoubleArray, near_normal
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, near_normal
+from fedplcc.shared.methods.heads.creff_matching import Head, head_gradient, matched, matching, new_head, trained_head
 
 NUM_CLASSES, DIM, CLASS = 4, 6, 2
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.shared.methods.exact_maths import (
+from fedplcc.shared.methods.arithmetic.exact_maths import (
     EXACT_SUMS,
     exp,
     near_normal,

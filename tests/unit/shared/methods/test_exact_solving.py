@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedplcc.shared.methods.exact_maths import DoubleArray, full_product, log
-from fedplcc.shared.methods.exact_solving import BLOCK, NotPositive, factor, solved
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, full_product, log
+from fedplcc.shared.methods.arithmetic.exact_solving import BLOCK, NotPositive, factor, solved
 
 
 def a_matrix(dim: int, seed: int = 0, least: float = 0.1) -> DoubleArray:

@@ -12,8 +12,9 @@ import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from fedplcc.shared.methods import fpl
-from fedplcc.shared.methods.fedccl import (
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.methods.prototypical import fpl
+from fedplcc.shared.methods.prototypical.fedccl import (
     METHOD,
     Config,
     client_loss,
@@ -22,7 +23,6 @@ from fedplcc.shared.methods.fedccl import (
     next_client_state,
     server_prototypes,
 )
-from fedplcc.shared.methods.parts.part import ClientEnd
 from fedplcc.shared.types import PrototypeSet
 
 

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from torch.nn.functional import kl_div, smooth_l1_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, on_numpy, values
+from fedplcc.shared.methods.arithmetic.finch import finch
 from fedplcc.shared.methods.arrays import ClientState
-from fedplcc.shared.methods.fedmlp import (
+from fedplcc.shared.methods.parts.kept_state import StageBegin
+from fedplcc.shared.methods.prototypical.fedmlp import (
     ANCHOR_CLASSES,
     ANCHORS,
     FIRST_SEEN,
@@ -32,8 +34,6 @@ from fedplcc.shared.methods.fedmlp import (
     stage_state,
     state_with_report,
 )
-from fedplcc.shared.methods.finch import finch
-from fedplcc.shared.methods.parts.kept_state import StageBegin
 from fedplcc.shared.types import PrototypeSet
 
 ROWS = PrototypeSet(

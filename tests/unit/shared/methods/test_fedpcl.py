@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from fedplcc.shared.methods.fedpcl import Config, client_loss, server_prototypes
+from fedplcc.shared.methods.prototypical.fedpcl import Config, client_loss, server_prototypes
 from fedplcc.shared.tensors import prototypes_to_bytes
 from fedplcc.shared.types import PrototypeSet
 

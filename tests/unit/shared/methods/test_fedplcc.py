@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients
 from fedplcc.method_contract.numpy_ops import a_step
-from fedplcc.shared.methods import fpl
-from fedplcc.shared.methods.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
-from fedplcc.shared.methods.finch import MergeMean
+from fedplcc.shared.methods.arithmetic.finch import MergeMean
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.methods.prototypical import fpl
+from fedplcc.shared.methods.prototypical.fedplcc import METHOD, Config, client_loss, client_report, server_prototypes
 from fedplcc.shared.methods.step import ClientStep
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.ops import TorchOps, to_device

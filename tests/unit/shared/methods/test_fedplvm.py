@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import cosine_similarity, mse_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from fedplcc.shared.methods import fedplcc
-from fedplcc.shared.methods.fedplvm import Config, client_loss, client_report, server_prototypes
+from fedplcc.shared.methods.prototypical import fedplcc
+from fedplcc.shared.methods.prototypical.fedplvm import Config, client_loss, client_report, server_prototypes
 from fedplcc.shared.types import PrototypeSet
 
 CENTRES = PrototypeSet.of([(1, 0), (0.6, 0.8), (0.28, 0.96)], [0, 0, 1], [0.75, 0.25, 1])

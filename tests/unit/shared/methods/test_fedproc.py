@@ -19,7 +19,14 @@ from fedplcc.method_contract.client_losses import (
     on_numpy,
     values,
 )
-from fedplcc.shared.methods.fedproc import METHOD, Config, carry_prototypes, client_loss, server_prototypes, task_share
+from fedplcc.shared.methods.prototypical.fedproc import (
+    METHOD,
+    Config,
+    carry_prototypes,
+    client_loss,
+    server_prototypes,
+    task_share,
+)
 from fedplcc.shared.tensors import prototypes_to_bytes
 from fedplcc.shared.types import PrototypeSet
 

@@ -11,7 +11,8 @@ from torch.nn.functional import mse_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
 from fedplcc.method_contract.numpy_ops import NumpyOps, on_device
-from fedplcc.shared.methods.fedproto import (
+from fedplcc.shared.methods.parts.part import ClientEnd
+from fedplcc.shared.methods.prototypical.fedproto import (
     METHOD,
     Config,
     client_loss,
@@ -21,7 +22,6 @@ from fedplcc.shared.methods.fedproto import (
     scores,
     server_prototypes,
 )
-from fedplcc.shared.methods.parts.part import ClientEnd
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.ops import TorchOps, to_device
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from fedplcc.shared.methods.finch import MergeMean, finch, finch_star, first_neighbours, partition_level
+from fedplcc.shared.methods.arithmetic.finch import MergeMean, finch, finch_star, first_neighbours, partition_level
 
 
 def on_circle(*degrees: float) -> np.ndarray:
@@ -252,7 +252,7 @@ class TestTies:
         rows[20] = rows[3]
         expected = first_neighbours_by_definition(rows)
         for multiplications in (4 * 35 * 512, 7 * 35 * 512, 2**18, 0):  # pieces of 4, 7 and 14 rows; all at once
-            monkeypatch.setattr("fedplcc.shared.methods.finch._LONE_PRODUCTS", multiplications)
+            monkeypatch.setattr("fedplcc.shared.methods.arithmetic.finch._LONE_PRODUCTS", multiplications)
             assert first_neighbours(rows.astype(np.float32)).tolist() == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.shared.methods.fixed_point import LARGEST, Total, is_too_large, narrow, rounded, widened
+from fedplcc.shared.methods.arithmetic.fixed_point import LARGEST, Total, is_too_large, narrow, rounded, widened
 
 numbers = st.lists(st.floats(-LARGEST, LARGEST, allow_subnormal=False), min_size=1, max_size=4)
 clients = st.integers(1, 4).flatmap(

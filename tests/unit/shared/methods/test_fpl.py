@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cosine_similarity, cross_entropy, mse_loss
 
 from fedplcc.method_contract.client_losses import Situation, a_point, assert_torch_agrees_with_numpy, gradients, values
-from fedplcc.shared.methods.fpl import Config, client_loss, client_report, server_prototypes
+from fedplcc.shared.methods.prototypical.fpl import Config, client_loss, client_report, server_prototypes
 from fedplcc.shared.types import PrototypeSet
 
 CLUSTERS = PrototypeSet.of([(1, 0), (0.6, 0.8), (0, 3)], [0, 0, 1], [0.75, 0.25, 1])

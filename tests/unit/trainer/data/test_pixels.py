@@ -17,15 +17,8 @@ from PIL import Image, ImageOps
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import first_look, load_dataset
-from fedplcc.trainer.data.pixels import (
-    Unreadable,
-    Unstated,
-    auto_window,
-    numbers_of,
-    read_pixels,
-    scale,
-    why_unreadable,
-)
+from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
+from fedplcc.trainer.data.images.scaling import Unreadable, Unstated, scale
 from fedplcc.trainer.data.sets.folder import read_image
 from fedplcc.trainer.data.survey import survey
 
@@ -315,7 +308,7 @@ class TestDicom:
     @pytest.mark.parametrize("rescale", [{}, {"RescaleSlope": 1, "RescaleIntercept": -1024}])
     @pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
     def test_grey(self, pydicom: Any, tmp_path: Path, window: Any, rescale: Any, photometric: str) -> None:
-        from fedplcc.trainer.data.dicom import shown_range
+        from fedplcc.trainer.data.images.dicom import shown_range
 
         values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
         kept = self.write(pydicom, tmp_path / "a", values, PhotometricInterpretation=photometric, **window, **rescale)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedplcc.shared.config.run import DataSection
-from fedplcc.shared.config.stream import Place, StreamSection, stages_spec
+from fedplcc.shared.config.tables.stream import Place, StreamSection, stages_spec
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.specs import by_stage, open_source
 from fedplcc.trainer.data.stages import StreamData, read_stream

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.adversarial import AdversarialSettings
+from fedplcc.shared.config.tables.adversarial import AdversarialSettings
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.learning.attacks import ImageAttack

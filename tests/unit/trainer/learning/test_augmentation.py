@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional
 
-from fedplcc.shared.config.training import AUGMENTATIONS
+from fedplcc.shared.config.tables.training import AUGMENTATIONS
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.trainer.learning import augmentation
 from fedplcc.trainer.learning.augmentation import CHANGES, JITTER, Augmentation, crop_windows

@@ -18,8 +18,8 @@ from fedplcc.method_contract.settings import Setting
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS
-from fedplcc.shared.methods.balance import balance_factor, balanced
 from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.methods.prototypical.balance import balance_factor, balanced
 from fedplcc.shared.methods.step import ClientStep, LossTerms, Term
 from fedplcc.trainer.learning import training
 from fedplcc.trainer.learning.losses import balanced_terms, total_loss

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.mix_style import MixStyleSettings
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.tables.mix_style import MixStyleSettings
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.learning.attacks import ImageAttack

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
-from fedplcc.shared.methods import METHODS, fedplcc
+from fedplcc.shared.methods import METHODS
+from fedplcc.shared.methods.prototypical import fedplcc
 from fedplcc.shared.methods.step import ClientStep, Prototypes
 from fedplcc.shared.types import PrototypeSet
 from fedplcc.trainer.learning.ops import TorchOps, to_device

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.training import TrainingSection
+from fedplcc.shared.config.tables.training import TrainingSection
 from fedplcc.shared.methods.fedavg import METHOD as FEDAVG
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.step import ClientStep, Term

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.public import PublicSection
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.tables.public import PublicSection
 from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.learning.divergence import TrainingDiverged

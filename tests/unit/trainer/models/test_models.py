@@ -11,7 +11,7 @@ import torch
 import torchvision
 from torch import nn
 
-from fedplcc.shared.config.model import RESNETS, STEMS, ModelSection
+from fedplcc.shared.config.tables.model import RESNETS, STEMS, ModelSection
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import BUILTIN as BUILTIN_MODELS

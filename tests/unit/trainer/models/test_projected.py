@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import build_model, head_names, load_arrays, state_arrays

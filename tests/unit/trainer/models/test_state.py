@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.models import build_model, load_arrays, state_arrays
 from tests.unit.trainer.builders import a_config, a_model, digest

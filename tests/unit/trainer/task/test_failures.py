@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidData, InvalidModel
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.consent import Consent

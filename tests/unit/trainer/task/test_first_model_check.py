@@ -17,9 +17,9 @@ from fedplcc.shared.tensors import from_bytes, to_bytes
 from fedplcc.shared.types import FEATURE_DIM, MODEL, TENSOR_LISTS, Payload, RunSpec, Task, TaskKind, Update
 from fedplcc.trainer.consent import NO_CONSENT
 from fedplcc.trainer.task.client_state import ClientStates
-from fedplcc.trainer.task.first_model_check import TOLERANCE, difference
 from fedplcc.trainer.task.hints import HINTS
-from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.models.first_model_check import TOLERANCE, difference
+from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.memory_aggregator import MemoryAggregator

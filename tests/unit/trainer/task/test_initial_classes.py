@@ -13,7 +13,7 @@ from fedplcc.shared.tensors import from_bytes, to_bytes
 from fedplcc.shared.types import MODEL, Payload, RunSpec, Task, TaskKind
 from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
-from fedplcc.trainer.task.initial_model import UnfitInitialModel
+from fedplcc.trainer.task.models.initial_model import UnfitInitialModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.memory_aggregator import MemoryAggregator

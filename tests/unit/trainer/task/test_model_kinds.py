@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import timm
 
-from fedplcc.shared.config.model import ModelSection
 from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import CodeNotAllowed, ModelKindRefused, WeightsMissing
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from fedplcc.shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, Payload, PrototypeSet, RunSpec, Task, TaskKind

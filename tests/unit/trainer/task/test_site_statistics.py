@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.model import ModelSection
 from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidModel, ModelKindRefused
 from fedplcc.shared.tensors import from_bytes, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (

@@ -28,10 +28,10 @@ import numpy as np
 from pydantic import Field
 
 from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, near_normal
 from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
 from fedplcc.shared.methods.config import MethodConfig
-from fedplcc.shared.methods.creff_matching import Head, head_gradient, matched, new_head, trained_head
-from fedplcc.shared.methods.exact_maths import DoubleArray, near_normal
+from fedplcc.shared.methods.heads.creff_matching import Head, head_gradient, matched, new_head, trained_head
 from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.arrays import ServerArrays

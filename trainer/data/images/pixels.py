@@ -10,18 +10,15 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fedplcc.trainer.data.endings import DICOM_ENDINGS, NUM_BYTES, begins_as_dicom
-
-Pixels: TypeAlias = npt.NDArray[np.uint8]
-"""One image, height x width x (1 or 3)."""
-Window: TypeAlias = "tuple[float, float] | Literal['auto'] | None"
-"""The values that become black and white, for pictures whose range the file does not state; see `[data] window`."""
+from fedplcc.trainer.data.images.dicom import read_dicom
+from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, NUM_BYTES, begins_as_dicom
+from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, scale
 
 WHITE = (255, 255, 255, 255)
 """What shows through transparent pixels."""
@@ -32,14 +29,6 @@ _RANGES = ((280, 281), (340, 341))
 _SIGNED = 2
 _ORIENTED = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
 """Keys of a picture's information that may state how it is turned."""
-
-
-class Unreadable(Exception):
-    """A file or a picture without pixels that anyone could vouch for; the text is the reason, without the file's name."""
-
-
-class Unstated(Unreadable):
-    """A picture whose range nobody states."""
 
 
 def read_pixels(path: Path, window: Window = None, frame: int | None = None) -> Pixels:
@@ -90,8 +79,6 @@ def _read(path: Path, window: Window, frame: int | None) -> Pixels:
     if not found.st_size:
         raise Unreadable("it is empty")
     if path.suffix.lower() in DICOM_ENDINGS or (path.suffix.lower() != ".jpg" and _is_dicom(path)):
-        from fedplcc.trainer.data.dicom import read_dicom
-
         return read_dicom(path, window, frame)
     with Image.open(path) as image:
         tiles: list[Any] = list(getattr(image, "tile", []))
@@ -251,25 +238,3 @@ def auto_window(lowest: float, highest: float, is_whole: bool) -> tuple[float, f
     if is_whole and lowest >= 0:
         return 0.0, float(next(2**bits - 1 for bits in (8, 10, 12, 14, 16, 32) if highest < 2**bits))
     return (lowest, highest) if highest > lowest else (lowest, lowest + 1)
-
-
-def scale(values: npt.NDArray[Any], window: tuple[float, float]) -> Pixels:
-    """Return numbers as 0 to 255: whole numbers in 256 equal steps, so that 16 bits keep their upper 8; others rounded.
-
-    Args:
-        values: Of any shape; those outside the window become black or white.
-        window: What becomes 0, and what 255.
-
-    Raises:
-        Unreadable: A number is infinite or none.
-    """
-    low, high = window
-    wide = values.astype(np.float64)
-    if values.dtype.kind == "f" and not np.isfinite(wide).all():
-        raise Unreadable("it has numbers that are infinite or none")
-    if values.dtype.kind in "iu" and float(low).is_integer() and float(high).is_integer() and high - low >= 255:
-        steps = np.floor((wide - low) * (256.0 / (high - low + 1)))
-    else:
-        steps = np.rint((wide - low) * (255.0 / (high - low)))
-    found: Pixels = np.clip(steps, 0, 255).astype(np.uint8)
-    return found

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from fedplcc.shared.convert.fields import malformed
+from fedplcc.shared.convert.reading.fields import malformed
 from fedplcc.shared.errors import MalformedRequest
 
 MAX_TOKEN = 1024

@@ -38,10 +38,10 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from fedplcc.shared.methods import fedavg
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
+from fedplcc.shared.methods.arithmetic.finch import finch_star
 from fedplcc.shared.methods.arrays import ClientState
 from fedplcc.shared.methods.config import Coefficient, Temperature
-from fedplcc.shared.methods.exact_maths import DoubleArray
-from fedplcc.shared.methods.finch import finch_star
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.kept_state import KeptState, StageBegin, StageMemory
 from fedplcc.shared.methods.parts.personal import Personal, PersonalTensors

@@ -12,7 +12,7 @@ from fedplcc.shared.errors import FirstModelDiffers
 from fedplcc.shared.types import TaskKind
 from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.job import Job
-from fedplcc.trainer.task.mapped_head import new_rows
+from fedplcc.trainer.task.models.mapped_head import new_rows
 
 TOLERANCE = 1e-4
 """Largest difference from the first model as it is made here, as a share of a tensor's largest value: other processors and

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from fedplcc.shared.methods.exact_maths import DoubleArray, full_product
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, full_product
 
 BLOCK = 64
 """Columns of a block."""

@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError, ProgrammingError
 
 from fedplcc.aggregator.store.database import schema
-from fedplcc.aggregator.store.database.connections import ANOTHER_WROTE, lost, one_line
+from fedplcc.aggregator.store.database.engines.connections import ANOTHER_WROTE, lost, one_line
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable
 from fedplcc.shared.process.log import get_logger
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from fedplcc.shared.config.sections import Section, check_keys, unknown, validate
-from fedplcc.shared.config.stream import MAX_STAGES
+from fedplcc.shared.config.tables.stream import MAX_STAGES
 from fedplcc.shared.errors import InvalidConfig
 
 MAX_CLIENTS = 100_000

@@ -7,7 +7,8 @@ from typing import cast
 
 from torch import nn
 
-from fedplcc.shared.errors import Code, FedplccError, InvalidModel
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FedplccError, InvalidModel
 from fedplcc.shared.tensors import blob_ref, read_header, to_bytes
 from fedplcc.shared.types import FEATURE_DIM, MODEL, ClientActivity, Payload, Update
 from fedplcc.trainer.learning.phases import planned_phases
@@ -16,7 +17,7 @@ from fedplcc.trainer.models import FeatureModel, load_arrays, personal_names, st
 from fedplcc.trainer.task.delivery import Finished
 from fedplcc.trainer.task.inputs import TaskInputs
 from fedplcc.trainer.task.job import Job
-from fedplcc.trainer.task.mapped_head import map_head
+from fedplcc.trainer.task.models.mapped_head import map_head
 
 
 class UnfitInitialModel(FedplccError):

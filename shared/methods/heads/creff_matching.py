@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedplcc.shared.methods.exact_maths import DoubleArray, on_grid, product, shuffled, softmax, uniform
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, on_grid, product, shuffled, softmax, uniform
 
 Product = Callable[[DoubleArray, DoubleArray], DoubleArray]
 

@@ -1,11 +1,11 @@
-"""Enums of shared/types.py and their numbers on the wire."""
+"""Enums of shared/types and their numbers on the wire."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from fedplcc.shared.convert.fields import malformed
+from fedplcc.shared.convert.reading.fields import malformed
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, types_pb2
 from fedplcc.shared.run_lists import RunOrder, RunShow
 from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus, TaskKind

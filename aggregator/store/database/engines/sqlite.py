@@ -22,7 +22,7 @@ from sqlalchemy import URL, bindparam, create_engine, event, insert, select, upd
 from sqlalchemy.engine import Connection
 
 from fedplcc.aggregator.store.database import schema
-from fedplcc.aggregator.store.database.connections import ANOTHER_WROTE, lost
+from fedplcc.aggregator.store.database.engines.connections import ANOTHER_WROTE, lost
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.failpoints import failpoint

@@ -1,140 +1,44 @@
-"""Settings of the three processes, read once at the start: defaults < file < environment < flags.
-
-Only this module touches the environment. A variable is FEDPLCC_ and the field's name in capitals: FEDPLCC_STATE_DIR. A file
-is TOML with a table per process. The configuration of runs is in shared/config/run.py.
-"""
+"""Settings of the three processes, each with its default and its range."""
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import json
-import os
-import secrets
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    JsonValue,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
+from pydantic import BeforeValidator, Field, JsonValue, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from fedplcc.shared.bounds import MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
+from fedplcc.shared.config.sections import DisplayName, Name, validate
+from fedplcc.shared.config.settings.site_identity import STATE, with_identity
+from fedplcc.shared.config.settings.values import (
+    Address,
+    AnyCountOrAll,
+    CountOrAll,
+    FactoryNames,
+    MethodNames,
+    Networks,
+    OptionalPath,
+    OptionalPort,
+    Port,
+    ProxyAddress,
+    Specifications,
+    none_if_off,
 )
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
-
-from fedplcc.shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
-from fedplcc.shared.config.model import ModelSection
-from fedplcc.shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
-from fedplcc.shared.config.site_identity import STATE, with_identity
-from fedplcc.shared.config.stream import MAX_STAGES, stages_spec
+from fedplcc.shared.config.tables.model import ModelSection
+from fedplcc.shared.config.tables.stream import MAX_STAGES, stages_spec
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process.log import Level
 from fedplcc.shared.wire.addresses import is_host, is_loopback, split_address
 
-Port = Annotated[int, Field(ge=0, le=65_535)]
-"""A TCP port; 0 takes any free one."""
-
-
-def _off(value: object) -> object:
-    return None if isinstance(value, str) and value.lower() in ("", "off", "none") else value
-
-
-OptionalPort = Annotated[Port | None, BeforeValidator(_off)]
-"""A TCP port, or "off"."""
-
-
-def _of_aggregator(value: str) -> str:
-    split_address(value)
-    return value
-
-
-def _of_proxy(value: str | None) -> str | None:
-    if value is not None:
-        split_address(value, "http_proxy")
-    return value
-
-
-Address = Annotated[str, AfterValidator(_of_aggregator)]
-"""HOST:PORT."""
-ProxyAddress = Annotated[str | None, BeforeValidator(_off), AfterValidator(_of_proxy)]
-"""HOST:PORT, or "off"."""
-
-
-def _all(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if value.lower() == "all":
-        return None
-    if not value.strip().lstrip("+-").isdecimal():
-        raise ValueError('write a whole number, or "all"')
-    return value
-
-
-OptionalPath = Annotated[Path | None, BeforeValidator(_off)]
-"""A file, or "off"."""
-CountOrAll = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_all)]
-"""A positive number, or "all"."""
-AnyCountOrAll = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_all)]
-"""A number from 0 on, or "all"."""
-
-
-def _listed(value: object) -> object:
-    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
-
-
-def _factory(name: str) -> str:
-    if not FACTORY.fullmatch(name):
-        raise ValueError("write package.module:factory")
-    return name
-
-
-def _method(name: str) -> str:
-    if not METHOD_NAME.fullmatch(name):
-        raise ValueError("write package.module, or the name of an entry point of the group fedplcc.methods")
-    return name
-
-
-FactoryNames = Annotated[tuple[Annotated[str, AfterValidator(_factory)], ...], NoDecode, BeforeValidator(_listed)]
-"""Names of code (MODULE:NAME), as a list or a comma-separated text."""
-
-
-def _network(text: str) -> str:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        raise ValueError("write an address, or a network as 10.0.0.0/8") from None
-    return text
-
-
-Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDecode, BeforeValidator(_listed)]
-"""IP addresses and networks, as a list or a comma-separated text."""
-MethodNames = Annotated[tuple[Annotated[str, AfterValidator(_method)], ...], NoDecode, BeforeValidator(_listed)]
-"""Names of methods of other packages, as a list or a comma-separated text."""
-
-Specifications = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    NoDecode,
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-]
-"""Data specifications, as one text or a list; a comma is part of one."""
-
 HIDDEN: dict[str, JsonValue] = {"hidden": True}
 """Mark of a setting for tests: it is in no help and no table."""
 
-INVITATION = "FEDPLCC_JOIN"
-"""Environment variable with an invitation, which is never an argument: every user of a host sees those."""
-EXIT_CONFIG = 2
-"""Exit code of a process whose settings are wrong."""
-
-_Kind = TypeVar("_Kind", bound="Settings")
+WEIGHTS = STATE / "weights"
+"""Folder of backbones unless told another."""
 
 
 class Settings(BaseSettings):
@@ -187,7 +91,7 @@ class AggregatorSettings(Settings):
     """Port of /metrics."""
     state_dir: Path = Path("fedplcc-state/aggregator")
     """Folder of the blobs and of the SQLite database; created if missing."""
-    database_url: Annotated[SecretStr | None, BeforeValidator(_off)] = None
+    database_url: Annotated[SecretStr | None, BeforeValidator(none_if_off)] = None
     """PostgreSQL database in place of SQLite: postgresql://HOST/DATABASE. Set a URL with a password in the environment."""
     heartbeat_interval_s: float = Field(2.0, ge=0.05, le=3600)
     """Seconds between two heartbeats of a trainer."""
@@ -308,10 +212,6 @@ class GatewaySettings(Settings):
             other = "insecure" if self.insecure else "plain_http"
             raise InvalidConfig(f"tls_cert and {other} contradict each other: leave one out")
         return self
-
-
-WEIGHTS = STATE / "weights"
-"""Folder of backbones unless told another."""
 
 
 class TrainerSettings(Settings):
@@ -456,177 +356,3 @@ def _json_object(name: str, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidConfig(f'{name} is a JSON object, such as {{"hidden_dim": 64}}')
     return value
-
-
-def load(
-    kind: type[_Kind],
-    flags: Mapping[str, Any] | None = None,
-    file: Path | None = None,
-    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
-) -> _Kind:
-    """Read a process's settings.
-
-    Args:
-        kind: Settings class of the process.
-        flags: Values from the command line by field; None or an empty list means not given.
-        file: TOML file with a table for the process.
-        first: Called with the values that were given, before they are completed and validated.
-
-    Raises:
-        InvalidConfig: With every problem: field, value and range.
-    """
-    given = {name: value for name, value in (flags or {}).items() if value is not None and value not in ([], ())}
-    from_file = {} if file is None else _table(file, kind.table)
-    strange = sorted(from_file.keys() - kind.model_fields.keys())
-    if strange:
-        raise InvalidConfig(f"{file}: {unknown('key', strange[0], kind.model_fields, f'{kind.table}.')}")
-    values = {**from_file, **EnvSettingsSource(kind)(), **given}
-    first(values)
-    try:
-        return kind(**kind.completed(values))
-    except ValidationError as error:
-        raise InvalidConfig("; ".join(_sentence(kind, problem) for problem in error.errors())) from None
-
-
-def _sentence(kind: type[Settings], problem: ErrorDetails) -> str:
-    """Return the sentence for a problem; for a missing setting, with the ways to give it."""
-    if problem["loc"][:1] == ("database_url",):
-        return explain({**problem, "input": ()})  # it holds a password
-    if problem["type"] != "missing":
-        return explain(problem)
-    name = str(problem["loc"][0])
-    variable = f"{Settings.model_config['env_prefix']}{name.upper()}"
-    ways = [f"give --{name.replace('_', '-')} or set {variable}", *filter(None, [kind.otherwise.get(name)])]
-    return f"{explain(problem)}; {', '.join(ways)}"
-
-
-def from_command_line(
-    kind: type[_Kind],
-    program: str,
-    description: str,
-    arguments: Sequence[str] | None = None,
-    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
-) -> _Kind:
-    """Read a process's settings with a flag for every field, for `python -m ...`; `--config` names a file.
-
-    Raises:
-        InvalidConfig: A value is wrong.
-        SystemExit: For `--help`, or with code 2 for a flag that does not exist.
-    """
-    parser = argparse.ArgumentParser(prog=program, description=description)
-    parser.add_argument("--config", type=Path, help=f"TOML file with a table [{kind.table}]")
-    for name, field in kind.model_fields.items():
-        flag = "--" + name.replace("_", "-")
-        has_default = not field.is_required() and field.default is not None and field.default is not False
-        text = (field.description or "") + (f" Default: {field.default}." if has_default else "")
-        if field.annotation is bool and field.default:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
-        elif field.annotation is bool:
-            parser.add_argument(flag, action="store_const", const=True, help=text)
-        elif is_list(field.annotation):
-            parser.add_argument(flag, action="append", help=field.description, metavar=name.upper())
-        else:
-            shown = argparse.SUPPRESS if is_hidden(field) else text
-            parser.add_argument(flag, help=shown, metavar=name.upper())
-    flags = vars(parser.parse_args(arguments))
-    file = flags.pop("config")
-    return load(kind, flags, file, first)
-
-
-def is_hidden(field: FieldInfo) -> bool:
-    """Whether a setting is in no help and no table."""
-    return field.json_schema_extra == HIDDEN
-
-
-def is_list(annotation: object) -> bool:
-    """Whether a setting has several values, so that its flag may be repeated."""
-    return get_origin(annotation) is tuple
-
-
-def run_from_command_line(
-    kind: type[_Kind],
-    run: Callable[[_Kind], int],
-    program: str,
-    description: str,
-    arguments: Sequence[str] | None = None,
-    first: Callable[[Mapping[str, Any]], None] = lambda _values: None,
-) -> int:
-    """Run a process with the settings of its command line; returns its exit code, or 2 after a sentence on stderr."""
-    try:
-        settings = from_command_line(kind, program, description, arguments, first)
-    except InvalidConfig as error:
-        print(f"{program}: {error.detail}", file=sys.stderr)
-        return EXIT_CONFIG
-    return run(settings)
-
-
-def _table(file: Path, name: str) -> dict[str, Any]:
-    document = read_document(file)
-    tables = [kind.table for kind in (AggregatorSettings, GatewaySettings, TrainerSettings)]
-    for strange in sorted(document.keys() - {*tables}):
-        if not isinstance(document[strange], dict):
-            raise InvalidConfig(f"{file}: {strange!r} stands in no table; write it below [{name}]")
-        if strange == "run":
-            raise InvalidConfig(f"{file} is the configuration of a run, for `fedplcc run start --config`")
-        raise InvalidConfig(f"{file}: {unknown('table', strange, tables)}")
-    table = document.get(name, {})
-    if not isinstance(table, dict):
-        raise InvalidConfig(f"{file}: {name} is not a table")
-    return table
-
-
-def thread_limits(threads: int) -> dict[str, str]:
-    """Return the environment variables with which numerical libraries start with so many threads."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    return dict.fromkeys(names, str(threads))
-
-
-def limit_threads(threads: int) -> None:
-    """Set the number of threads of numerical libraries; they read it when they load, so call this first."""
-    os.environ.update(thread_limits(threads))
-
-
-def visible_cuda_devices() -> tuple[str, ...]:
-    """Return the entries of CUDA_VISIBLE_DEVICES, in order; none if it is not set."""
-    return tuple(entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip())
-
-
-def disable_ray_usage_reports() -> None:
-    """Switch off Ray's usage reports; call it before Ray starts."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-
-
-def confine_ray_to_loopback() -> None:
-    """Make a Ray cluster started by this process listen on loopback only, with a token that only this process knows.
-
-    Ray reads the variables when it loads, so call this first.
-    """
-    # Despite its name, a value of 0 makes Ray on Linux listen on loopback, as it does on the systems in the name.
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-
-
-def disable_tracker_reports() -> None:
-    """Keep the libraries of trackers from reporting to their authors, and from trying a server that is away for minutes.
-
-    They read the variables when they load, so call this first.
-    """
-    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", WANDB_ERROR_REPORTING="false")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-
-
-def weights_folder() -> Path:
-    """Return the folder of backbones that commands use: a trainer's `weights_dir`, as the environment tells it."""
-    return Path(os.environ.get(f"{Settings.model_config['env_prefix']}WEIGHTS_DIR") or WEIGHTS)
-
-
-def invitation_in_environment() -> str:
-    """Return the invitation in the environment; empty if there is none."""
-    return os.environ.get(INVITATION, "")
-
-
-def environment_without_settings() -> dict[str, str]:
-    """Return the environment without our variables, for a process whose settings are all given as flags."""
-    prefix = str(Settings.model_config["env_prefix"])
-    return {name: value for name, value in os.environ.items() if not name.startswith(prefix)}

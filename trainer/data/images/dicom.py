@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedplcc.trainer.data.pixels import Pixels, Unreadable, Window, scale
+from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window, scale
 
 
 def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:

@@ -1,0 +1,1 @@
+"""Databases under the store: SQLite and PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Tables of a run's configuration, one file each."""

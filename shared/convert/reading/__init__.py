@@ -1,0 +1,1 @@
+"""Readers of single fields, of JSON objects and of page tokens."""

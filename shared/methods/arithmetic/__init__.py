@@ -1,0 +1,1 @@
+"""Arithmetic with the same bits on any machine, and FINCH."""

@@ -1,0 +1,1 @@
+"""Methods whose server makes the head, and their closed forms."""

@@ -1,0 +1,1 @@
+"""Methods whose losses draw features to prototypes."""

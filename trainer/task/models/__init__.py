@@ -1,0 +1,1 @@
+"""The models that a task begins with, is checked against, and keeps."""
