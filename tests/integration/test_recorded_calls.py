@@ -96,6 +96,7 @@ class Members:
 
     def __init__(self, federation: Federation, authority: Authority, stack: ExitStack) -> None:
         self._federation, self.authority, self._stack = federation, authority, stack
+        self.state = federation.state
         self.held = {
             name: enrolled(federation.state, role, name)
             for role, name in (
@@ -300,8 +301,8 @@ def _administration(members: Members, replays: Replays, admin: Any) -> None:
     watch.GetCaller(admin_pb2.GetCallerRequest())
     admin.CreateInvitation(admin_pb2.CreateInvitationRequest(role="client", name="spare", valid_s=3600.0))
     admin.ListCertificates(admin_pb2.ListCertificatesRequest())
-    admin.RevokeHolder(admin_pb2.RevokeHolderRequest(role="monitor", name="watch"))
-    del members.held["watch"]
+    enrolled(members.state, Role.MONITOR, "gone")
+    admin.RevokeHolder(admin_pb2.RevokeHolderRequest(role="monitor", name="gone"))
     made = admin.CreateKey(admin_pb2.CreateKeyRequest(label="spare", scopes=["read"], valid_s=3600.0))
     admin.ListKeys(admin_pb2.ListKeysRequest())
     spare: Any = admin_grpc.AdminServiceStub(replays.of("gate", key=made.text))
