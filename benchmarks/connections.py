@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.members import Served
-from benchmarks.processes import ANSWER_S, aggregator, peer
-from benchmarks.report import finish, options
+from benchmarks.support.members import Served
+from benchmarks.support.processes import ANSWER_S, aggregator, peer
+from benchmarks.support.report import finish, options
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, types_pb2
 from fedplcc.shared.wire.channels import open_aio_channel
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peak import PeakMemory
-from benchmarks.processes import Peer, peer
-from benchmarks.report import Sample, alternate, finish, median, options, ratio, timed
+from benchmarks.support.peak import PeakMemory
+from benchmarks.support.processes import Peer, peer
+from benchmarks.support.report import Sample, alternate, finish, median, options, ratio, timed
 from fedplcc.shared.types import FloatArray
 
 BLOCK_ROWS = 1024

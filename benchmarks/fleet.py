@@ -26,11 +26,11 @@ from urllib.parse import urlsplit
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from benchmarks.fake_trainers import act
-from benchmarks.members import Served
-from benchmarks.processes import ANSWER_S, Peer, aggregator, gateway, peer
-from benchmarks.report import Row, cpu_seconds, finish, options
-from benchmarks.trainers import create_run
+from benchmarks.support.fake_trainers import act
+from benchmarks.support.members import Served
+from benchmarks.support.processes import ANSWER_S, Peer, aggregator, gateway, peer
+from benchmarks.support.report import Row, cpu_seconds, finish, options
+from benchmarks.support.trainers import create_run
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 
 PROCESSES = 4

@@ -15,11 +15,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.bare import mean_blocks
-from benchmarks.models import Updates
-from benchmarks.peak import PeakMemory
-from benchmarks.processes import Peer, peer
-from benchmarks.report import Row, Sample, alternate, finish, median, options, ratio, timed
+from benchmarks.support.bare import mean_blocks
+from benchmarks.support.models import Updates
+from benchmarks.support.peak import PeakMemory
+from benchmarks.support.processes import Peer, peer
+from benchmarks.support.report import Row, Sample, alternate, finish, median, options, ratio, timed
 from fedplcc.aggregator.store.blobs.files import sha256_of
 from fedplcc.shared.tensors import TensorTable, laid_out, sha256_hex
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.members import Served
-from benchmarks.models import Updates
-from benchmarks.peak import PeakMemory
-from benchmarks.processes import ANSWER_S, aggregator, peer
-from benchmarks.report import Row, finish, options
-from benchmarks.trainers import CLASSES, NUM_EXAMPLES, a_client, connection_to
+from benchmarks.support.members import Served
+from benchmarks.support.models import Updates
+from benchmarks.support.peak import PeakMemory
+from benchmarks.support.processes import ANSWER_S, aggregator, peer
+from benchmarks.support.report import Row, finish, options
+from benchmarks.support.trainers import CLASSES, NUM_EXAMPLES, a_client, connection_to
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes
 from fedplcc.shared.types import (

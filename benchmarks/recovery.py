@@ -19,11 +19,11 @@ from pathlib import Path
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from benchmarks.members import Served
-from benchmarks.models import Updates
-from benchmarks.processes import ANSWER_S, aggregator
-from benchmarks.report import Row, Sample, cpu_seconds, finish, median, options
-from benchmarks.trainers import Trainer, a_client, connection_to, create_run
+from benchmarks.support.members import Served
+from benchmarks.support.models import Updates
+from benchmarks.support.processes import ANSWER_S, aggregator
+from benchmarks.support.report import Row, Sample, cpu_seconds, finish, median, options
+from benchmarks.support.trainers import Trainer, a_client, connection_to, create_run
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.types import Task, TaskKind

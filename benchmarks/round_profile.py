@@ -23,11 +23,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.members import Members, Served
-from benchmarks.models import Updates
-from benchmarks.processes import ANSWER_S, STATE, calls_of_trainers, peer
-from benchmarks.report import Row, finish, options
-from benchmarks.trainers import CLIENTS, Trainer, create_run, following
+from benchmarks.support.members import Members, Served
+from benchmarks.support.models import Updates
+from benchmarks.support.processes import ANSWER_S, STATE, calls_of_trainers, peer
+from benchmarks.support.report import Row, finish, options
+from benchmarks.support.trainers import CLIENTS, Trainer, create_run, following
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc, types_pb2
 
 NUM_PARAMETERS, ROUNDS, QUICK_ROUNDS = 10_000, 100, 3

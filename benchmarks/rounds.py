@@ -17,12 +17,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bare import BareClient, serve
-from benchmarks.members import Members, Served
-from benchmarks.models import Updates, model_bytes
-from benchmarks.processes import ANSWER_S, STATE, Peer, aggregator, calls_of_trainers, peer
-from benchmarks.report import Sample, alternate, cpu_seconds, finish, median, options, ratio
-from benchmarks.trainers import CLIENTS, Trainer, create_run, following
+from benchmarks.support.bare import BareClient, serve
+from benchmarks.support.members import Members, Served
+from benchmarks.support.models import Updates, model_bytes
+from benchmarks.support.processes import ANSWER_S, STATE, Peer, aggregator, calls_of_trainers, peer
+from benchmarks.support.report import Sample, alternate, cpu_seconds, finish, median, options, ratio
+from benchmarks.support.trainers import CLIENTS, Trainer, create_run, following
 from fedplcc.aggregator.app import ENDPOINT_FILE
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.members import Served
-from benchmarks.models import model_bytes
-from benchmarks.processes import ANSWER_S, aggregator, peer
-from benchmarks.report import Row, cpu_seconds, finish, options
-from benchmarks.trainers import connection_to
+from benchmarks.support.members import Served
+from benchmarks.support.models import model_bytes
+from benchmarks.support.processes import ANSWER_S, aggregator, peer
+from benchmarks.support.report import Row, cpu_seconds, finish, options
+from benchmarks.support.trainers import connection_to
 from fedplcc.aggregator.app import ENDPOINT_FILE
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc
 from fedplcc.shared.readings import READINGS

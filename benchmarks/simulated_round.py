@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import ROOT, Row, Sample, cpu_seconds, finish, options, with_children
+from benchmarks.support.report import ROOT, Row, Sample, cpu_seconds, finish, options, with_children
 from fedplcc.runs.configuration import Overrides, read_federation
 from fedplcc.shared.config.run import FederationFile, parse_federation, read_document
 from fedplcc.shared.documents import Event

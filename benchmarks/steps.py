@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.report import Row, Sample, alternate, finish, median, options, quartiles, ratio, timed
+from benchmarks.support.report import Row, Sample, alternate, finish, median, options, quartiles, ratio, timed
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import FedplccError
 from fedplcc.shared.methods import METHODS

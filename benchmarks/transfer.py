@@ -16,12 +16,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bare import BareClient, serve
-from benchmarks.members import Members, Served
-from benchmarks.models import Updates, model_bytes
-from benchmarks.processes import STATE, Peer, aggregator, peer
-from benchmarks.report import Row, Sample, alternate, cpu_seconds, finish, median, options, ratio
-from benchmarks.trainers import CLIENTS, Trainer, create_run, following
+from benchmarks.support.bare import BareClient, serve
+from benchmarks.support.members import Members, Served
+from benchmarks.support.models import Updates, model_bytes
+from benchmarks.support.processes import STATE, Peer, aggregator, peer
+from benchmarks.support.report import Row, Sample, alternate, cpu_seconds, finish, median, options, ratio
+from benchmarks.support.trainers import CLIENTS, Trainer, create_run, following
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2_grpc
 from fedplcc.shared.tensors import blob_ref, sha256_hex
 from fedplcc.shared.types import MODEL, Task, TaskKind

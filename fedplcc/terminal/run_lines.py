@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from rich.filesize import decimal
 
 from fedplcc.shared.documents import Client, Round, Run, RunSummary, RunTotals
-from fedplcc.shared.types import ClientActivity, RunStatus
+from fedplcc.shared.types import ClientActivity, RoundPhase, RunStatus
 from fedplcc.terminal.event_sentences import PHASES
 from fedplcc.terminal.numbers import for_so_long, percent
 from fedplcc.terminal.printable import printable
-from fedplcc.terminal.run_history import PHASES_OF_CLIENTS, RunHistory
 
+PHASES_OF_CLIENTS = frozenset((RoundPhase.INITIALISING, RoundPhase.COLLECTING, RoundPhase.EVALUATING))
+"""Phases in which a round waits for clients; in the others the aggregator works."""
 MAX_AWAITED_LINES = 10
 """Awaited clients that get a line each."""
 MAX_AWAITED_NAMES = 3
@@ -96,7 +97,7 @@ def awaited_lines(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) 
         rounds: Its last ones.
         clients: All clients of the federation.
     """
-    awaited = _awaited(_history(run, rounds, clients))
+    awaited = _awaited(run, rounds, clients)
     lines = [printable(f"waits for client {name}: {doing}") for name, doing in awaited[:MAX_AWAITED_LINES]]
     return (
         lines if len(awaited) <= MAX_AWAITED_LINES else [*lines, f"waits for {len(awaited) - MAX_AWAITED_LINES} more"]
@@ -112,8 +113,7 @@ def status_line(run: Run, rounds: Sequence[Round], clients: Sequence[Client], si
         clients: All clients of the federation.
         since: Seconds since its present phase began; None if unknown.
     """
-    history = _history(run, rounds, clients)
-    awaited = _awaited(history)
+    awaited = _awaited(run, rounds, clients)
     if run.status is RunStatus.RUNNING and run.phase is not None:
         head = f"round {run.round}: {PHASES.get(run.phase, run.phase)}" + ("" if since is None else for_so_long(since))
         if run.phase in PHASES_OF_CLIENTS:
@@ -132,17 +132,19 @@ def status_line(run: Run, rounds: Sequence[Round], clients: Sequence[Client], si
     return printable("; ".join(parts))
 
 
-def _history(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) -> RunHistory:
-    history = RunHistory.of(run, rounds)
-    history.take_clients(clients)
-    return history
-
-
-def _awaited(run: RunHistory) -> list[tuple[str, str]]:
-    """Awaited clients, each with its activity; those that make no progress come first."""
-    known = {client.client_id: client for client in run.clients}
-    moving = {client.client_id for client in run.clients if client.is_connected and client.problem is None}
-    return [(name, _doing(known.get(name))) for name in sorted(run.awaited, key=lambda name: (name in moving, name))]
+def _awaited(run: Run, rounds: Sequence[Round], clients: Sequence[Client]) -> list[tuple[str, str]]:
+    """Clients that a run waits for now, to do their part or to join, with their activity; first those without progress."""
+    known = {client.client_id: client for client in clients}
+    if run.status is RunStatus.RUNNING and run.phase in PHASES_OF_CLIENTS:
+        dropped = {client.client_id for each in rounds if each.round == run.round for client in each.dropped}
+        awaited = set(run.cohort) - set(run.done_clients) - dropped
+    elif run.status is RunStatus.PENDING:
+        awaited = {name for name in run.roster if name not in known or not known[name].is_connected}
+    else:
+        return []
+    awaited -= {client.client_id for client in run.quarantined} | {client.client_id for client in run.retired}
+    moving = {client.client_id for client in clients if client.is_connected and client.problem is None}
+    return [(name, _doing(known.get(name))) for name in sorted(awaited, key=lambda name: (name in moving, name))]
 
 
 def _doing(client: Client | None) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from fedplcc.shared.convert.reading.fields import at_least, bounded_text, malformed
+from fedplcc.shared.convert.reading.fields import at_least, bounded_text, malformed, message_like
 from fedplcc.shared.gen.fedplcc.v1 import admin_service_pb2
 from fedplcc.shared.identity.audit_chain import AuditEntry
 
@@ -14,7 +12,7 @@ YEAR_10000 = 253_402_300_800.0
 
 def audit_entry_to_proto(entry: AuditEntry) -> admin_service_pb2.AuditEntry:
     """Return the message of an entry."""
-    return admin_service_pb2.AuditEntry(**asdict(entry))
+    return message_like(admin_service_pb2.AuditEntry, entry)
 
 
 def audit_entry_from_proto(message: admin_service_pb2.AuditEntry) -> AuditEntry:

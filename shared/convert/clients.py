@@ -14,6 +14,7 @@ from fedplcc.shared.convert.reading.fields import (
     fraction,
     limited,
     malformed,
+    message_like,
     model_kind,
     plain_name,
     shown_name,
@@ -30,12 +31,7 @@ MAX_READINGS = 32
 
 def environment_to_proto(environment: Environment) -> types_pb2.Environment:
     """Return the message of an environment."""
-    return types_pb2.Environment(
-        packages=environment.packages,
-        cpu=environment.cpu,
-        device=environment.device,
-        platform=environment.platform,
-    )
+    return message_like(types_pb2.Environment, environment)
 
 
 def environment_from_proto(message: types_pb2.Environment) -> Environment:
@@ -50,9 +46,7 @@ def environment_from_proto(message: types_pb2.Environment) -> Environment:
 
 def problem_to_proto(problem: ClientProblem) -> types_pb2.ClientProblem:
     """Return the message of a problem."""
-    return types_pb2.ClientProblem(
-        reason=problem.reason, detail=problem.detail, hint=problem.hint, is_fatal=problem.is_fatal
-    )
+    return message_like(types_pb2.ClientProblem, problem)
 
 
 def problem_from_proto(message: types_pb2.ClientProblem) -> ClientProblem:
@@ -67,24 +61,14 @@ def problem_from_proto(message: types_pb2.ClientProblem) -> ClientProblem:
 
 def client_to_proto(client: Client) -> types_pb2.Client:
     """Return the message of a client."""
-    return types_pb2.Client(
-        client_id=client.client_id,
-        domain=client.domain,
-        is_connected=client.is_connected,
+    return message_like(
+        types_pb2.Client,
+        client,
         activity=ACTIVITY.number(client.activity),
-        run_id=client.run_id,
-        round=client.round,
-        progress=client.progress,
-        num_examples=client.num_examples,
         class_counts=class_counts_to_proto(client.class_counts),
         environment=environment_to_proto(client.environment),
         last_seen_time=timestamp(client.last_seen_at),
         problem=None if client.problem is None else problem_to_proto(client.problem),
-        readings=client.readings,
-        held_bytes=client.held_bytes,
-        display_name=client.display_name,
-        model_kind=client.model_kind,
-        is_revoked=client.is_revoked,
     )
 
 
@@ -113,16 +97,12 @@ def client_from_proto(message: types_pb2.Client) -> Client:
 
 def heartbeat_to_proto(heartbeat: Heartbeat, *, instance_token: str) -> round_service_pb2.HeartbeatRequest:
     """Return the request of a heartbeat."""
-    return round_service_pb2.HeartbeatRequest(
-        client_id=heartbeat.client_id,
+    return message_like(
+        round_service_pb2.HeartbeatRequest,
+        heartbeat,
         instance_token=instance_token,
         activity=ACTIVITY.number(heartbeat.activity),
-        run_id=heartbeat.run_id,
-        round=heartbeat.round,
-        progress=heartbeat.progress,
-        readings=heartbeat.readings,
         problem=None if heartbeat.problem is None else problem_to_proto(heartbeat.problem),
-        is_leaving=heartbeat.is_leaving,
     )
 
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from fedplcc.shared.bounds import CONFIDENCE_BINS, MAX_CONFUSED_CLASSES, SCORE_BINS
-from fedplcc.shared.convert.reading.fields import MAX_CLASSES, at_least, bounded_map, bounded_text, limited, present
+from fedplcc.shared.convert.reading.fields import (
+    MAX_CLASSES,
+    at_least,
+    bounded_map,
+    bounded_text,
+    limited,
+    message_like,
+    present,
+)
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, run_service_pb2, types_pb2
 from fedplcc.shared.types import Evaluation, EvaluationCounts, ScoreHistograms
 
 
 def counts_to_proto(counts: EvaluationCounts) -> types_pb2.EvaluationCounts:
     """Return the message of one evaluation set's counts."""
-    return types_pb2.EvaluationCounts(
-        set_name=counts.set_name,
-        model=counts.model,
-        correct=counts.correct,
-        total=counts.total,
-        confusion=counts.confusion,
-        histograms=None
-        if counts.histograms is None
-        else types_pb2.ScoreHistograms(
-            of_class=counts.histograms.of_class,
-            of_others=counts.histograms.of_others,
-            confidence=counts.histograms.confidence,
-            confidence_correct=counts.histograms.confidence_correct,
-        ),
-    )
+    histograms = None if counts.histograms is None else message_like(types_pb2.ScoreHistograms, counts.histograms)
+    return message_like(types_pb2.EvaluationCounts, counts, histograms=histograms)
 
 
 def counts_from_proto(message: types_pb2.EvaluationCounts) -> EvaluationCounts:

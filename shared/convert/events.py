@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from fedplcc.shared.config.run import canonical_json
-from fedplcc.shared.convert.reading.fields import json_object, present, time_of, timestamp
+from fedplcc.shared.convert.reading.fields import json_object, message_like, present, time_of, timestamp
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from fedplcc.shared.types import Event
 
 
 def event_to_proto(event: Event) -> types_pb2.Event:
     """Return the message of an event."""
-    return types_pb2.Event(
-        sequence=event.sequence,
-        time=timestamp(event.time),
-        type=event.type,
-        run_id=event.run_id,
-        round=event.round,
-        client_id=event.client_id,
-        data_json=canonical_json(dict(event.data)),
-    )
+    return message_like(types_pb2.Event, event, time=timestamp(event.time), data_json=canonical_json(dict(event.data)))
 
 
 def event_from_proto(message: types_pb2.Event) -> Event:

@@ -16,6 +16,7 @@ from fedplcc.shared.convert.reading.fields import (
     duration,
     limited,
     malformed,
+    message_like,
     model_kind,
     plain_name,
     present,
@@ -39,16 +40,13 @@ MAX_MACHINE_TEXT = 256
 
 def client_to_join(client: Client, *, instance_token: str, version: str) -> round_service_pb2.JoinRequest:
     """Return the request with which a trainer joins for a client."""
-    return round_service_pb2.JoinRequest(
-        client_id=client.client_id,
-        domain=client.domain,
+    return message_like(
+        round_service_pb2.JoinRequest,
+        client,
         instance_token=instance_token,
-        num_examples=client.num_examples,
         class_counts=class_counts_to_proto(client.class_counts),
         environment=environment_to_proto(client.environment),
         version=version,
-        display_name=client.display_name,
-        model_kind=client.model_kind,
     )
 
 
@@ -89,18 +87,13 @@ def membership_to_proto(membership: Membership) -> round_service_pb2.JoinRespons
     return round_service_pb2.JoinResponse(
         heartbeat_interval=duration(membership.heartbeat_interval_s),
         lease=duration(membership.lease_s),
-        limits=round_service_pb2.TransferLimits(
-            max_chunk_bytes=membership.max_chunk_bytes,
-            max_blob_bytes=membership.max_blob_bytes,
-            max_inline_bytes=membership.max_inline_bytes,
-        ),
+        limits=message_like(round_service_pb2.TransferLimits, membership),
         last_committed=None if membership.last_committed is None else committed_to_proto(membership.last_committed),
         version=membership.version,
         open_runs=membership.open_runs,
-        audit_head=None if head is None else round_service_pb2.AuditHead(number=head.number, hash=head.hash),
+        audit_head=None if head is None else message_like(round_service_pb2.AuditHead, head),
         forgotten_runs=[
-            round_service_pb2.ForgottenRun(run_id=forgotten.run_id, round=forgotten.round)
-            for forgotten in membership.forgotten_runs
+            message_like(round_service_pb2.ForgottenRun, forgotten) for forgotten in membership.forgotten_runs
         ],
     )
 

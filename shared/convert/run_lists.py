@@ -8,7 +8,15 @@ from collections.abc import Sequence
 
 from fedplcc.shared.bounds import MAX_NOTES, MAX_SEARCHED, MAX_TAGS, TAG_PATTERN
 from fedplcc.shared.convert.reading.enums import ORDER, PHASE, SHOW, STATUS
-from fedplcc.shared.convert.reading.fields import bounded_text, limited, malformed, present, time_of, timestamp
+from fedplcc.shared.convert.reading.fields import (
+    bounded_text,
+    limited,
+    malformed,
+    message_like,
+    present,
+    time_of,
+    timestamp,
+)
 from fedplcc.shared.convert.reading.page_tokens import place_of, refused_token, token_of
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from fedplcc.shared.reasons import Stated, sentence_of
@@ -95,27 +103,14 @@ def _cursor_of(token: str, order: RunOrder) -> RunCursor:
 
 def summary_to_proto(run: RunSummary) -> pb2.RunSummary:
     """Return the message of a run in a list."""
-    return pb2.RunSummary(
-        run_id=run.run_id,
-        name=run.name,
+    return message_like(
+        pb2.RunSummary,
+        run,
         status=STATUS.number(run.status),
-        method=run.method,
-        round=run.round,
-        total_rounds=run.total_rounds,
         phase=PHASE.number(run.phase),
-        num_clients=run.num_clients,
-        is_pause_requested=run.is_pause_requested,
         reason=sentence_of(run.reason),
         create_time=timestamp(run.created_at),
         update_time=timestamp(run.updated_at),
-        config_hash=run.config_hash,
-        tags=run.tags,
-        is_archived=run.is_archived,
-        is_deleted=run.is_deleted,
-        score=run.score,
-        mean_accuracy=run.mean_accuracy,
-        worst_accuracy=run.worst_accuracy,
-        worst_domain=run.worst_domain,
     )
 
 

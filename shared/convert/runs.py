@@ -13,6 +13,7 @@ from fedplcc.shared.convert.reading.fields import (
     bounded_map,
     json_object,
     malformed,
+    message_like,
     present,
     time_of,
     timestamp,
@@ -59,20 +60,14 @@ def run_to_proto(
 ) -> types_pb2.Run:
     """Return the message of a run; `manifest_json` is the content of its run.json."""
     current = run.current_round
-    return types_pb2.Run(
-        run_id=run.run_id,
-        name=run.name,
+    return message_like(
+        types_pb2.Run,
+        run,
         status=STATUS.number(run.status),
-        method=run.method,
-        config_json=run.config_json,
-        config_hash=run.config_hash,
-        total_rounds=run.total_rounds,
         round=run.round_number,
         phase=PHASE.number(current.phase if current else None),
-        roster=run.roster,
         cohort=current.cohort if current else (),
         done_clients=current.done_clients if current else (),
-        is_pause_requested=run.is_pause_requested,
         reason=sentence_of(run.reason),
         create_time=timestamp(run.created_at),
         update_time=timestamp(run.updated_at),
@@ -84,17 +79,14 @@ def run_to_proto(
             for client_id, reason in sorted(run.quarantined.items())
         ],
         retired=[
-            types_pb2.RetiredClient(client_id=client_id, round=retired.round, is_forgotten=retired.is_forgotten)
+            message_like(types_pb2.RetiredClient, retired, client_id=client_id)
             for client_id, retired in sorted(run.retired.items())
             if not retired.is_back
         ],
         tags=labels.tags,
         notes=labels.notes,
         is_archived=labels.is_archived,
-        warnings=[
-            types_pb2.RunWarning(kind=each.kind, round=each.round, sentence=each.sentence, keys=each.keys)
-            for each in warnings
-        ],
+        warnings=[message_like(types_pb2.RunWarning, each) for each in warnings],
         server_state_bytes=server_state_bytes(run),
     )
 
@@ -154,15 +146,7 @@ def run_from_proto(message: types_pb2.Run) -> RunView:
 
 
 def _rejections_to_proto(client_id: str, refused: Rejections) -> types_pb2.Rejections:
-    return types_pb2.Rejections(
-        client_id=client_id,
-        count=refused.count,
-        reason=refused.reason,
-        check=refused.check,
-        detail=refused.detail,
-        round=refused.round,
-        last_time=timestamp(refused.last_at),
-    )
+    return message_like(types_pb2.Rejections, refused, client_id=client_id, last_time=timestamp(refused.last_at))
 
 
 def _rejections_from_proto(message: types_pb2.Rejections) -> Rejections:

@@ -10,6 +10,7 @@ from fedplcc.shared.convert.reading.fields import (
     duration,
     limited,
     malformed,
+    message_like,
     present,
     seconds_of,
 )
@@ -19,15 +20,13 @@ from fedplcc.shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
 
 def task_to_proto(task: Task) -> types_pb2.RoundTask:
     """Return the message of a task."""
-    return types_pb2.RoundTask(
+    return message_like(
+        types_pb2.RoundTask,
+        task,
         kind=TASK.number(task.kind),
-        run=None if task.run is None else _run_spec_to_proto(task.run),
-        round=task.round,
-        total_rounds=task.total_rounds,
+        run=None if task.run is None else message_like(types_pb2.RunSpec, task.run),
         payload=payload_to_proto(task.payload),
-        detail=task.detail,
         missing_sha256s=task.missing,
-        times_asked=task.times_asked,
     )
 
 
@@ -47,10 +46,6 @@ def task_from_proto(message: types_pb2.RoundTask) -> Task:
         missing=tuple(limited("missing_sha256s", message.missing_sha256s)),
         times_asked=at_least(0, "times_asked", message.times_asked),
     )
-
-
-def _run_spec_to_proto(run: RunSpec) -> types_pb2.RunSpec:
-    return types_pb2.RunSpec(run_id=run.run_id, config_json=run.config_json, config_hash=run.config_hash)
 
 
 def _run_spec_from_proto(message: types_pb2.RunSpec) -> RunSpec:

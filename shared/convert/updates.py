@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedplcc.shared.convert.payloads import payload_from_proto, payload_to_proto
-from fedplcc.shared.convert.reading.fields import MAX_CLASSES, at_least, bounded_map, limited, present
+from fedplcc.shared.convert.reading.fields import MAX_CLASSES, at_least, bounded_map, limited, message_like, present
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2
 from fedplcc.shared.types import CommittedUpdate, Update
 
@@ -14,17 +14,13 @@ def update_to_commit(
     update: Update, *, run_id: str, round_number: int, instance_token: str, inline_blobs: Iterable[bytes] = ()
 ) -> round_service_pb2.CommitUpdateRequest:
     """Return the request that commits an update, with the bytes of blobs that were not uploaded."""
-    return round_service_pb2.CommitUpdateRequest(
+    return message_like(
+        round_service_pb2.CommitUpdateRequest,
+        update,
         run_id=run_id,
         round=round_number,
-        client_id=update.client_id,
         instance_token=instance_token,
         payload=payload_to_proto(update.payload),
-        num_examples=update.num_examples,
-        num_excluded=update.num_excluded,
-        class_counts=update.class_counts,
-        losses=update.losses,
-        timings=update.timings,
         inline_blobs=inline_blobs,
     )
 
@@ -51,7 +47,7 @@ def inline_blobs_of(request: round_service_pb2.CommitUpdateRequest) -> tuple[byt
 
 def committed_to_proto(committed: CommittedUpdate) -> round_service_pb2.CommittedUpdate:
     """Return the message of a committed update."""
-    return round_service_pb2.CommittedUpdate(run_id=committed.run_id, round=committed.round, sha256s=committed.sha256s)
+    return message_like(round_service_pb2.CommittedUpdate, committed)
 
 
 def committed_from_proto(message: round_service_pb2.CommittedUpdate) -> CommittedUpdate:

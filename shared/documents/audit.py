@@ -39,20 +39,8 @@ class AuditEntry(Document):
     @classmethod
     def of(cls, entry: audit_chain.AuditEntry) -> Self:
         """Return the document of an entry."""
-        return cls(
-            number=entry.number,
-            time=utc_time(entry.time),
-            caller=entry.caller,
-            credential=entry.credential or None,
-            method=entry.method or None,
-            target=entry.target or None,
-            outcome=entry.outcome,
-            reason=entry.reason or None,
-            address=entry.address or None,
-            request_id=entry.request_id or None,
-            count=entry.count,
-            hash=entry.hash,
-        )
+        optional = ("credential", "method", "target", "reason", "address", "request_id")
+        return cls.like(entry, time=utc_time(entry.time), **{name: getattr(entry, name) or None for name in optional})
 
 
 class AuditPage(Document):

@@ -68,35 +68,15 @@ class Client(Document):
     @classmethod
     def of(cls, client: types.Client) -> Self:
         """Return the document of a client."""
-        environment, problem = client.environment, client.problem
-        return cls(
-            client_id=client.client_id,
-            domain=client.domain,
-            display_name=client.display_name,
-            model_kind=client.model_kind,
-            is_connected=client.is_connected,
-            activity=client.activity,
+        return cls.like(
+            client,
             run_id=client.run_id or None,
             round=client.round if client.run_id else None,
-            progress=client.progress,
-            num_examples=client.num_examples,
             class_counts=_named(client.class_counts),
             num_classes=len(client.class_counts),
-            environment=ClientEnvironment(
-                packages=dict(environment.packages),
-                cpu=environment.cpu,
-                device=environment.device,
-                platform=environment.platform,
-            ),
+            environment=ClientEnvironment.like(client.environment),
             last_seen_at=utc_time(client.last_seen_at) if client.last_seen_at else None,
-            problem=ClientProblem(
-                reason=problem.reason, detail=problem.detail, hint=problem.hint, is_fatal=problem.is_fatal
-            )
-            if problem
-            else None,
-            readings=dict(client.readings),
-            held_bytes=client.held_bytes,
-            is_revoked=client.is_revoked,
+            problem=ClientProblem.like(client.problem) if client.problem else None,
         )
 
 

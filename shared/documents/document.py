@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +15,11 @@ class Document(BaseModel):
     """A JSON object of the REST interface."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def like(cls, record: object, /, **given: Any) -> Self:
+        """Return the document that has a record's values under equal names, and those that are given in their place."""
+        return cls(**{name: getattr(record, name) for name in cls.model_fields.keys() - given.keys()}, **given)
 
 
 def utc_time(seconds: float) -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Self
 
 from fedplcc.shared import types
@@ -28,7 +27,7 @@ class ClassScores(Document):
     @classmethod
     def of(cls, entry: types.EvaluationCounts) -> Self:
         """Return the document of the scores of a set that has a confusion matrix."""
-        return cls(**asdict(class_scores(entry.total, entry.confusion)))
+        return cls.like(class_scores(entry.total, entry.confusion))
 
 
 class ReliabilityBin(Document):
@@ -63,7 +62,7 @@ class Calibration(Document):
             auc=areas(histograms),
             macro_auc=macro_area(histograms),
             calibration_error=calibration_error(bins),
-            reliability=[ReliabilityBin(**asdict(each)) for each in bins],
+            reliability=[ReliabilityBin.like(each) for each in bins],
         )
 
 
@@ -93,11 +92,8 @@ class EvaluationCounts(Document):
         size = len(entry.total)
         cells = entry.confusion
         rows = [list(cells[start : start + size]) for start in range(0, len(cells), size)] if cells else None
-        return cls(
-            set_name=entry.set_name,
-            model=entry.model,
-            correct=list(entry.correct),
-            total=list(entry.total),
+        return cls.like(
+            entry,
             confusion=rows,
             scores=ClassScores.of(entry) if cells else None,
             calibration=None if entry.histograms is None else Calibration.of(entry.histograms),
@@ -116,7 +112,7 @@ class Evaluation(Document):
     def of(cls, round_number: int, evaluation: types.Evaluation) -> Self:
         """Return the document of a report."""
         counts = [EvaluationCounts.of(entry) for entry in evaluation.counts]
-        return cls(round=round_number, client_id=evaluation.client_id, domain=evaluation.domain, counts=counts)
+        return cls.like(evaluation, round=round_number, counts=counts)
 
 
 class EvaluationPage(Document):

@@ -28,14 +28,12 @@ class Event(Document):
     @classmethod
     def of(cls, event: types.Event) -> Self:
         """Return the document of an event."""
-        return cls(
-            sequence=event.sequence,
+        return cls.like(
+            event,
             time=utc_time(event.time),
-            type=event.type,
             run_id=event.run_id or None,
             round=event.round if event.round >= 0 else None,
             client_id=event.client_id or None,
-            data=dict(event.data),
         )
 
 

@@ -81,14 +81,11 @@ class PrototypeMap(Document):
             drawn.nearest_N.tolist(),
             strict=True,
         )
-        return cls(
+        return cls.like(
+            drawn,
             round=found.number,
             comparison=found.comparison,
-            explained=drawn.explained,
-            clients=[
-                MappedClient(client_id=client.client_id, domain=client.domain, is_kept=client.is_kept)
-                for client in found.clients
-            ],
+            clients=[MappedClient.like(client) for client in found.clients],
             prototypes=[
                 MappedPrototype(
                     x=_shown(x),
@@ -101,8 +98,6 @@ class PrototypeMap(Document):
                 )
                 for (x, y), class_id, owner, weight, share, nearest in rows
             ],
-            left_out_global=drawn.left_out_global,
-            left_out_local=drawn.left_out_local,
             rounds=[RoundSpan(first=first, last=last) for first, last in found.rounds],
             aligned_from=found.aligned_from,
         )

@@ -22,7 +22,7 @@ class Blob(Document):
     @classmethod
     def of(cls, blob: types.BlobRef) -> Self:
         """Return the document of a blob."""
-        return cls(sha256=blob.sha256, size_bytes=blob.size_bytes)
+        return cls.like(blob)
 
 
 class PrototypeCounts(Document):
@@ -118,10 +118,9 @@ class Round(Document):
     @classmethod
     def of(cls, current: types.Round) -> Self:
         """Return the document of a round."""
-        return cls(
+        return cls.like(
+            current,
             round=current.number,
-            phase=current.phase,
-            cohort=list(current.cohort),
             dropped=[DroppedClient.of(*entry) for entry in sorted(current.dropped.items())],
             model=Blob.of(current.model) if current.model else None,
             prototypes=Blob.of(current.prototypes) if current.prototypes else None,

@@ -68,15 +68,7 @@ class Rejections(Document):
     @classmethod
     def of(cls, client_id: str, refused: types.Rejections) -> Self:
         """Return the document of a client's refused updates."""
-        return cls(
-            client_id=client_id,
-            count=refused.count,
-            reason=refused.reason,
-            check=refused.check,
-            detail=refused.detail,
-            round=refused.round,
-            last_at=utc_time(refused.last_at),
-        )
+        return cls.like(refused, client_id=client_id, last_at=utc_time(refused.last_at))
 
 
 class QuarantinedClient(Document):
@@ -165,41 +157,30 @@ class Run(Document):
     def of(cls, view: RunView) -> Self:
         """Return the document of a run."""
         run, current = view.run, view.run.current_round
-        return cls(
-            run_id=run.run_id,
-            name=run.name,
-            status=run.status,
-            method=run.method,
+        return cls.like(
+            run,
             round=run.round_number,
-            total_rounds=run.total_rounds,
             phase=current.phase if current else None,
-            roster=list(run.roster),
-            cohort=list(current.cohort) if current else [],
-            done_clients=list(view.done_clients),
+            cohort=current.cohort if current else (),
+            done_clients=view.done_clients,
             best_round=view.best_round,
-            is_pause_requested=run.is_pause_requested,
             reason=sentence_of(run.reason),
             created_at=utc_time(run.created_at),
             updated_at=utc_time(run.updated_at),
-            config=dict(view.config),
-            config_hash=run.config_hash,
+            config=view.config,
             links=RunLinks.of(run.run_id),
             rejections=[Rejections.of(*entry) for entry in sorted(run.rejections.items())],
             quarantined=[
                 QuarantinedClient(client_id=client_id, reason=why) for client_id, why in sorted(run.quarantined.items())
             ],
             retired=[
-                RetiredClient(client_id=client_id, round=retired.round, is_forgotten=retired.is_forgotten)
-                for client_id, retired in sorted(run.retired.items())
+                RetiredClient.like(retired, client_id=client_id) for client_id, retired in sorted(run.retired.items())
             ],
-            tags=list(view.labels.tags),
+            tags=view.labels.tags,
             notes=view.labels.notes,
             is_archived=view.labels.is_archived,
-            warnings=[
-                RunWarning(kind=each.kind, round=each.round, sentence=each.sentence, keys=list(each.keys))
-                for each in view.warnings
-            ],
-            server_state=dict(view.server_state_bytes),
+            warnings=[RunWarning.like(each) for each in view.warnings],
+            server_state=view.server_state_bytes,
         )
 
 
@@ -244,26 +225,11 @@ class RunSummary(Document):
     @classmethod
     def of(cls, run: run_lists.RunSummary) -> Self:
         """Return the document of a run in a list."""
-        return cls(
-            run_id=run.run_id,
-            name=run.name,
-            status=run.status,
-            method=run.method,
-            round=run.round,
-            total_rounds=run.total_rounds,
-            phase=run.phase,
-            num_clients=run.num_clients,
-            is_pause_requested=run.is_pause_requested,
+        return cls.like(
+            run,
             reason=sentence_of(run.reason),
             created_at=utc_time(run.created_at),
             updated_at=utc_time(run.updated_at),
-            config_hash=run.config_hash,
-            tags=list(run.tags),
-            is_archived=run.is_archived,
-            is_deleted=run.is_deleted,
-            score=run.score,
-            mean_accuracy=run.mean_accuracy,
-            worst_accuracy=run.worst_accuracy,
             worst_domain=run.worst_domain or None,
             links=RunLinks.of(run.run_id),
         )

@@ -25,7 +25,7 @@ needs_browser = pytest.mark.skipif(
 @pytest.mark.full
 @needs_browser
 def test_the_benchmark_of_the_console_runs_and_writes_its_table(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.console", "--quick", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.by_hand.console", "--quick", "--results", str(tmp_path)]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr
     document = json.loads((tmp_path / "console.json").read_text())
@@ -40,7 +40,7 @@ def test_the_benchmark_of_the_console_runs_and_writes_its_table(tmp_path: Path) 
 @pytest.mark.full
 @needs_browser
 def test_the_benchmark_of_a_run_that_changes_runs_and_writes_its_tables(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.changing", "--quick", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.by_hand.changing", "--quick", "--results", str(tmp_path)]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr
     rows = json.loads((tmp_path / "changing.json").read_text())["rows"]

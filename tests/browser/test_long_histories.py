@@ -23,7 +23,7 @@ CLIENTS, ROUNDS = 100, 50
 MAX_ELEMENTS = 4000
 """Most elements of a run's page, whatever its history."""
 FIRST_VIEW_S = 10.0
-"""Generous: a busy machine is slow. benchmarks/console.py measures it."""
+"""Generous: a busy machine is slow. benchmarks/by_hand/console.py measures it."""
 
 
 @pytest.fixture

@@ -33,27 +33,3 @@ from fedplcc.shared.config.settings.reading import (
     load,
     run_from_command_line,
 )
-
-__all__ = [
-    "EXIT_CONFIG",
-    "INVITATION",
-    "WEIGHTS",
-    "AggregatorSettings",
-    "GatewaySettings",
-    "Settings",
-    "TrainerSettings",
-    "confine_ray_to_loopback",
-    "disable_ray_usage_reports",
-    "disable_tracker_reports",
-    "environment_without_settings",
-    "from_command_line",
-    "invitation_in_environment",
-    "is_hidden",
-    "is_list",
-    "limit_threads",
-    "load",
-    "run_from_command_line",
-    "thread_limits",
-    "visible_cuda_devices",
-    "weights_folder",
-]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from fedplcc.shared.bounds import DISPLAY_NAME_RULE, MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, is_display_name
@@ -25,6 +26,13 @@ _YEARS_1_TO_9999_S = (-62_135_596_800, 253_402_300_799)
 _NAME = re.compile(NAME_PATTERN)
 
 Item = TypeVar("Item")
+Kind = TypeVar("Kind", bound=Message)
+
+
+def message_like(kind: type[Kind], record: object, /, **given: Any) -> Kind:
+    """Return the message that has a record's values under equal names, and those that are given in their place."""
+    names = kind.DESCRIPTOR.fields_by_name.keys() - given.keys()
+    return kind(**{name: getattr(record, name) for name in names}, **given)
 
 
 def malformed(field: str, problem: str) -> MalformedRequest:

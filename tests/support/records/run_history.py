@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fedplcc.shared.documents import Client, ClientEnvironment, ClientProblem, Event
-from fedplcc.shared.types import ClientActivity, RunStatus
+from fedplcc.shared.types import ClientActivity
 from fedplcc.terminal.run_history import RunHistory
 
 BEGIN = datetime(2026, 11, 21, 22, 0, tzinfo=UTC)
@@ -97,8 +97,7 @@ def the_clients() -> list[Client]:
 
 
 def a_run_history(num_rounds: int = 12, domains: Sequence[str] = DOMAINS) -> RunHistory:
-    run = RunHistory(run_id="digits-9", method="fedplcc", total_rounds=30, status=RunStatus.PENDING)
+    run = RunHistory(method="fedplcc", total_rounds=30)
     for event in history(num_rounds, domains):
         run.take(event)
-    run.take_clients(the_clients())
     return run

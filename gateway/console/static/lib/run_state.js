@@ -2,9 +2,10 @@
 /**
  * The state of a run's page, a pure function of documents and events: `reduce(state, action)`.
  *
- * Documents show the run at one time; events tell later changes. Both may repeat each other and come in any order: rounds are
- * kept by number and events by sequence, so that doing it twice equals doing it once. Unchanged parts stay the same objects,
- * so that a section can compare with `===`.
+ * The run's document says how it stands, and is fetched when an event came; events add what no document has: the history, and
+ * when a phase began or a round committed. Both may repeat each other and come in any order: rounds are kept by number and
+ * events by sequence, so that doing it twice equals doing it once. Unchanged parts stay the same objects, so that a section can
+ * compare with `===`.
  */
 
 /** Events that are kept; older ones are read from the gateway, page by page. */
@@ -23,6 +24,7 @@ const MAX_COMMITS = 6;
  *   rounds: readonly Document[],
  *   phase: string | null,
  *   phaseSince: string | null,
+ *   begun: {round: number | null, phase: string, time: string} | null,
  *   doneClients: readonly string[],
  *   dropped: readonly {client_id: string, reason: string, detail: string}[],
  *   clients: ReadonlyMap<string, Document>,
@@ -34,8 +36,8 @@ const MAX_COMMITS = 6;
  *   connection: Connection,
  * }} RunState
  *
- * `run` is the run's document, kept up to date by events. `rounds` are the metrics of the committed rounds in order (round 0
- * has none). `dropped` are clients that the open round does not wait for. `events` are the newest ones, newest first.
+ * `run` is the run's document. `begun` is the phase that an event last told the start of. `rounds` are the metrics of the
+ * committed rounds in order (round 0 has none). `dropped` are clients that the open round does not wait for. `events` are the newest ones, newest first.
  * `result` names the files of the last committed round.
  *
  * @typedef {{type: "run", run: Document} | {type: "rounds", rounds: Document[]} | {type: "clients", clients: Document[]} |
@@ -48,20 +50,10 @@ const MAX_COMMITS = 6;
  * @typedef {(context: Context) => Section} MakeSection
  */
 
+const PHASES = new Set(["initialising", "collecting", "aggregating", "evaluating", "committed"]);
+
 /** Statuses after which nothing happens to a run any more. */
 const FINAL = new Set(["completed", "stopped", "failed"]);
-
-/** @type {Record<string, string>} */
-const STATUS_OF = {
-  run_started: "running",
-  run_resumed: "running",
-  run_paused: "paused",
-  run_parked: "paused",
-  run_stopping: "stopping",
-  run_stopped: "stopped",
-  run_completed: "completed",
-  run_failed: "failed",
-};
 
 /**
  * @param {string} runId
@@ -74,6 +66,7 @@ export function initialState(runId) {
     rounds: [],
     phase: null,
     phaseSince: null,
+    begun: null,
     doneClients: [],
     dropped: [],
     clients: new Map(),
@@ -198,24 +191,12 @@ function sinceCommit(commit, now) {
  */
 function withRun(state, run) {
   if (state.run && Date.parse(run.updated_at) < Date.parse(state.run.updated_at)) return state;
-  return follow(state, run);
-}
-
-/**
- * The state with a newer document of the run.
- *
- * @param {RunState} state
- * @param {Document} run
- * @returns {RunState}
- */
-function follow(state, run) {
   const isSameRound = state.run?.round === run.round;
-  const isSamePhase = isSameRound && state.phase === run.phase;
   return {
     ...state,
     run,
     phase: run.phase,
-    phaseSince: isSamePhase ? state.phaseSince : null,
+    phaseSince: sinceOf(run, state.begun),
     doneClients: isSame(state.doneClients, run.done_clients) ? state.doneClients : run.done_clients,
     dropped: isSameRound || !state.run ? state.dropped : [],
     connection: hasEnded(run) ? { state: "ended" } : state.connection,
@@ -270,40 +251,26 @@ function withEvents(before, events) {
 }
 
 /**
- * The change of the run's progress by one event. The document already has events that are older than it.
- *
  * @param {RunState} state
  * @param {RunEvent} event
  * @returns {RunState}
  */
 function happened(state, event) {
-  if (event.type === "round_committed") state = committed(state, event);
-  const { run } = state;
-  if (!run || Date.parse(event.time) < Date.parse(run.updated_at)) return since(state, event);
-  const changes = changesOf(run, event);
-  let next = changes ? follow(state, { ...run, ...changes, updated_at: event.time }) : state;
-  const client = event.client_id;
-  if (event.type === "client_dropped" && client) {
-    const others = next.dropped.filter((entry) => entry.client_id !== client);
-    const { reason = "", detail = "" } = event.data;
-    next = { ...next, dropped: [...others, { client_id: client, reason, detail }] };
-  } else if (event.type === "client_returned") {
-    next = { ...next, dropped: next.dropped.filter((entry) => entry.client_id !== client) };
-  }
-  return since(next, event);
+  const phase = event.type === "round_opened" ? event.data.phase : event.type.replace(/^round_/, "");
+  if (!PHASES.has(phase)) return state;
+  if (phase === "committed") state = committed(state, event);
+  const begun = { round: event.round, phase, time: event.time };
+  return { ...state, begun, phaseSince: sinceOf(state.run, begun) };
 }
 
 /**
- * The start of the present phase, if this event tells it.
+ * The start of a run's present phase, if that is the one that began last.
  *
- * @param {RunState} state
- * @param {RunEvent} event
- * @returns {RunState}
+ * @param {Document | null} run
+ * @param {RunState["begun"]} begun
  */
-function since(state, event) {
-  const phase = event.type === "round_opened" ? event.data.phase : event.type.replace(/^round_/, "");
-  const isIt = event.type.startsWith("round_") && phase === state.phase && event.round === state.run?.round;
-  return isIt ? { ...state, phaseSince: event.time } : state;
+function sinceOf(run, begun) {
+  return run && begun && begun.round === run.round && begun.phase === run.phase ? begun.time : null;
 }
 
 /**
@@ -314,61 +281,6 @@ function since(state, event) {
 function committed(state, event) {
   if (event.round === null || state.commits.some((commit) => commit.round === event.round)) return state;
   return { ...state, commits: [...state.commits, { round: event.round, time: event.time }].slice(-MAX_COMMITS) };
-}
-
-/**
- * Changes of the run's document by an event; null without one.
- *
- * @param {Document} run
- * @param {RunEvent} event
- * @returns {Document | null}
- */
-function changesOf(run, event) {
-  const client = event.client_id;
-  switch (event.type) {
-    case "round_opened":
-      return { round: event.round, phase: event.data.phase, cohort: event.data.cohort, done_clients: [] };
-    case "client_without_data":
-      return { cohort: [...run.cohort.filter((/** @type {string} */ name) => name !== client), ...(event.data.drawn ?? [])].sort() };
-    case "round_collecting":
-    case "round_evaluating":
-      return { round: event.round, phase: event.type.slice("round_".length), done_clients: [] };
-    case "round_aggregating":
-    case "round_committed":
-      return { round: event.round, phase: event.type.slice("round_".length) };
-    case "update_committed":
-    case "evaluation_reported":
-      return { done_clients: withName(run.done_clients, client) };
-    case "client_asked":
-      return { cohort: withName(run.cohort, client) };
-    case "client_quarantined":
-      return { quarantined: [...without(run.quarantined, client), { client_id: client, reason: event.data.reason ?? "" }] };
-    case "client_released":
-      return { quarantined: without(run.quarantined, client) };
-    case "client_retired":
-      return {
-        retired: [
-          ...without(run.retired ?? [], client),
-          { client_id: client, round: event.round ?? -1, is_forgotten: Boolean(event.data.forgets) },
-        ],
-      };
-    case "client_admitted":
-      return { retired: without(run.retired ?? [], client), roster: withName(run.roster, client) };
-    case "pause_requested":
-      return { is_pause_requested: true };
-    case "pause_withdrawn":
-      return { is_pause_requested: false };
-    case "quorum_missing":
-      return { reason: event.data.reason ?? "" };
-    case "run_extended":
-      return { status: "running", reason: "", total_rounds: event.data.rounds };
-    case "quorum_regained":
-      return { reason: "" };
-    default: {
-      const status = STATUS_OF[event.type];
-      return status ? { status, reason: event.data.reason ?? "", is_pause_requested: false } : null;
-    }
-  }
 }
 
 /**
@@ -391,22 +303,6 @@ function merged(known, found) {
 /** @param {Document[]} rounds */
 function isRising(rounds) {
   return rounds.every((entry, index) => index === 0 || entry.round > rounds[index - 1].round);
-}
-
-/**
- * @param {readonly string[]} names Sorted.
- * @param {string | null} name
- */
-function withName(names, name) {
-  return name === null || names.includes(name) ? names : [...names, name].sort();
-}
-
-/**
- * @param {readonly {client_id: string}[]} entries
- * @param {string | null} client
- */
-function without(entries, client) {
-  return entries.filter((entry) => entry.client_id !== client);
 }
 
 /**

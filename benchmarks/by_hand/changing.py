@@ -16,8 +16,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.console import REPEATS, page_rows
-from benchmarks.report import Row, finish, options
+from benchmarks.by_hand.console import REPEATS, page_rows
+from benchmarks.support.report import Row, finish, options
 from fedplcc.aggregator.garbage.rules import Keep
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.errors import InvalidTransition

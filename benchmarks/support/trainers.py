@@ -11,9 +11,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.members import Served
-from benchmarks.models import Updates
-from benchmarks.processes import ANSWER_S
+from benchmarks.support.members import Served
+from benchmarks.support.models import Updates
+from benchmarks.support.processes import ANSWER_S
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2
 from fedplcc.shared.process.allocator import keep_freed_memory
 from fedplcc.shared.tensors import blob_ref, sha256_hex

@@ -17,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("grpcio", "protobuf", "numpy", "scipy", "safetensors", "SQLAlchemy", "torch", "finch-clust")
 
 Row = Mapping[str, Any]

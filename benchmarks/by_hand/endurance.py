@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from benchmarks.members import Served
-from benchmarks.models import Updates
-from benchmarks.processes import aggregator, peer
-from benchmarks.report import Row, cpu_seconds, finish, options, table
-from benchmarks.trainers import CLIENTS, Trainer, create_run, following
+from benchmarks.support.members import Served
+from benchmarks.support.models import Updates
+from benchmarks.support.processes import aggregator, peer
+from benchmarks.support.report import Row, cpu_seconds, finish, options, table
+from benchmarks.support.trainers import CLIENTS, Trainer, create_run, following
 from fedplcc.aggregator.app import ENDPOINT_FILE
 from fedplcc.aggregator.garbage.collection import MOST_WAITING
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2, run_service_pb2_grpc

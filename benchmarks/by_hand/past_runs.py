@@ -15,8 +15,8 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.processes import aggregator, gateway
-from benchmarks.report import Row, finish, options
+from benchmarks.support.processes import aggregator, gateway
+from benchmarks.support.report import Row, finish, options
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation

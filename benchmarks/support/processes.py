@@ -20,14 +20,14 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.members import Members, Served
+from benchmarks.support.members import Members, Served
 from fedplcc.aggregator.app import ENDPOINT_FILE
 from fedplcc.local import die_with_parent
 from fedplcc.shared.config.settings import environment_without_settings
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.identity.names import Role
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 START_S = 60.0
 ANSWER_S = 300.0
 """How long a process may work on one request."""

@@ -21,8 +21,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from benchmarks.members import Served
-from benchmarks.models import Updates
+from benchmarks.support.members import Served
+from benchmarks.support.models import Updates
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2_grpc as round_grpc
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2

@@ -1,6 +1,6 @@
 """Many open runs: seconds of a restart, and milliseconds of a join and of a tick, beside runs that wait for their clients.
 
-    python -m benchmarks.open_runs [--runs 1000]
+    python -m benchmarks.by_hand.open_runs [--runs 1000]
 
 Runs on the machine's disk in one process, without sockets: what is measured is the aggregator's own work and its database.
 """

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from benchmarks.members import Members
+from benchmarks.support.members import Members
 from fedplcc.shared.wire.channels import SERVER_OPTIONS
 
 CHUNK_BYTES = (1 << 20) - 64

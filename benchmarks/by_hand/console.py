@@ -18,8 +18,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
 
-from benchmarks.processes import aggregator, gateway
-from benchmarks.report import Row, finish, options
+from benchmarks.support.processes import aggregator, gateway
+from benchmarks.support.report import Row, finish, options
 from tests.support.records.long_history import with_long_history
 from tests.support.screens.browsing import LIGHT, chromium, launched
 

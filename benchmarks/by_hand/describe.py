@@ -1,6 +1,6 @@
 """Processor time of `data describe --check` of 5,000 JPEG beside an earlier checkout, in pairs that take turns.
 
-`python -m benchmarks.describe --before FOLDER` prints the time of each and the median of the ratios; it writes nothing.
+`python -m benchmarks.by_hand.describe --before FOLDER` prints both times and the median of the ratios; it writes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 NUM_CLASSES = 5
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[2]
 
 
 def write_images(root: Path, count: int, size: int) -> None:
