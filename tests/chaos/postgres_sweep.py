@@ -13,17 +13,23 @@ from collections.abc import Sequence
 from tests.chaos import sweep
 from tests.support.hosts.postgres import HOW_TO_INSTALL, a_server, binaries
 
-POINTS = ("store.*", "transition.*", "belonging.*")
+RUNNING = ("--quick", "--points", "store.*", "transition.*")
+FOUNDING = ("--quick", "--scenario", "members and keys", "--points", "belonging.*")
+"""Only an aggregator that knows no member yet binds a new database to its state directory."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Sweep; further arguments are those of sweep.py, in place of `--quick` and the points above."""
+    """Sweep; arguments are those of sweep.py, in place of both of the above."""
     if binaries() is None:
         print(f"SKIPPED: {HOW_TO_INSTALL}")
         return 0
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--quick", "--points", *POINTS]
-    with a_server() as server, server.database() as url:
-        return sweep.main([*given, "--store-url", url])
+    given = sys.argv[1:] if arguments is None else arguments
+    with a_server() as server:
+        for parts in [given] if given else [RUNNING, FOUNDING]:
+            with server.database() as url:
+                if code := sweep.main([*parts, "--store-url", url]):
+                    return code
+    return 0
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ def test_an_aggregator_on_postgresql_that_is_killed_ends_in_the_undisturbed_byte
 ) -> None:
     """Once as a new database and its state directory are bound to each other, once after a commit."""
     points = ["belonging.rename.before", "store.commit.after"]
-    assert postgres_sweep.main(["--quick", "--points", *points]) == 0, capsys.readouterr().out
+    given = ["--quick", "--scenario", "members and keys", "--points", *points]
+    assert postgres_sweep.main(given) == 0, capsys.readouterr().out
     assert "2 crash points, 2 turns, 2 kills: 2 ended in the undisturbed bytes, 0 did not" in capsys.readouterr().out
 
 
