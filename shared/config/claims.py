@@ -28,6 +28,11 @@ def refusals(config: RunTables) -> Iterator[tuple[str, str]]:
     if config.privacy.clip is None:
         return
     yield from _of_method(config)
+    if config.stream.is_stream:
+        yield (
+            "privacy.clip",
+            "[privacy]: stages of [stream] share images, and what they cost together is not known; leave it out",
+        )
     if config.privacy.claim == "site":
         yield from _of_site(config)
 
@@ -36,7 +41,7 @@ def _of_method(config: RunTables) -> Iterator[tuple[str, str]]:
     refused = sums_refusal(config.base_algorithm, config.method)
     if refused is None:
         return
-    if config.base_algorithm.part(PrototypeExchange) is not None and not _sends_sums(config):
+    if config.base_algorithm.part(PrototypeExchange) is not None:
         refused = (
             f"[privacy] adds noise to class sums, and method {config.run.method} sends prototypes of clusters or of trained "
             "features: a partition depends on every image, so noise on centres has no guarantee, whatever its deviation; "
@@ -45,22 +50,16 @@ def _of_method(config: RunTables) -> Iterator[tuple[str, str]]:
     yield "privacy.clip", refused
 
 
-def _sends_sums(config: RunTables) -> bool:
-    return config.run.method == "classsums"
-
-
 def _of_site(config: RunTables) -> Iterator[tuple[str, str]]:
     claim = 'privacy.claim = "site" is about all that is made of training images and leaves a client'
     if config.training.train != "head":
         yield (
             "privacy.claim",
-            f'{claim}, and training.train = "{config.training.train}" has weights that may have been trained on these images: '
+            f'{claim}, and training.train = "{config.training.train}" has weights that may have been trained on these: '
             'features under them move with an image by more than the clip; set training.train = "head"',
         )
     if config.run.initial_model is not None:
         yield "privacy.claim", f"{claim}, and run.initial_model may have been trained on these images; leave it out"
-    if config.stream.is_stream:
-        yield "privacy.claim", f"{claim}, and in a run with [stream] so does a digest of each stage's images; leave it out"
     if config.data.window == "auto":
         yield (
             "privacy.claim",
@@ -72,14 +71,20 @@ def _of_site(config: RunTables) -> Iterator[tuple[str, str]]:
             f"{claim}, and images for validation are chosen among them by data.validation_every; leave it out",
         )
     if config.run.patience is not None:
-        yield "privacy.claim", f"{claim}, and scores of validation images, which run.patience needs, stay there; leave it out"
+        yield (
+            "privacy.claim",
+            f"{claim}, and scores of validation images, which run.patience needs, stay there; leave it out",
+        )
     if config.evaluation.own_classes:
         yield (
             "privacy.claim",
             f"{claim}, and evaluation.own_classes tells the classes that a client has; leave it out",
         )
     if config.site_statistics_key is not None:
-        yield "privacy.claim", f"{claim}, and {config.site_statistics_key} scores with statistics of these images; leave it out"
+        yield (
+            "privacy.claim",
+            f"{claim}, and {config.site_statistics_key} scores with statistics of these images; leave it out",
+        )
 
 
 def client_refusal(
@@ -97,7 +102,7 @@ def client_refusal(
     for key, value in given.items():
         if value is not None:
             return (
-                f'{key} = {value} chooses images by what others there are, so that one image less changes more than one: '
+                f"{key} = {value} chooses images by what others there are, so that one image less changes more than one: "
                 'privacy.claim = "site" is untrue; leave it out'
             )
     if data.startswith("part:"):

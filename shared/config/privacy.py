@@ -15,7 +15,7 @@ Claim = Literal["none", "prototypes", "site"]
 
 
 class PrivacySection(Section):
-    """`[privacy]`: noise on what clients make of their images, and the claim of the run; docs/privacy.md says what it covers."""
+    """`[privacy]`: noise on what clients make of images, and the run's claim; docs/privacy.md says what that covers."""
 
     clip: float | None = Field(None, ge=1e-3, le=1e3)
     """C: class sums are of features less their own mean, shortened to this L2 norm, and leave each client with noise. The
@@ -67,5 +67,6 @@ class PrivacySection(Section):
             return None
         if self.noise is not None:
             return Release(clip=self.clip, noise=self.noise)
-        assert self.epsilon is not None and self.delta is not None, "one of the two is set"
+        assert self.epsilon is not None, "one of the two is set"
+        assert self.delta is not None, "both are set"
         return Release(clip=self.clip, noise=noise_for(self.epsilon, self.delta, self.num_releases(rounds)))

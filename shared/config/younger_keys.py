@@ -24,7 +24,7 @@ in no canonical JSON, so that hashes of 0.2 stay; with the next version they are
 
 
 def without_unset(document: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the sections of a configuration without younger keys that change nothing, and without a section of such alone."""
+    """Return the sections of a configuration without younger keys that change nothing, or sections of such alone."""
     found = {
         section: {
             key: value

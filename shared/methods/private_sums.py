@@ -16,9 +16,7 @@ from fedplcc.shared.methods.parts.private_sums import PrivateSums
 def sums_refusal(method: Method, config: MethodConfig) -> str | None:
     """Return why a method has no private class sums with these hyper-parameters; None where it has."""
     if not isinstance(config, classsums.Config) or method.name != classsums.METHOD.name:
-        return (
-            f"[privacy] adds noise to class sums, and method {method.name} sends none; take classsums, or leave [privacy] out"
-        )
+        return f"[privacy] is about class sums, and method {method.name} sends none; take classsums, or leave [privacy] out"
     if config.head != "means":
         return (
             f'[privacy]: method.head = "{config.head}" needs the second moment of all features, which would leave without '

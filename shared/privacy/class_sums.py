@@ -1,4 +1,4 @@
-"""Class sums of one client with a bound on what a record moves, and their release with noise (docs/privacy.md, definition c).
+"""Class sums of one client with a bound on what a record moves, and their release with noise; docs/privacy.md.
 
 Two data sets are neighbours where they differ in one record, which in the other adds nothing. A record is an image with its
 label, or all images of one group: a group's features are averaged first.
@@ -16,7 +16,7 @@ import numpy as np
 
 from fedplcc.shared.methods.exact_maths import DoubleArray
 from fedplcc.shared.privacy.guarantee import COUNT_RATIO, mu_of_release
-from fedplcc.shared.privacy.noise import normal_noise
+from fedplcc.shared.privacy.noise import noise_words, normal_noise
 from fedplcc.shared.types import FloatArray, IntArray
 
 GRID_BITS = 20
@@ -62,13 +62,16 @@ class Sums:
     def sha256(self) -> bytes:
         """Digest of the exact numbers."""
         shape = np.array(self.sums_MD.shape, "<i8").tobytes()
-        return hashlib.sha256(shape + self.sums_MD.astype("<f8").tobytes() + self.counts_M.astype("<f8").tobytes()).digest()
+        return hashlib.sha256(
+            shape + self.sums_MD.astype("<f8").tobytes() + self.counts_M.astype("<f8").tobytes()
+        ).digest()
 
 
 def centred(features_ND: FloatArray) -> DoubleArray:
     """Return features less the mean of their own D numbers: what all features of a backbone share would only cost clip."""
     wide_ND = features_ND.astype(np.float64)
-    return wide_ND - wide_ND.mean(1, keepdims=True)
+    found: DoubleArray = wide_ND - wide_ND.mean(1, keepdims=True)
+    return found
 
 
 def clipped(features_ND: DoubleArray, clip: float) -> DoubleArray:
@@ -89,10 +92,10 @@ def class_sums(
     digests: Sequence[str],
     groups: Sequence[str] | None = None,
 ) -> Sums:
-    """Return the sums of all classes of the run, absent ones too; one record moves them by at most C, the counts by at most 1.
+    """Return the sums of all classes of the run, absent ones too.
 
-    Both bounds are of the L2 norm over all classes together. Records are added one after another in float64, in the order of
-    their digests, so that the bytes are those of the images alone.
+    One record moves them by at most C, and the counts by at most 1, both in the L2 norm over all classes together. Records are
+    added one after another in float64, in the order of their digests, so that the bytes are those of the images alone.
 
     Args:
         features_ND: Features under weights that no image of this client had a part in.
@@ -126,6 +129,23 @@ def class_sums(
     return Sums(sums_MD, counts_M)
 
 
+def noise_facts(client_id: str, run_hash: str, round: int) -> tuple[bytes, ...]:
+    """Return what the noise of a release is for.
+
+    Two runs of one configuration have the same noise for the same sums, which then are one release.
+    """
+    return client_id.encode(), run_hash.encode(), str(round).encode()
+
+
+def release_name(sums: Sums, release: Release, key: bytes, facts: Sequence[bytes]) -> str:
+    """Return a name that is equal for equal releases alone, in hexadecimal; it tells nobody without the key anything."""
+    return noise_words(key, (b"name", *_all_facts(sums, release, facts)), 4).tobytes().hex()
+
+
+def _all_facts(sums: Sums, release: Release, facts: Sequence[bytes]) -> tuple[bytes, ...]:
+    return (*facts, np.array([release.clip, release.noise], "<f8").tobytes(), sums.sha256)
+
+
 def released(sums: Sums, release: Release, key: bytes, facts: Sequence[bytes]) -> Sums:
     """Return sums and counts with noise, rounded to the grid: what may leave the client.
 
@@ -136,11 +156,10 @@ def released(sums: Sums, release: Release, key: bytes, facts: Sequence[bytes]) -
         sums: Of `class_sums` with the release's clip.
         release: Clip and noise.
         key: A secret of the client that never leaves it.
-        facts: The run and the round of the release.
+        facts: See `noise_facts`.
     """
     num_classes, dim = sums.sums_MD.shape
-    told = np.array([release.clip, release.noise], "<f8").tobytes()
-    drawn = normal_noise(key, (*facts, told, sums.sha256), num_classes * dim + num_classes)
+    drawn = normal_noise(key, (b"noise", *_all_facts(sums, release, facts)), num_classes * dim + num_classes)
     noisy_MD = sums.sums_MD / release.clip + release.noise * drawn[: num_classes * dim].reshape(num_classes, dim)
     noisy_M = sums.counts_M + COUNT_RATIO * release.noise * drawn[num_classes * dim :]
     return Sums(release.clip * on_grid(noisy_MD), on_grid(noisy_M))

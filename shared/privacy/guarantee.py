@@ -1,10 +1,10 @@
 """Cost of releases in Gaussian differential privacy, and the epsilon and delta that it stands for.
 
 Dong, Roth, Su, "Gaussian Differential Privacy", Journal of the Royal Statistical Society B 84, 2022,
-https://arxiv.org/abs/1905.02383: a release is mu-GDP where telling two neighbouring data sets apart by it is at least as hard
-as telling N(0, 1) from N(mu, 1). Releases compose to the root of the sum of squares (corollary 3.3), and a mu-GDP release
-is (epsilon, delta)-private for every epsilon with the delta below (corollary 2.13). The exact delta of one Gaussian release is
-that of Balle and Wang, "Improving the Gaussian Mechanism", ICML 2018, https://arxiv.org/abs/1805.06530.
+https://arxiv.org/abs/1905.02383: a release is mu-GDP where telling two neighbouring data sets apart by it is at least as
+hard as telling N(0, 1) from N(mu, 1). Releases compose to the root of the sum of squares (corollary 3.3), and a mu-GDP
+release is (epsilon, delta)-private for every epsilon with the delta below (corollary 2.13), which is that of Balle and Wang,
+"Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, https://arxiv.org/abs/1805.06530.
 """
 
 from __future__ import annotations

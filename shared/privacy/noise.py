@@ -4,10 +4,10 @@ The generator is SHAKE-256 (FIPS 202) of the key and of what the noise is for; w
 random words. Pairs of 52-bit numbers become normal ones by Marsaglia's polar method (SIAM Review 6, 1964), which needs a
 logarithm, a root and a division, each with the same bits on any machine.
 
-Limits: these are floating-point numbers, whose last bits are not those of a real normal distribution (Mironov, "On significance
-of the least significant bits for differential privacy", CCS 2012). A release is rounded to multiples of C 2^-20 afterwards,
-far coarser than these bits; that is a counter-measure and no proof. Its time depends on how many pairs are thrown away, and so
-on the noise. The tails end near 8.5 deviations.
+Limits: these are floating-point numbers, whose last bits are not those of a real normal distribution (Mironov, "On
+significance of the least significant bits for differential privacy", CCS 2012). A release is rounded to multiples of
+C 2^-20 afterwards, far coarser than these bits; that is a counter-measure and no proof. Its time depends on how many pairs
+are thrown away, and so on the noise. The tails end near 12 deviations.
 """
 
 from __future__ import annotations

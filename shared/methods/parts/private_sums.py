@@ -85,9 +85,9 @@ def read_sums(group: ArrayGroup) -> tuple[DoubleArray, DoubleArray]:
 def private_head(sums_MD: DoubleArray, variance: float) -> Head:
     """Return the head that predicts the class whose mean feature points the most the same way; it has no bias.
 
-    Features are compared less the mean of their own D numbers, as they were summed. A sum of length s whose numbers have noise
-    of this variance has the length sqrt(s^2 - D variance) without it, up to chance; a class whose sum does not stand out of the
-    noise is never predicted, unless none does.
+    Features are compared less the mean of their own D numbers, as they were summed. A sum of length s whose numbers have
+    noise of this variance has the length sqrt(s^2 - D variance) without it, up to chance; a class whose sum does not stand
+    out of the noise is never predicted, unless none does.
 
     Args:
         sums_MD: Sums of all clients.
