@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedplcc.shared.methods.exact_maths import DoubleArray
-from fedplcc.shared.privacy.guarantee import COUNT_RATIO, mu_of_release
+from fedplcc.shared.methods.parts.private_sums import COUNT_RATIO
+from fedplcc.shared.privacy.guarantee import mu_of_release
 from fedplcc.shared.privacy.noise import noise_words, normal_noise
 from fedplcc.shared.types import FloatArray, IntArray
 
@@ -94,8 +95,8 @@ def class_sums(
 ) -> Sums:
     """Return the sums of all classes of the run, absent ones too.
 
-    One record moves them by at most C, and the counts by at most 1, both in the L2 norm over all classes together. Records are
-    added one after another in float64, in the order of their digests, so that the bytes are those of the images alone.
+    One record moves them by at most C, and the counts by at most 1, both in the L2 norm over all classes together. Records
+    are added one after another in float64, in the order of their digests: the bytes are those of the images alone.
 
     Args:
         features_ND: Features under weights that no image of this client had a part in.

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-COUNT_RATIO = 4.0
-"""Deviation of the noise on counts in units of that on sums, each in units of its sensitivity."""
+from fedplcc.shared.methods.parts.private_sums import COUNT_RATIO
+
 MAX_EPSILON = 1e4
 """Largest epsilon that is told; a budget beyond it means nothing."""
 _STEPS = 200

@@ -26,7 +26,11 @@ from fedplcc.shared.methods.parts.part import Part, ServerResult, ServerRound
 SUMS, GLOBAL_SUMS = "class_sums", "global_sums"
 """Groups: what clients upload, and what the server keeps."""
 LEAST_SIGNAL = 2.0
-"""Deviations of a sum's squared length above that of noise alone, from which a class counts as seen."""
+"""Deviations above that of noise alone, of a count or of a sum's squared length, from which a class counts as seen."""
+SPREAD = 0.04
+"""Relative variance, from class to class, of the squared length that an image adds to its class's sum."""
+COUNT_RATIO = 4.0
+"""Deviation of the noise on counts in units of that on sums, each in units of what a record moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,12 @@ class PrivateSums(Part):
             num_clients += 1
             for name, total in totals.items():
                 total.add(upload[SUMS][name])
-        head = private_head(totals["sums"].value, num_clients * (self.noise * self.clip) ** 2)
+        head = private_head(
+            totals["sums"].value,
+            totals["counts"].value,
+            num_clients * (self.noise * self.clip) ** 2,
+            num_clients * (COUNT_RATIO * self.noise) ** 2,
+        )
         shift = max(total.shift for total in totals.values())
         kept: dict[str, np.ndarray] = {name: total.quanta(shift) for name, total in totals.items()}
         kept["shift"] = np.array([shift], np.int64)
@@ -82,28 +91,51 @@ def read_sums(group: ArrayGroup) -> tuple[DoubleArray, DoubleArray]:
     return widened(group["sums"]), widened(group["counts"])
 
 
-def private_head(sums_MD: DoubleArray, variance: float) -> Head:
-    """Return the head that predicts the class whose mean feature points the most the same way; it has no bias.
+def private_head(sums_MD: DoubleArray, counts_M: DoubleArray, variance: float, count_variance: float) -> Head:
+    """Return the head that predicts the class whose sum, as long as 1, points the most the same way; it has no bias.
 
-    Features are compared less the mean of their own D numbers, as they were summed. A sum of length s whose numbers have
-    noise of this variance has the length sqrt(s^2 - D variance) without it, up to chance; a class whose sum does not stand
-    out of the noise is never predicted, unless none does.
+    Features are compared less the mean of their own D numbers, as they were summed. The length of a sum without its noise is
+    told by its square, less what the noise adds, and by its class's count: sums of one backbone's features are about as long
+    for each image. The two squares are weighed by their variances; that of counts is first drawn towards the mean of all
+    as far as noise explains their spread (Efron and Morris, JASA 68, 1973). A class of which neither stands out is never
+    predicted, unless none does.
 
     Args:
         sums_MD: Sums of all clients.
-        variance: Of the noise on each of their numbers, of all clients together.
+        counts_M: Counts of all clients.
+        variance: Of the noise on each number of the sums, of all clients together.
+        count_variance: Of that on each count.
     """
     dim = sums_MD.shape[1]
     rows = [row - math.fsum(row) / dim for row in sums_MD]
-    squares_M = np.array([math.fsum((row * row).tolist()) for row in rows])
-    signal_M = squares_M - dim * variance
-    is_seen_M = signal_M > LEAST_SIGNAL * variance * math.sqrt(2 * dim)
-    if not is_seen_M.any():
-        is_seen_M, signal_M = squares_M > 0, squares_M
-    head = Head(np.zeros_like(sums_MD), np.where(is_seen_M, 0.0, ABSENT) if is_seen_M.any() else np.zeros(len(rows)))
-    for label in np.flatnonzero(is_seen_M).tolist():
-        head.weight_MD[label] = rows[label] / math.sqrt(signal_M[label])
+    least = LEAST_SIGNAL * variance * math.sqrt(2 * dim)
+    squares = [math.fsum((row * row).tolist()) - dim * variance for row in rows]
+    deviation = math.sqrt(count_variance)
+    counts = _drawn_together([max(count, deviation) for count in counts_M.tolist()], count_variance)
+    per_image = max(math.fsum(squares), least) / max(math.fsum(count * count for count in counts), 1.0)
+    is_seen = [
+        square > least or count > LEAST_SIGNAL * deviation
+        for square, count in zip(squares, counts_M.tolist(), strict=True)
+    ]
+    if not any(is_seen):
+        is_seen = [True] * len(rows)
+    head = Head(np.zeros_like(sums_MD), np.where(is_seen, 0.0, ABSENT))
+    for label, (square, count) in enumerate(zip(squares, counts, strict=True)):
+        if is_seen[label]:
+            expected = per_image * count * count
+            of_square = (2 * dim * variance * variance + 4 * expected * variance) / (expected * expected)
+            of_count = 4 * count_variance / (count * count) + SPREAD
+            share = of_count / (of_square + of_count)
+            head.weight_MD[label] = rows[label] / math.sqrt(max(share * square + (1 - share) * expected, least))
     return head
+
+
+def _drawn_together(counts: Sequence[float], variance: float) -> list[float]:
+    """Return counts drawn towards their mean, by the share of their spread that is noise of this variance."""
+    mean = math.fsum(counts) / len(counts)
+    spread = math.fsum((count - mean) ** 2 for count in counts) / len(counts)
+    own = max(0.0, 1 - variance / spread) if spread else 0.0
+    return [mean + own * (count - mean) for count in counts]
 
 
 def _tensors(head: Head, like: ArrayGroup) -> ArrayGroup:
