@@ -89,7 +89,7 @@ class TaskRunner:
             InvalidConfig, MalformedRequest: The run's configuration is not valid.
         """
         config = self._inputs.config(run)
-        counts = self._inputs.class_counts(config, on_problem)
+        counts = self._inputs.class_counts(config, self._told(on_problem, config))
         named = dict(zip(config.data.classes, counts, strict=True))
         self.announced = self._site.client(named, withholds=config.withholds)
         return self.announced
