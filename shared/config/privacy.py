@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import math
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedplcc.shared.config.sections import InvalidKey, Section
 from fedplcc.shared.privacy.class_sums import Release
-from fedplcc.shared.privacy.guarantee import noise_for
+from fedplcc.shared.privacy.guarantee import DEFAULT_DELTA, composed, epsilon_of, noise_for
 
 Claim = Literal["none", "prototypes", "site"]
 """What is private: nothing, what sums add to models that are taken as given, or all that is made of training images."""
@@ -60,6 +61,25 @@ class PrivacySection(Section):
         if self.release_every is None:
             return 1
         return 1 + self.release_every * min((round - 1) // self.release_every, self.num_releases(rounds) - 1)
+
+    def told(self, rounds: int) -> dict[str, Any]:
+        """Return the claim, and what all releases of a client in the run cost together; nothing without noise.
+
+        An epsilon that means nothing is None.
+        """
+        release = self.release(rounds)
+        if release is None:
+            return {}
+        num, delta = self.num_releases(rounds), DEFAULT_DELTA if self.delta is None else self.delta
+        spent = epsilon_of(delta, composed([release.mu] * num)) if self.epsilon is None else self.epsilon
+        return {
+            "claim": self.claim,
+            "clip": release.clip,
+            "noise": release.noise,
+            "releases": num,
+            "epsilon": spent if math.isfinite(spent) else None,
+            "delta": delta,
+        }
 
     def release(self, rounds: int) -> Release | None:
         """Return how class sums are released; None where they leave as they are."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 
 from fedplcc.shared.methods.parts.private_sums import COUNT_RATIO
 
+DEFAULT_DELTA = 1e-5
+"""Delta with which epsilon is told where nobody names one."""
 MAX_EPSILON = 1e4
 """Largest epsilon that is told; a budget beyond it means nothing."""
 _STEPS = 200

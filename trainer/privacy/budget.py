@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import Code, FedplccError, StoreUnavailable
-from fedplcc.shared.privacy.guarantee import composed, epsilon_of, mu_of
+from fedplcc.shared.privacy.guarantee import DEFAULT_DELTA, composed, epsilon_of, mu_of
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.process.resources import remedy_for
@@ -34,8 +34,6 @@ VERSION = 1
 KEY_BYTES = 32
 MAX_CHARGES = 100_000
 """Most releases of a client; a budget that holds more is none."""
-DEFAULT_DELTA = 1e-5
-"""Delta with which epsilon is told where the owner names none."""
 _SLACK = 1 + 1e-9
 """Share of mu by which rounding may exceed the limit."""
 
