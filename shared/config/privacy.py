@@ -22,7 +22,7 @@ class PrivacySection(Section):
     """C: class sums are of features less their own mean, shortened to this L2 norm, and leave each client with noise. The
     features of feature_norm = "sqrt_l2" have length 1 before; with a small clip all count alike. No noise if not set."""
     noise: float | None = Field(None, ge=1e-3, le=1e6)
-    """z: the deviation of the noise on sums in units of `clip`, and a quarter of that on counts. Set this, or both
+    """z: the noise on sums has deviation z times `clip`, that on counts 4 z. Set this, or both
     `epsilon` and `delta`."""
     epsilon: float | None = Field(None, ge=1e-3, le=100)
     """Epsilon of all releases of a client in the run together; with `delta` it decides the noise."""
