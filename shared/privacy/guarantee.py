@@ -72,8 +72,8 @@ def mu_of(epsilon: float, delta: float) -> float:
 def noise_for(epsilon: float, delta: float, releases: int) -> float:
     """Return the least noise multiplier z with which so many releases are (epsilon, delta)-private together.
 
-    It is rounded up to a multiple of 2^-20, far above the last bits by which mathematical libraries differ: a release has its
-    noise multiplier in its name.
+    It is rounded up to a multiple of 2^-20, far above the last bits by which mathematical libraries differ: a release has
+    its noise multiplier in its name.
     """
     return math.ceil(2**20 * mu_of_release(1.0) * math.sqrt(releases) / mu_of(epsilon, delta)) / 2**20
 
