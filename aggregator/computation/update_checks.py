@@ -17,7 +17,7 @@ from fedplcc.aggregator.computation.upload_checks import check_uploads
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.declared_arrays import declared_uploads
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.config.stream import Place
+from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.errors import FirstModelDiffers
 from fedplcc.shared.tensors import (
     TensorTable,

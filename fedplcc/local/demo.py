@@ -15,7 +15,8 @@ from fedplcc.runs.configuration import local_clients
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.shared.config.run import FederationFile
 from fedplcc.shared.documents import Run
-from fedplcc.shared.errors import Code, FailedPrecondition, FedplccError, RoundNotFound, from_reason
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FailedPrecondition, FedplccError, RoundNotFound, from_reason
 from fedplcc.terminal.progress import RunProgress
 from fedplcc.trainer.consent import Consent
 

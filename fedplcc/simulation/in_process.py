@@ -10,7 +10,7 @@ from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import opened_once
 from fedplcc.trainer.privacy.budget import Budget
 from fedplcc.trainer.task.client_state import ClientStates, States
-from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 

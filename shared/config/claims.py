@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedplcc.shared.config.run_tables import RunTables
+from fedplcc.shared.config.tables.run_tables import RunTables
 from fedplcc.shared.config.sections import InvalidKey
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.methods.private_sums import sums_refusal

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from fedplcc.shared.methods import classsums
+from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.phases import TrainingPhases

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedplcc.shared.methods.exact_maths import DoubleArray
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
 from fedplcc.shared.methods.parts.private_sums import COUNT_RATIO
 from fedplcc.shared.privacy.guarantee import mu_of_release
 from fedplcc.shared.privacy.noise import noise_words, normal_noise

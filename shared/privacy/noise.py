@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedplcc.shared.methods.exact_maths import DoubleArray, log
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, log
 
 _BITS = 52
 _WORD = 8

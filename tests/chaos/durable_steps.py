@@ -91,11 +91,11 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
     ("aggregator/store/database/new_revision.py", "write_revision"): "a developer's tool that writes source",
     ("aggregator/store/database/revisions.py", "_keep_copy"): "mode and removal of a copy that has no name yet",
     (
-        "aggregator/store/database/sqlite.py",
+        "aggregator/store/database/engines/sqlite.py",
         "claim",
     ): "opens the count of transactions, which a named step has just written",
     (
-        "aggregator/store/database/sqlite.py",
+        "aggregator/store/database/engines/sqlite.py",
         "note_committed",
     ): "a count that is behind the database refuses nothing: it is written after the commit, and not fsynced",
     ("trainer/data/sets/torchvision_sets.py", "fetch"): "data sets, before any run: another download mends them",

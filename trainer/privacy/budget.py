@@ -22,7 +22,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from fedplcc.shared.config.run import canonical_json
-from fedplcc.shared.errors import Code, FedplccError, StoreUnavailable
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FedplccError, StoreUnavailable
 from fedplcc.shared.privacy.guarantee import DEFAULT_DELTA, composed, epsilon_of, mu_of
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 
 from fedplcc.shared.config.run import DataSection, RunConfig, canonical_json
-from fedplcc.shared.config.stream import Place, StreamSection
+from fedplcc.shared.config.tables.stream import Place, StreamSection
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
 from fedplcc.shared.version import VERSION

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
-from fedplcc.shared.methods.class_heads import ABSENT
-from fedplcc.shared.methods.creff_matching import Head
-from fedplcc.shared.methods.exact_maths import DoubleArray
-from fedplcc.shared.methods.fixed_point import Total, is_too_large, rounded, widened
+from fedplcc.shared.methods.heads.class_heads import ABSENT
+from fedplcc.shared.methods.heads.creff_matching import Head
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
+from fedplcc.shared.methods.arithmetic.fixed_point import Total, is_too_large, rounded, widened
 from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.parts.part import Part, ServerResult, ServerRound
 
