@@ -37,6 +37,8 @@ has too few open files.
 
 STATES_FOLDER = "client-state"
 """Folder below the state directory: each client's finished update and client states."""
+PRIVACY_FOLDER = "privacy"
+"""Folder below the state directory: what releases of its images have cost over all runs, and the key of their noise."""
 
 log = get_logger("fedplcc.trainer.app")
 
@@ -75,6 +77,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     from fedplcc.trainer.aggregator.connection import AggregatorConnection
     from fedplcc.trainer.consent import Consent
     from fedplcc.trainer.health import serve_health
+    from fedplcc.trainer.privacy.budget import Budget
     from fedplcc.trainer.readings.gathering import Readings, none, process_readings
     from fedplcc.trainer.readings.gpu import DeviceReadings
     from fedplcc.trainer.readings.metrics import TrainerMetrics
@@ -85,6 +88,11 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
 
     registry = new_registry("trainer")
     metrics = TrainerMetrics(registry)
+    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=settings.privacy_epsilon, delta=settings.privacy_delta)
+    try:
+        metrics.epsilon_spent.set(budget.spent_epsilon)
+    except StoreUnavailable as error:
+        log.error("privacy_budget_unreadable", detail=error.detail)  # runs with noise meet it; others go on
     site = ClientSite.at(
         settings.client,
         settings.domain,
@@ -97,6 +105,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         withhold_below=settings.withhold_below,
         model=settings.own_model,
         consent=Consent.of_owner(settings),
+        budget=budget,
+        tells_counts=settings.privacy_epsilon is None,
     )
     states = ClientStates(
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True

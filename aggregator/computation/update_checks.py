@@ -72,7 +72,9 @@ def check_update(
     uploads = sorted(declared_uploads(config, dim))
     _check_first_lists(update, int_lists)
     _check_roles(update, kinds, uploads, shares_model=shares_model)
-    check_counts(update, client, len(config.data.classes), config.admission.max_num_examples)
+    check_counts(
+        update, client, len(config.data.classes), config.admission.max_num_examples, withholds=config.withholds
+    )
     if shares_model:
         model = contents[update.payload.tensor_groups[0]]
         check_model(model, table)
@@ -80,9 +82,9 @@ def check_update(
         check_size_of_step(update.norm)
         if config.admission.max_update_norm is not None:
             check_norm(update.norm, config.admission.max_update_norm)
-    if place is None:
+    if place is None and client.class_counts:
         _check_classes(update, client, config.data.classes)
-    else:
+    elif place is not None:
         check_stage(update, place)
     if method.uses_public(config.method):
         check_public_data(update, int_lists[PUBLIC_DATA])
@@ -136,7 +138,14 @@ def check_stage(update: Update, place: Place) -> None:
         raise malformed("stage", f"the update needs the list {STAGE_DATA!r}: {DIGEST_BYTES} bytes, each from 0 to 255")
 
 
-def check_counts(update: Update, client: Client, num_classes: int, max_num_examples: int | None = None) -> None:
+def check_counts(
+    update: Update,
+    client: Client,
+    num_classes: int,
+    max_num_examples: int | None = None,
+    *,
+    withholds: bool = False,
+) -> None:
     """Check the sample counts of a round's update.
 
     Args:
@@ -144,6 +153,7 @@ def check_counts(update: Update, client: Client, num_classes: int, max_num_examp
         client: Its sender.
         num_classes: M.
         max_num_examples: Most samples that the run accepts from one client.
+        withholds: Whether the run's clients tell no samples of single classes, no losses and no excluded samples.
 
     Raises:
         MalformedUpdate: check is num_examples, class_counts, num_excluded, entries or bound.
@@ -162,7 +172,13 @@ def check_counts(update: Update, client: Client, num_classes: int, max_num_examp
         )
     if len(update.class_counts) != num_classes:
         raise malformed("class_counts", f"{len(update.class_counts)} class counts for {num_classes} classes")
-    if min(update.class_counts) < 0 or sum(update.class_counts) != update.num_examples:
+    if withholds:
+        if any(update.class_counts) or update.losses or update.num_excluded:
+            raise malformed(
+                "class_counts",
+                "the update tells samples of classes, losses or excluded samples, which this run withholds",
+            )
+    elif min(update.class_counts) < 0 or sum(update.class_counts) != update.num_examples:
         raise malformed("class_counts", "the class counts are not counts that sum to num_examples")
     if not 0 <= update.num_excluded <= update.num_examples:
         raise malformed("num_excluded", f"num_excluded = {update.num_excluded}: out of range")

@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import Any
 
 from fedplcc.aggregator.rounds.class_results import detail_entries
+from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.reasons import sentence_of
@@ -349,6 +350,7 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
         "config": dict(config),
         "config_hash": run.config_hash,
         "initial_model": next(iter(beginnings), None),
+        **({"privacy": config_of(run).privacy.told(config_of(run).run.rounds)} if "privacy" in config else {}),
         "clients": dict(sorted(clients.items())),
         "aggregator": dict(aggregator_environment()),
         **_ending(run),

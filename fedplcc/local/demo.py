@@ -74,6 +74,7 @@ class Demo:
         return LocalFederation(
             self._clients,
             consent=Consent.to_run(self._federation.config),
+            withholds=self._federation.config.withholds,
             state=self._folder.state,
             logs=self._folder.logs,
             threads=self._federation.config.training.threads,

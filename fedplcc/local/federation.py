@@ -31,6 +31,8 @@ from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable,
 from fedplcc.shared.identity.names import Role
 from fedplcc.trainer.consent import NO_CONSENT, Consent
 
+MAX_SPENT = 1000.0
+"""Most epsilon of a client of one's own demonstration: no limit."""
 START_S = 120.0
 """Longest start of a process; importing torch on a busy machine is slow."""
 POLL_S = 0.05
@@ -135,6 +137,7 @@ class LocalFederation:
         clients: Mapping[str, ClientSection],
         *,
         consent: Consent = NO_CONSENT,
+        withholds: bool = False,
         state: Path,
         logs: Path,
         threads: int = 1,
@@ -146,6 +149,7 @@ class LocalFederation:
         Args:
             clients: One trainer is started for each.
             consent: What runs may name at every trainer.
+            withholds: Whether trainers keep to themselves what a run of privacy.claim = "site" lets none tell.
             state: Folder of the processes' state directories.
             logs: Folder of their logs.
             threads: Processor threads of each trainer.
@@ -153,6 +157,7 @@ class LocalFederation:
             gateway_port: Where the gateway listens; 0 for any free port.
         """
         self._clients, self._consent, self._state, self._logs = clients, consent, state, logs
+        self._withholds = withholds
         self._threads, self._device, self._gateway_port = threads, device, gateway_port
         self._processes: list[LocalProcess] = []
         self.gateway_url = ""
@@ -250,6 +255,7 @@ class LocalFederation:
             *("--device", self._device, "--threads", str(self._threads), "--metrics-port", "0", *samples),
             *_model_flags(client),
             *self._consent.flags,
+            *(("--privacy-epsilon", f"{MAX_SPENT:g}") if self._withholds else ()),
         )
 
     def _process(self, name: str, *flags: str) -> LocalProcess:

@@ -195,6 +195,8 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     if best is not None:
         words = best.score.replace("_", " ")
         texts.append(f"best round by validation: {best.round}, mean {words} {100 * best.accuracy:.1f}% there")
+    if manifest.get("privacy"):
+        texts.append(_claim(manifest["privacy"]))
     names = [
         name for name in (*FILES, RELIABILITY, BEST_MODEL, BEST_PROTOTYPES, EVALUATIONS) if (folder / name).exists()
     ]
@@ -202,6 +204,13 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     if PICTURE not in names:
         texts.append(f"{PICTURE} is not drawn: matplotlib is not installed (pip install matplotlib)")
     return texts
+
+
+def _claim(privacy: Mapping[str, Any]) -> str:
+    """The claim of a run with noise, and what a client's releases in it cost."""
+    cost = "no epsilon that means anything" if privacy["epsilon"] is None else f"epsilon {privacy['epsilon']:.4g}"
+    releases = f"{privacy['releases']} release{'s' if privacy['releases'] > 1 else ''}"
+    return f"privacy: claim {privacy['claim']}, {cost}, delta {privacy['delta']:g} of a client in {releases}"
 
 
 def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:

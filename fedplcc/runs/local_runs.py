@@ -45,6 +45,7 @@ SECTIONS = (
     "public",
     "stream",
     "membership",
+    "privacy",
 )
 ACCURACY_KEYS = ("mean", "worst")
 

@@ -8,6 +8,7 @@ from fedplcc.shared.types import Client, RunSpec
 from fedplcc.simulation.engine import Observers, Site, Work, naming
 from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import opened_once
+from fedplcc.trainer.privacy.budget import Budget
 from fedplcc.trainer.task.client_state import ClientStates, States
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
@@ -35,6 +36,8 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
         validation_per_class=site.validation_per_class,
         model=site.model,
         consent=site.consent,
+        budget=Budget(site.states.parent.parent / "privacy" / site.client_id),
+        tells_counts=False,
     )
     return TaskRunner(client_site, states, latest_model=latest_model)
 

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from fedplcc.shared.bounds import MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
+from fedplcc.shared.config.claims import check_privacy, client_refusal
 from fedplcc.shared.config.class_map import class_fault
 from fedplcc.shared.config.initial_model import ModelBlob
 from fedplcc.shared.config.run_checks import check_sections
@@ -47,6 +48,7 @@ class RunConfig(RunTables):
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         check_sections(self)
+        check_privacy(self)
         return self
 
     def with_initial_model(self, sha256: str, classes: tuple[str, ...] | None = None) -> RunConfig:
@@ -225,7 +227,19 @@ def parse_federation(document: Mapping[str, Any]) -> FederationFile:
         refused = None if client.model is None else own_kind_refusal(config, client.model)
         if refused is not None:
             raise InvalidConfig(f"clients.{name}.model: {refused}")
+        refused = _claim_refusal(client) if config.withholds else None
+        if refused is not None:
+            raise InvalidConfig(f"clients.{name}: {refused}")
     return FederationFile(config=config, clients=clients)
+
+
+def _claim_refusal(client: ClientSection) -> str | None:
+    return client_refusal(
+        samples_per_class=client.samples_per_class,
+        fraction=client.fraction,
+        validation_per_class=client.validation_per_class,
+        data=client.data,
+    )
 
 
 def own_kind_refusal(config: RunConfig, model: ModelSection | None = None) -> str | None:

@@ -10,6 +10,12 @@ YOUNGER_KEYS: Mapping[str, Any] = {
     "method.balance": 0.0,
     "model.weights": None,
     "model.weights_sha256": None,
+    "privacy.claim": "none",
+    "privacy.clip": None,
+    "privacy.delta": None,
+    "privacy.epsilon": None,
+    "privacy.noise": None,
+    "privacy.release_every": None,
     "training.class_weights": "none",
     "training.train": "all",
 }
@@ -18,8 +24,8 @@ in no canonical JSON, so that hashes of 0.2 stay; with the next version they are
 
 
 def without_unset(document: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the sections of a configuration without younger keys that change nothing."""
-    return {
+    """Return the sections of a configuration without younger keys that change nothing, or sections of such alone."""
+    found = {
         section: {
             key: value
             for key, value in keys.items()
@@ -27,3 +33,4 @@ def without_unset(document: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
         }
         for section, keys in document.items()
     }
+    return {section: keys for section, keys in found.items() if keys or not document[section]}

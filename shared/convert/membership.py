@@ -65,7 +65,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
         class_counts=class_counts_from_proto(request.class_counts),
         environment=_environment(request.environment),
     )
-    if sum(client.class_counts.values()) != client.num_examples:
+    if client.class_counts and sum(client.class_counts.values()) != client.num_examples:
         raise malformed("class_counts", "the class counts do not sum to num_examples")
     return client
 

@@ -35,11 +35,13 @@ class ImageSet:
         images_NSS3: uint8 `[N, S, S, 3]`.
         labels_N: int64 `[N]`, each an index into the contract's classes.
         marks: Name and digest of each image, see record.py; none where images do not come from a data set.
+        groups: The patient, lesion or camera of each image; none where none are named.
     """
 
     images_NSS3: npt.NDArray[np.uint8]
     labels_N: IntArray
     marks: tuple[Mark, ...] = ()
+    groups: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -47,7 +49,8 @@ class ImageSet:
     def of(self, is_wanted_N: npt.NDArray[np.bool_]) -> ImageSet:
         """Return the images that are wanted, in their order."""
         marks = tuple(mark for mark, is_wanted in zip(self.marks, is_wanted_N.tolist(), strict=False) if is_wanted)
-        return ImageSet(self.images_NSS3[is_wanted_N], self.labels_N[is_wanted_N], marks)
+        groups = tuple(group for group, is_wanted in zip(self.groups, is_wanted_N.tolist(), strict=False) if is_wanted)
+        return ImageSet(self.images_NSS3[is_wanted_N], self.labels_N[is_wanted_N], marks, groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -349,7 +352,8 @@ def _read(
         images_NSS3 = images_NSS3[order_N.argsort()]  # copies the images; a whole set is in order already
         order_N.sort()
     marks = tuple((samples.name(i), digests[i]) for i in order_N.tolist())
-    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]], marks), unreadable
+    groups = () if samples.groups is None else tuple(samples.groups[i] for i in order_N.tolist())
+    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]], marks, groups), unreadable
 
 
 def _selections(

@@ -74,6 +74,9 @@ class TrainerMetrics:
         self.retries = counter("retries_total", "Attempts after the first.", "operation")
         self.prototypes = gauge("local_prototypes", "Prototypes of the last local training.")
         self.unreadable_files = gauge("unreadable_files", "Files of the data set that could not be read.")
+        self.epsilon_spent = gauge(
+            "privacy_epsilon_spent", "Epsilon of all releases of this client over all runs, with its delta."
+        )
         self.is_connected = gauge("aggregator_connected", "Whether the aggregator answers: 1 or 0.")
         self._latest = _Latest()
         registry.register(self._latest)

@@ -28,6 +28,8 @@ HINTS: Mapping[str, str] = {
     "TRAINING_DIVERGED": 'stop the run, and start another from an earlier model: initial_model = "run:ID@ROUND"',
     "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
     "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
+    "BUDGET_SPENT": "the owner of this site decides: a larger --privacy-epsilon, or the run goes on without this client",
+    "CLAIM_NOT_KEPT": "start this trainer with --privacy-epsilon, and with all of its images; or the run claims less",
     "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
     "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",
     "MODEL_FAILED": "mend the model's code and restart this trainer, whose log has the whole error; or stop the run",

@@ -400,6 +400,7 @@ def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None) -> tu
         validation=DeviceImages.put(data.validation, config.data, site.device),
         own_classes=tuple(label for label, count in enumerate(data.class_counts) if count),
         record=_record(data.train, data.validation, data.test),
+        groups=data.train.groups,
     )
     return data, loaded
 

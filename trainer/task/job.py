@@ -58,6 +58,7 @@ class Loaded:
         validation: Training images that are set aside and never trained on; may be empty.
         own_classes: Classes that the client has training images of; with stages, in those seen so far.
         record: Which images these are.
+        groups: The patient, lesion or camera of each training image; none where none are named.
         features: SHA-256 of what decides the features that stand for the images; None where the images are there.
         stage: In a run with stages, facts about the present one.
     """
@@ -70,6 +71,7 @@ class Loaded:
     validation: DeviceImages
     own_classes: tuple[int, ...]
     record: DataRecord
+    groups: tuple[str, ...] = ()
     features: bytes | None = None
     stage: StageFacts | None = None
 

@@ -36,6 +36,7 @@ from fedplcc.trainer.task.parts.arrays import make_groups
 from fedplcc.trainer.task.parts.kept_state import begin_stage, keep
 from fedplcc.trainer.task.parts.prototypes import summarise, uses_seen_features
 from fedplcc.trainer.task.parts.public_images import learn, tell
+from fedplcc.trainer.task.withholding import without_counts
 from fedplcc.trainer.task.work import Work
 
 
@@ -167,6 +168,8 @@ def _finished(work: Work, identity: str) -> Finished:
         num_prototypes=len(work.prototypes),
     )
     beside = {blob.sha256: data for blob, data in (work.uploads | work.sets).items()}
+    if job.config.withholds:
+        update = without_counts(update)
     keeps_state = job.config.algorithm.keeps_client_state
     return Finished.of(job, identity, update, {**blobs, **beside}, keeps_state=keeps_state, state=state)
 

@@ -132,7 +132,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
     sets += [(attacked_set(attack), test, made) for attack, made in attacks.items()]
     if job.loaded.stage is not None and len(job.loaded.stage.balanced_test):
         sets.append((BALANCED_SET, job.loaded.stage.balanced_test, None))
-    if len(job.loaded.validation):
+    if len(job.loaded.validation) and not config.withholds:
         sets.append((VALIDATION_SET, job.loaded.validation, None))
     for number, (set_name, images, attack) in enumerate(sets):
         check(job.should_stop)

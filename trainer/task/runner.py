@@ -8,7 +8,9 @@ and a task that is done twice gives the same bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.readings import UNREADABLE_FILES
 from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
 from fedplcc.trainer.aggregator.port import AggregatorPort
@@ -24,9 +26,11 @@ from fedplcc.trainer.task.job import Job, OnActivity, OnProblem
 from fedplcc.trainer.task.local_update import trained_update, without_data
 from fedplcc.trainer.task.models.initial_model import initial_update
 from fedplcc.trainer.task.models.latest_model import LatestModel
+from fedplcc.trainer.task.parts.private_sums import check_release
 from fedplcc.trainer.task.round_evaluation import round_evaluation
 from fedplcc.trainer.task.run_data import RunData
 from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.task.withholding import told_timings, without_detail
 
 
 class TaskRunner:
@@ -64,7 +68,7 @@ class TaskRunner:
         """Return the latest measurements by name, see shared/readings.py; any thread may call it."""
         unreadable = self._inputs.num_unreadable
         known = {} if unreadable is None else {UNREADABLE_FILES.name: float(unreadable)}
-        return known | self._speed.readings()
+        return known | self._speed.readings() if self._site.tells_counts else {}
 
     def announce(self) -> Client:
         """Return the client as it is before any run is known: sample counts by the data set's own class names.
@@ -85,8 +89,9 @@ class TaskRunner:
             InvalidConfig, MalformedRequest: The run's configuration is not valid.
         """
         config = self._inputs.config(run)
-        counts = self._inputs.class_counts(config, on_problem)
-        self.announced = self._site.client(dict(zip(config.data.classes, counts, strict=True)))
+        counts = self._inputs.class_counts(config, self._told(on_problem, config))
+        named = dict(zip(config.data.classes, counts, strict=True))
+        self.announced = self._site.client(named, withholds=config.withholds)
         return self.announced
 
     def forget(self, forgotten: Sequence[ForgottenRun]) -> None:
@@ -123,6 +128,7 @@ class TaskRunner:
             ModelKindRefused: The client has its own kind of model, and the run averages models.
             UnfitInitialModel: The run's initial model is of another specification.
             CodeNotAllowed, WeightsMissing: The run names what the site's owner did not list or does not keep.
+            ClaimNotKept, BudgetSpent: The run claims more than the site holds, or would exceed the owner's limit.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries again.
             OutOfMemory, ModelFailed: The site's memory does not suffice, or the model's own code raised.
             FedplccError: The task cannot be done for another reason, or the aggregator refused its result.
@@ -131,6 +137,9 @@ class TaskRunner:
             return
         config = self._inputs.config(task.run)
         self._site.check_kind(config)
+        if task.kind is not TaskKind.EVALUATE:
+            check_release(self._site, config, task.run, task.round)
+        on_problem = self._told(on_problem, config)
         built = config.model if task.kind is TaskKind.INIT else self._site.model or config.model
         with site_failures(built):
             prepare_torch(config.training.threads, self._site.device)
@@ -138,7 +147,7 @@ class TaskRunner:
             began = self._run_data.began(task.run.run_id, place)
             loaded = self._inputs.data(config, on_problem, place, began)
             self._run_data.check(task.run.run_id, place, loaded.record)
-            client = self._site.client(loaded.counts_by_name)
+            client = self._site.client(loaded.counts_by_name, withholds=config.withholds)
             self._announce(client, aggregator)
             activity = on_activity or (lambda activity, progress: None)
             if task.kind is not TaskKind.INIT:
@@ -159,9 +168,18 @@ class TaskRunner:
             )
             if task.kind is TaskKind.EVALUATE:
                 evaluation = round_evaluation(job, self._inputs, lambda: self._delivery.settle(job, None))
+                told = told_timings(evaluation.timings, withholds=config.withholds)
+                evaluation = replace(evaluation, timings=told)
                 aggregator.report_evaluation(task.run.run_id, task.round, evaluation)
             else:
                 self._contribute(job)
+
+    def _told(self, on_problem: OnProblem | None, config: RunConfig) -> OnProblem | None:
+        """Return whom to tell of problems, without what the site withholds."""
+        if on_problem is None or (self._site.tells_counts and not config.withholds):
+            return on_problem
+        tell = on_problem
+        return lambda problem: tell(without_detail(problem))
 
     def _announce(self, client: Client, aggregator: AggregatorPort) -> None:
         """Tell the aggregator where the client has other samples than it said.

@@ -17,6 +17,7 @@ from fedplcc.shared.types import Client, Environment
 from fedplcc.trainer.consent import NO_CONSENT, Consent
 from fedplcc.trainer.data import first_look
 from fedplcc.trainer.models import FeatureModel, build_model
+from fedplcc.trainer.privacy.budget import Budget
 from fedplcc.trainer.reproducibility.environment import environment, resolve_device
 
 log = get_logger("fedplcc.trainer.task.site")
@@ -40,6 +41,8 @@ class ClientSite:
         environment: Packages, processor and device as they were when the process began; a package that is installed later
             is not loaded.
         consent: The code and the weights that the documents of runs may name.
+        budget: What its releases of class sums cost over all runs; None where it makes none.
+        tells_counts: Whether it tells its images of each class when it joins, before any run is known.
     """
 
     client_id: str
@@ -54,6 +57,8 @@ class ClientSite:
     device: torch.device
     environment: Environment
     consent: Consent
+    budget: Budget | None = None
+    tells_counts: bool = True
 
     @classmethod
     def at(
@@ -70,6 +75,8 @@ class ClientSite:
         withhold_below: int = 1,
         model: ModelSection | None = None,
         consent: Consent = NO_CONSENT,
+        budget: Budget | None = None,
+        tells_counts: bool = True,
     ) -> Self:
         """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N.
 
@@ -90,6 +97,8 @@ class ClientSite:
             device=found,
             environment=environment(found),
             consent=consent,
+            budget=budget,
+            tells_counts=tells_counts,
         )
 
     def announced(self) -> Client:
@@ -112,15 +121,15 @@ class ClientSite:
             log.warning("data_remark", client_id=self.client_id, remark=remark)
         return self.client(looked.class_counts)
 
-    def client(self, class_counts: Mapping[str, int]) -> Client:
-        """Return the client with these numbers of training samples by class name."""
+    def client(self, class_counts: Mapping[str, int], *, withholds: bool = False) -> Client:
+        """Return the client with these numbers of training samples by class name, of which it may tell the sum alone."""
         return Client(
             client_id=self.client_id,
             domain=self.domain,
             display_name=self.display_name,
             model_kind="" if self.model is None else self.model.kind,
             num_examples=sum(class_counts.values()),
-            class_counts=class_counts,
+            class_counts=class_counts if self.tells_counts and not withholds else {},
             environment=self.environment,
         )
 

@@ -241,6 +241,12 @@ class TrainerSettings(Settings):
     """With sync = poll: longest wait of a call in seconds, shorter than the proxy's limit; the aggregator allows 20."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda|cuda:\d{1,3})$")
     """Device of training: auto, cpu, cuda or cuda:N."""
+    privacy_epsilon: float | None = Field(None, gt=0, le=1000)
+    """Most epsilon that releases of this client's class sums may come to over all runs, with `privacy_delta`; beyond it
+    a run meets BUDGET_SPENT. With it the client tells no class counts when it joins, and keeps readings and the details of
+    problems to itself, which runs of privacy.claim = "site" need. No limit if not set."""
+    privacy_delta: float = Field(1e-5, gt=0, le=1e-2)
+    """Delta with which epsilon is told and limited."""
     model: str | None = None
     """This client's own kind of model, for runs that share no models: resnet10, resnet18, cnn4, cnn5, timm:NAME or
     package.module:factory, which needs no --allow-code. The run's if not set."""

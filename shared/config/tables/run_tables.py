@@ -16,6 +16,7 @@ from pydantic import (
 
 from fedplcc.shared.config.class_map import ClassMap, class_map
 from fedplcc.shared.config.initial_model import parse_initial_model
+from fedplcc.shared.config.privacy import PrivacySection
 from fedplcc.shared.config.sections import FACTORY as FACTORY
 from fedplcc.shared.config.sections import InvalidKey, Name, Section, unknown
 from fedplcc.shared.config.sections import read_document as read_document
@@ -30,7 +31,9 @@ from fedplcc.shared.methods import METHODS, refusal
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
+from fedplcc.shared.methods.private_sums import sums_refusal, with_private_sums
 from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.privacy.class_sums import Release
 from fedplcc.shared.types import LOCAL_MODEL
 
 Positive = Annotated[float, Field(gt=0)]
@@ -285,6 +288,7 @@ class RunTables(BaseModel):
     public: PublicSection = PublicSection.model_validate({})
     stream: StreamSection = StreamSection.model_validate({})
     membership: MembershipSection = NO_PLAN
+    privacy: PrivacySection = PrivacySection.model_validate({})
 
     @property
     def site_statistics_key(self) -> str | None:
@@ -349,5 +353,23 @@ class RunTables(BaseModel):
 
     @property
     def algorithm(self) -> Method:
-        """The method's record."""
+        """The method's record; with noise on class sums that of private ones."""
+        release = self.release
+        if release is None or sums_refusal(self.base_algorithm, self.method) is not None:
+            return self.base_algorithm
+        return with_private_sums(self.base_algorithm, release.clip, release.noise)
+
+    @property
+    def base_algorithm(self) -> Method:
+        """The method's record as it is without noise."""
         return METHODS[self.run.method]
+
+    @property
+    def release(self) -> Release | None:
+        """How clients release class sums; None where no noise is added."""
+        return self.privacy.release(self.run.rounds)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether nothing that is made of training images leaves a client but releases with noise."""
+        return self.privacy.claim == "site"

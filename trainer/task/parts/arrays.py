@@ -8,6 +8,7 @@ from fedplcc.shared.methods.parts.part import BeforeTraining
 from fedplcc.shared.types import ClientActivity
 from fedplcc.trainer.models import head_names, state_arrays
 from fedplcc.trainer.reproducibility.randomness import derive_seed
+from fedplcc.trainer.task.parts.private_sums import private_groups
 from fedplcc.trainer.task.work import Work
 
 
@@ -32,6 +33,6 @@ def make_groups(work: Work) -> None:
             round=job.task.round,
             seed=derive_seed("samples", job.config.run.seed, job.site.client_id),
         )
-        groups = method.before_training(before, hyper)
+        groups = {**method.before_training(before, hyper), **private_groups(work, features_ND, labels_N)}
         work.inputs = replace(work.inputs, made=method.kept_before(before, groups, hyper))
     work.upload(groups)

@@ -108,11 +108,23 @@ function factsOf(run) {
     { name: "Rounds", value: count(run.total_rounds) },
     { name: "Clients", value: count(run.roster.length) },
     { name: "Seed", value: String(run.config.run?.seed ?? "") },
+    { name: "Privacy", value: claimOf(run.config.privacy) },
     { name: "Created", value: dateTime(run.created_at) },
     { name: hasEnded(run) ? "Ended" : "Last change", value: dateTime(run.updated_at) },
     { name: "Configuration", value: run.config_hash.slice(0, 16) },
     { name: "Server keeps", value: Object.entries(run.server_state ?? {}).map(([role, size]) => `${role} (${bytes(size)})`).join(", ") },
   ].filter(({ value }) => value);
+}
+
+/**
+ * The claim of a run with noise, and its cost or its noise; empty without noise.
+ *
+ * @param {Record<string, any> | undefined} privacy
+ */
+function claimOf(privacy) {
+  if (!privacy?.clip) return "";
+  const cost = privacy.epsilon ? `epsilon ${privacy.epsilon}, delta ${privacy.delta}` : `noise ${privacy.noise}`;
+  return `claim ${privacy.claim ?? "none"}, ${cost}`;
 }
 
 /** @param {{name: string}} fact */

@@ -97,7 +97,7 @@ def test_what_has_problems_is_refused_in_the_same_words(document: dict[str, Any]
         ("training.patience", "'run.patience'"),
         ("run.learning_rate", "'training.learning_rate'"),
         ("data.fraction", "'clients.NAME.fraction'"),
-        ("method.epsilon", "'evaluation.epsilon'"),
+        ("method.epsilon", "'evaluation.epsilon' or 'privacy.epsilon'"),
         ("training.method", "'run.method'"),
         ("evaluation.min_clients", "'run.min_clients' or 'quorum.min_clients'"),
     ],

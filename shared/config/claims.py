@@ -1,0 +1,110 @@
+"""Claims of privacy that are untrue, each with the sentence why. Pure.
+
+A claim is true by what leaves a client: see the table in docs/privacy.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedplcc.shared.config.sections import InvalidKey
+from fedplcc.shared.config.tables.run_tables import RunTables
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.methods.private_sums import sums_refusal
+
+
+def check_privacy(config: RunTables) -> None:
+    """Refuse noise where it does nothing, and a claim that is untrue.
+
+    Raises:
+        InvalidKey: At the key to change, with the sentence why.
+    """
+    for key, sentence in refusals(config):
+        raise InvalidKey(key, sentence)
+
+
+def refusals(config: RunTables) -> Iterator[tuple[str, str]]:
+    """Yield the keys for which noise or a claim is refused, with a sentence each."""
+    if config.privacy.clip is None:
+        return
+    yield from _of_method(config)
+    if config.stream.is_stream:
+        yield (
+            "privacy.clip",
+            "[privacy]: stages of [stream] share images, and what they cost together is not known; leave it out",
+        )
+    if config.privacy.claim == "site":
+        yield from _of_site(config)
+
+
+def _of_method(config: RunTables) -> Iterator[tuple[str, str]]:
+    refused = sums_refusal(config.base_algorithm, config.method)
+    if refused is None:
+        return
+    if config.base_algorithm.part(PrototypeExchange) is not None:
+        refused = (
+            f"[privacy] adds noise to class sums, and method {config.run.method} sends prototypes of clusters or of trained "
+            "features: a partition depends on every image, so noise on centres has no guarantee, whatever its deviation; "
+            "take classsums, or leave [privacy] out"
+        )
+    yield "privacy.clip", refused
+
+
+def _of_site(config: RunTables) -> Iterator[tuple[str, str]]:
+    claim = 'privacy.claim = "site" is about all that is made of training images and leaves a client'
+    if config.training.train != "head":
+        yield (
+            "privacy.claim",
+            f'{claim}, and training.train = "{config.training.train}" has weights that may have been trained on these: '
+            'features under them move with an image by more than the clip; set training.train = "head"',
+        )
+    if config.run.initial_model is not None:
+        yield "privacy.claim", f"{claim}, and run.initial_model may have been trained on these images; leave it out"
+    if config.data.window == "auto":
+        yield (
+            "privacy.claim",
+            f'{claim}, and data.window = "auto" makes the features of an image depend on all others; give the two values',
+        )
+    if config.data.validation_every is not None:
+        yield (
+            "privacy.claim",
+            f"{claim}, and images for validation are chosen among them by data.validation_every; leave it out",
+        )
+    if config.run.patience is not None:
+        yield (
+            "privacy.claim",
+            f"{claim}, and scores of validation images, which run.patience needs, stay there; leave it out",
+        )
+    if config.evaluation.own_classes:
+        yield (
+            "privacy.claim",
+            f"{claim}, and evaluation.own_classes tells the classes that a client has; leave it out",
+        )
+    if config.site_statistics_key is not None:
+        yield (
+            "privacy.claim",
+            f"{claim}, and {config.site_statistics_key} scores with statistics of these images; leave it out",
+        )
+
+
+def client_refusal(
+    *, samples_per_class: int | None, fraction: float | None, validation_per_class: int | None, data: str
+) -> str | None:
+    """Return why the data of a client are not those of which a claim "site" speaks; None where they are.
+
+    A subset that is drawn from each class takes another image where one is gone: the two differ in more than one record.
+    """
+    given = {
+        "samples_per_class": samples_per_class,
+        "fraction": fraction,
+        "validation_per_class": validation_per_class,
+    }
+    for key, value in given.items():
+        if value is not None:
+            return (
+                f"{key} = {value} chooses images by what others there are, so that one image less changes more than one: "
+                'privacy.claim = "site" is untrue; leave it out'
+            )
+    if data.startswith("part:"):
+        return 'data "part:" divides images by a rule that looks at all of them: privacy.claim = "site" is untrue'
+    return None

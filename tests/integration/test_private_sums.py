@@ -1,0 +1,88 @@
+"""Private class sums in whole runs: simulated and deployed they end in the same bytes, given the same secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+
+from fedplcc.local.demo import Demo
+from fedplcc.runs.run_folder import RunFolder, claimed_folder
+from fedplcc.simulation import simulate_in_folder
+from fedplcc.terminal.progress import RunProgress, console_for
+from fedplcc.trainer.privacy.budget import SECRET, Budget
+from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support.federation import tiny_federation
+from tests.support.federation.simulations import hashed
+
+pytestmark = pytest.mark.slow
+
+NET = "timm:test_resnet"
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WeightsStore:
+    torch.manual_seed(3)
+    made: Any = timm.create_model(NET.removeprefix("timm:"), num_classes=0)
+    store = WeightsStore(tmp_path / "weights")
+    arrays = {name: tensor.numpy() for name, tensor in made.state_dict().items()}
+    store.add(arrays, name="tiny", model=NET, source=Source(place="here"))
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(store.folder))
+    return store
+
+
+def planted(folder: Path, name: str) -> None:
+    """A client's secret, of its name alone."""
+    Budget(folder).key()
+    (folder / SECRET).write_bytes(name.encode().ljust(32, b"."))
+
+
+def test_simulated_and_deployed_a_private_run_ends_in_the_same_bytes(weights: WeightsStore, tmp_path: Path) -> None:
+    known = weights.find("tiny")
+    assert known is not None
+    tiny_federation.write_data(tmp_path)
+    values = tiny_federation.document(
+        tmp_path,
+        "classsums",
+        run={"rounds": 2},
+        model={"name": NET, "weights": "tiny", "weights_sha256": known.sha256},
+        training={"train": "head"},
+    )
+    values |= {
+        "method": {"head": "means"},
+        "privacy": {"clip": 0.1, "epsilon": 8.0, "delta": 1e-5, "claim": "site"},
+    }
+    values["clients"] = {
+        name: {key: value for key, value in client.items() if key != "samples_per_class"}
+        for name, client in values["clients"].items()
+    }
+    federation = tiny_federation.federation(values)
+    progress = RunProgress(console_for(json=True), total_rounds=2)
+
+    def run(out: Path, *, is_deployed: bool) -> None:
+        with claimed_folder(out, federation) as folder:
+            folder.prepare()
+            for name in tiny_federation.CLIENTS:
+                planted(_privacy(folder, name, is_deployed=is_deployed), name)
+            if is_deployed:
+                asyncio.run(Demo(federation, folder, progress, device="cpu").run())
+            else:
+                simulate_in_folder(federation, folder, progress, device="cpu")
+
+    run(tmp_path / "simulated", is_deployed=False)
+    run(tmp_path / "deployed", is_deployed=True)
+    assert hashed(tmp_path / "deployed") == hashed(tmp_path / "simulated")
+    for out in ("simulated", "deployed"):
+        manifest = json.loads((tmp_path / out / "run.json").read_text())
+        told = manifest["privacy"]
+        assert (told["claim"], told["epsilon"], told["delta"], told["releases"]) == ("site", 8.0, 1e-5, 1)
+        assert all(client["class_counts"] == {} for client in manifest["clients"].values())
+
+
+def _privacy(folder: RunFolder, name: str, *, is_deployed: bool) -> Path:
+    return folder.state / f"trainer-{name}" / "privacy" if is_deployed else folder.aggregator_state / "privacy" / name

@@ -1,0 +1,118 @@
+"""A client's budget: charged once, before anything leaves, over all runs, and never taken for empty."""
+
+from __future__ import annotations
+
+import itertools
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.privacy.guarantee import mu_of, mu_of_release, noise_for
+from fedplcc.shared.process import failpoints
+from fedplcc.trainer.privacy.budget import BUDGET, SECRET, Budget, BudgetSpent, Charge
+from tests.support.hosts.failing_disk import Killed
+
+
+def a_charge(name: str = "a", *, noise: float = noise_for(1.0, 1e-5, 1), run: str = "r", round: int = 1) -> Charge:
+    mu = mu_of_release(noise)
+    return Charge(name=name, mu=mu, clip=0.1, noise=noise, run_hash=run, run_id=f"run-{run}", round=round, claim="site")
+
+
+def test_releases_add_up_over_runs_and_processes_and_the_same_one_costs_once(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "privacy"
+    assert Budget(folder).charges == ()
+    assert not folder.exists()  # reading makes nothing
+    Budget(folder).charge(a_charge())
+    Budget(folder).charge(a_charge())
+    assert Budget(folder).spent_epsilon == pytest.approx(1.0, abs=1e-6)
+    Budget(folder).charge(a_charge("b", run="s"))
+    assert [each.name for each in Budget(folder).charges] == ["a", "b"]
+    assert 2**0.5 - 0.1 < Budget(folder).spent_epsilon < 1.6
+
+
+def test_beyond_the_limit_there_is_no_release_and_one_that_was_charged_stays_free(tmp_path: Path) -> None:
+    budget = Budget(tmp_path, epsilon=1.0, delta=1e-5)
+    charge = a_charge()
+    budget.check(charge.mu, "r", 1)
+    budget.charge(charge)
+    budget.check(charge.mu, "r", 1)  # the same release may be asked for again
+    budget.charge(charge)
+    before = (tmp_path / BUDGET).read_bytes()
+    for run, round in (("s", 1), ("r", 2)):
+        with pytest.raises(BudgetSpent, match=r"from epsilon 1 to 1\.\d+, and its owner allows 1 \(delta 1e-05\)"):
+            budget.check(charge.mu, run, round)
+    with pytest.raises(BudgetSpent):
+        budget.charge(a_charge("other images"))
+    assert (tmp_path / BUDGET).read_bytes() == before
+    assert sum(each.mu**2 for each in budget.charges) <= mu_of(1.0, 1e-5) ** 2 * (1 + 1e-9)
+    Budget(tmp_path, epsilon=2.0).check(charge.mu, "s", 1)
+
+
+def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    key = Budget(tmp_path).key()
+    assert len(key) == 32
+    assert Budget(tmp_path).key() == key
+    assert stat.S_IMODE((tmp_path / SECRET).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / BUDGET).stat().st_mode) == 0o600
+    assert Budget(tmp_path / "other").key() != key
+    (tmp_path / SECRET).write_bytes(key[:31])
+    with pytest.raises(StoreUnavailable, match="31 bytes, not 32"):
+        Budget(tmp_path).key()
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed", "cut"])
+def test_a_lost_record_of_what_was_spent_is_no_empty_one(tmp_path: Path, damage: str) -> None:
+    budget = Budget(tmp_path, epsilon=9.0)
+    budget.key()
+    budget.charge(a_charge())
+    path = tmp_path / BUDGET
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content.replace(b'"round":1', b'"round":2') if damage == "changed" else content[:-9])
+    for use in (budget.key, lambda: budget.charge(a_charge("b")), lambda: budget.check(0.1, "r", 1)):
+        with pytest.raises(StoreUnavailable, match="missing or damaged: put the folder"):
+            use()
+
+
+@pytest.fixture
+def killed_at() -> Iterator[Any]:
+    """Kills the process at its n-th step of changing what it has spent."""
+
+    def arm(at: int) -> None:
+        left = itertools.count(1)
+
+        def kill(name: str) -> None:
+            if name.startswith("trainer.privacy") and next(left) >= at:
+                raise Killed(name)
+
+        failpoints.install(kill)
+
+    yield arm
+    failpoints.install(None)
+
+
+def test_a_process_that_is_killed_at_any_step_charges_a_release_once(tmp_path: Path, killed_at: Any) -> None:
+    for at in itertools.count(1):
+        folder, has_ended = tmp_path / f"{at}" / "privacy", True
+        killed_at(at)
+        try:
+            Budget(folder).key()
+            Budget(folder).charge(a_charge())
+        except Killed:
+            has_ended = False
+        failpoints.install(None)
+        names = [each.name for each in Budget(folder).charges]
+        assert names in ([], ["a"])
+        first = Budget(folder).key()
+        Budget(folder).charge(a_charge())
+        assert [each.name for each in Budget(folder).charges] == ["a"]
+        assert Budget(folder).key() == first
+        if has_ended:
+            break
+    assert at > 10

@@ -1,0 +1,233 @@
+"""A client's privacy budget over all runs, and the key of its noise.
+
+    FOLDER/budget.json    every release that was charged; replaced whole before the first byte of a release leaves
+    FOLDER/secret         32 random bytes, made once and readable to this user alone
+
+A release is charged under a name that its key, run, round and exact sums give it. So one that is made again, after a crash
+or because its answer was lost, costs nothing; it has the same bytes. A file that is missing or damaged is no empty one: the
+client then makes no release.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from fedplcc.shared.codes import Code
+from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.errors import FedplccError, StoreUnavailable
+from fedplcc.shared.privacy.guarantee import DEFAULT_DELTA, composed, epsilon_of, mu_of
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.resources import remedy_for
+from fedplcc.shared.tensors import sha256_hex
+
+BUDGET, SECRET, LOCK = "budget.json", "secret", "lock"
+VERSION = 1
+KEY_BYTES = 32
+MAX_CHARGES = 100_000
+"""Most releases of a client; a budget that holds more is none."""
+_SLACK = 1 + 1e-9
+"""Share of mu by which rounding may exceed the limit."""
+
+log = get_logger("fedplcc.trainer.privacy.budget")
+
+
+class BudgetSpent(FedplccError):
+    """A release would exceed what the owner of the site allows over all runs; nothing was trained or sent."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "BUDGET_SPENT"
+
+
+class ClaimNotKept(FedplccError):
+    """The run claims more than this site's settings hold; nothing was trained or sent."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "CLAIM_NOT_KEPT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """One release.
+
+    Attributes:
+        name: Hexadecimal digest that only the holder of the key can make of the release.
+        mu: Its cost in Gaussian differential privacy.
+        clip: C.
+        noise: z.
+        run_hash: SHA-256 of the run's configuration.
+        run_id: The run that it was first made in.
+        round: The round of the release.
+        claim: What the run claims.
+    """
+
+    name: str
+    mu: float
+    clip: float
+    noise: float
+    run_hash: str
+    run_id: str
+    round: int
+    claim: str
+
+
+_CHARGES = TypeAdapter(tuple[Charge, ...])
+
+
+class Budget:
+    """The releases of one client, in a folder that nothing else uses. Several processes may use it one after another."""
+
+    def __init__(self, folder: Path, *, epsilon: float | None = None, delta: float = DEFAULT_DELTA) -> None:
+        """Prepare; nothing is read or made before it is needed.
+
+        Args:
+            folder: Need not exist.
+            epsilon: Most that all releases together may come to with this delta; None for no limit.
+            delta: Delta of the limit, and of what is told.
+        """
+        self._folder, self.limit, self.delta = folder, epsilon, delta
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """All releases up to now, in their order.
+
+        Raises:
+            StoreUnavailable: They cannot be read.
+        """
+        with _on_disk():
+            if not self._folder.exists():
+                return ()
+            return self._read()
+
+    @property
+    def spent_epsilon(self) -> float:
+        """Epsilon of all releases together, with the budget's delta."""
+        return epsilon_of(self.delta, composed(each.mu for each in self.charges))
+
+    def check(self, mu: float, run_hash: str, round: int) -> None:
+        """Refuse a release that the budget has no room for, before anything is read for it.
+
+        One that was charged already passes: if its sums are the same, it costs nothing.
+
+        Raises:
+            BudgetSpent: There is no room.
+            StoreUnavailable: The budget cannot be read.
+        """
+        charges = self.charges
+        if not any((each.run_hash, each.round) == (run_hash, round) for each in charges):
+            self._check_room(charges, mu)
+
+    def charge(self, charge: Charge) -> None:
+        """Charge a release, durably; the same one again changes nothing.
+
+        Raises:
+            BudgetSpent: There is no room for it.
+            DiskFull, StoreUnavailable: It cannot be kept.
+        """
+        with self._held():
+            known = self._read()
+            if any(each.name == charge.name for each in known):
+                return
+            self._check_room(known, charge.mu)
+            if len(known) >= MAX_CHARGES:
+                raise BudgetSpent(f"this client has made {len(known)} releases, and {MAX_CHARGES} is the most")
+            self._write((*known, charge))
+        log.info(
+            "privacy_charged",
+            run_id=charge.run_id,
+            round=charge.round,
+            claim=charge.claim,
+            mu=round(charge.mu, 6),
+            epsilon=round(self.spent_epsilon, 6),
+            delta=self.delta,
+        )
+
+    def key(self) -> bytes:
+        """Return the secret of the client's noise; it is made where there is none.
+
+        Raises:
+            StoreUnavailable: It cannot be read or made, or is damaged.
+        """
+        with self._held():
+            self._read()
+            path = self._folder / SECRET
+            if not path.exists():
+                disk.replace_file(path, secrets.token_bytes(KEY_BYTES), "trainer.privacy.secret", mode=0o600)
+            found = path.read_bytes()
+        if len(found) != KEY_BYTES:
+            raise StoreUnavailable(
+                f"the secret of this client's noise has {len(found)} bytes, not {KEY_BYTES}: {_RESTORE}"
+            )
+        return found
+
+    def _check_room(self, charges: tuple[Charge, ...], mu: float) -> None:
+        if self.limit is None:
+            return
+        after = composed([*(each.mu for each in charges), mu])
+        if after > mu_of(self.limit, self.delta) * _SLACK:
+            spent = epsilon_of(self.delta, composed(each.mu for each in charges))
+            raise BudgetSpent(
+                f"this release would bring what the client has spent from epsilon {_told(spent)} to "
+                f"{_told(epsilon_of(self.delta, after))}, and its owner allows {self.limit:g} (delta {self.delta:g})"
+            )
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Within the block no other process changes the files, which are there."""
+        with _on_disk():
+            disk.make_state_folder(self._folder, "trainer.privacy.folder")
+            with (self._folder / LOCK).open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not (self._folder / BUDGET).exists() and not (self._folder / SECRET).exists():
+                    self._write(())
+                yield
+
+    def _read(self) -> tuple[Charge, ...]:
+        path = self._folder / BUDGET
+        if not path.exists() and not (self._folder / SECRET).exists():
+            return ()
+        try:
+            document = json.loads(path.read_bytes())
+            content = document["charges"]
+            if document["version"] != VERSION or sha256_hex(canonical_json(content).encode()) != document["sha256"]:
+                raise ValueError("not as it was written")
+            return _CHARGES.validate_python(content)
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            raise StoreUnavailable(
+                f"the record of what this client has spent is missing or damaged: {_RESTORE}"
+            ) from None
+
+    def _write(self, charges: tuple[Charge, ...]) -> None:
+        content = _CHARGES.dump_python(charges, mode="json")
+        document = {"version": VERSION, "charges": content, "sha256": sha256_hex(canonical_json(content).encode())}
+        disk.replace_file(
+            self._folder / BUDGET, canonical_json(document).encode(), "trainer.privacy.budget", mode=0o600
+        )
+
+
+_RESTORE = "put the folder `privacy` of its state directory back from a copy; until then it makes no release"
+
+
+def _told(epsilon: float) -> str:
+    return "beyond all bounds" if math.isinf(epsilon) else f"{epsilon:.3g}"
+
+
+@contextmanager
+def _on_disk() -> Iterator[None]:
+    """Within the block, turn errors of the disk into `StoreUnavailable`, without their paths."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"what this client has spent of its privacy cannot be kept: {error.strerror or type(error).__name__}"
+            f"{remedy_for(error) or '; see that its state directory can be read and written'}"
+        ) from error

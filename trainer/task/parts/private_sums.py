@@ -1,0 +1,91 @@
+"""A release of class sums: charged to the client's budget, then made, with the same bytes whenever it is made again."""
+
+from __future__ import annotations
+
+from fedplcc.shared.config.claims import client_refusal
+from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.methods.arrays import ArrayGroup
+from fedplcc.shared.methods.parts.private_sums import SUMS, PrivateSums, quanta_of
+from fedplcc.shared.privacy.class_sums import class_sums, noise_facts, release_name, released
+from fedplcc.shared.types import FloatArray, IntArray, RunSpec
+from fedplcc.trainer.data.record import TRAIN
+from fedplcc.trainer.privacy.budget import Budget, Charge, ClaimNotKept
+from fedplcc.trainer.task.site import ClientSite
+from fedplcc.trainer.task.work import Work
+
+
+def check_release(site: ClientSite, config: RunConfig, run: RunSpec, round: int) -> None:
+    """Refuse a run that claims more than the site holds, or a release that its budget has no room for.
+
+    Nothing has been read for the run then.
+
+    Raises:
+        ClaimNotKept: The site tells class counts, or chooses images by others.
+        BudgetSpent: There is no room.
+        StoreUnavailable: The budget cannot be read.
+    """
+    if config.withholds:
+        refused = client_refusal(
+            samples_per_class=site.samples_per_class,
+            fraction=site.fraction,
+            validation_per_class=site.validation_per_class,
+            data=site.data,
+        )
+        if refused is None and site.tells_counts:
+            refused = (
+                'privacy.claim = "site" covers all that leaves this client, which told its class counts when it joined; '
+                "start it with --privacy-epsilon"
+            )
+        if refused is not None:
+            raise ClaimNotKept(f"client {site.client_id}: {refused}")
+    release = config.release
+    if release is not None:
+        at = config.privacy.release_round(max(round, 1), config.run.rounds)
+        _budget(site).check(release.mu, run.config_hash, at)
+
+
+def private_groups(work: Work, features_ND: FloatArray, labels_N: IntArray) -> dict[str, ArrayGroup]:
+    """Return the client's release for the round; none in a run without noise.
+
+    Raises:
+        BudgetSpent: There is no room for it.
+        DiskFull, StoreUnavailable: It cannot be charged.
+    """
+    job, config = work.job, work.job.config
+    part, release = config.algorithm.part(PrivateSums), config.release
+    if part is None or release is None:
+        return {}
+    loaded, run = job.loaded, job.run
+    sums = class_sums(
+        features_ND,
+        labels_N,
+        len(config.data.classes),
+        release.clip,
+        digests=[value.partition(" ")[2] for value in loaded.record.sides[TRAIN].values()],
+        groups=loaded.groups or None,
+    )
+    at = config.privacy.release_round(job.task.round, config.run.rounds)
+    budget = _budget(job.site)
+    key, facts = budget.key(), noise_facts(job.site.client_id, run.config_hash, at)
+    budget.charge(
+        Charge(
+            name=release_name(sums, release, key, facts),
+            mu=release.mu,
+            clip=release.clip,
+            noise=release.noise,
+            run_hash=run.config_hash,
+            run_id=run.run_id,
+            round=at,
+            claim=config.privacy.claim,
+        )
+    )
+    if job.metrics is not None:
+        job.metrics.epsilon_spent.set(budget.spent_epsilon)
+    made = released(sums, release, key, facts)
+    return {SUMS: quanta_of(made.sums_MD, made.counts_M)}
+
+
+def _budget(site: ClientSite) -> Budget:
+    if site.budget is None:
+        raise ClaimNotKept(f"client {site.client_id} has no state directory to keep what its releases cost")
+    return site.budget
