@@ -38,7 +38,7 @@ class Spectrum:
     """D: what the trace is divided by."""
 
     @classmethod
-    def of(cls, classes: Classes, features_ND: FloatArray, labels_N: IntArray) -> Spectrum:
+    def of(cls, classes: Classes, features_ND: FloatArray | DoubleArray, labels_N: IntArray) -> Spectrum:
         """Return what these classes, of which the samples are a part, are in their basis."""
         wide_ND, dim = features_ND.astype(np.float64), features_ND.shape[1]
         if classes.scatter_DD is None:
@@ -50,11 +50,11 @@ class Spectrum:
     @classmethod
     def alone(cls, features_ND: FloatArray, labels_N: IntArray, num_classes: int, *, has_moment: bool) -> Spectrum:
         """Return samples that nobody else's sums are added to; fewer than D have a basis of their own number."""
-        dim = features_ND.shape[1]
-        if has_moment and len(features_ND) < dim:
-            features_ND = _in_their_span(features_ND.astype(np.float64))
-        sums = sums_of(features_ND, labels_N, num_classes, has_moment=has_moment)
-        return replace(cls.of(Classes.of(sums, FAST), features_ND, labels_N), dim=dim)
+        dim, samples_NK = features_ND.shape[1], features_ND.astype(np.float64)
+        if has_moment and len(samples_NK) < dim:
+            samples_NK = _in_their_span(samples_NK)
+        sums = sums_of(samples_NK, labels_N, num_classes, has_moment=has_moment)
+        return replace(cls.of(Classes.of(sums, FAST), samples_NK, labels_N), dim=dim)
 
     def fold_logits(
         self, fold_F: IntArray, kind: Kind, shrinkages: Sequence[float], *, is_balanced: bool = False
@@ -159,7 +159,7 @@ class _Fold:
     def logits(self, kind: Kind, shrinkage: float) -> DoubleArray:
         """Return logits `[F, C]` by the head of one shrinkage."""
         moved_CR = self.means_CR - self.center_R
-        weights_C, dim = self.num_left * self.priors_C, self.spectrum.dim
+        weights_C = self.num_left * self.priors_C
         if kind == "means":
             products_RR = self.rows_RK @ self.rows_RK.T
             return self._biased(products_RR @ moved_CR.T, np.zeros_like(self.priors_C))

@@ -65,7 +65,9 @@ FAST = Algebra(_product, _solution)
 """BLAS's and LAPACK's: ten times as fast."""
 
 
-def sums_of(features_ND: FloatArray, labels_N: IntArray, num_classes: int, *, has_moment: bool) -> ClassSums:
+def sums_of(
+    features_ND: FloatArray | DoubleArray, labels_N: IntArray, num_classes: int, *, has_moment: bool
+) -> ClassSums:
     """Return the sums of samples, in float64."""
     wide_ND = features_ND.astype(np.float64)
     is_class_NM = (labels_N[:, None] == np.arange(num_classes)).astype(np.float64)

@@ -178,6 +178,8 @@ class _Client:
     alone: Spectrum
     folds: tuple[IntArray, ...]
     config: Config
+    is_balanced: bool
+    """Whether classes weigh alike in the client's own choices."""
 
     def correct(self, sums: Spectrum, shrinkages: Sequence[float]) -> DoubleArray:
         """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`."""
@@ -219,6 +221,7 @@ def _client(before: BeforeTraining, config: Config) -> _Client | None:
             alone=Spectrum.alone(*of_samples, before.num_classes, has_moment=config.has_moment),
             folds=tuple(_folds(before)),
             config=config,
+            is_balanced=config.balanced or before.is_balanced,
         )
     found: _Client = before.notes[CLIENT]
     return found
@@ -251,10 +254,10 @@ def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool
     return min(np.flatnonzero(values_S == values_S.max()).tolist(), key=lambda row: abs(row - usual))
 
 
-def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, config: Config) -> float:
+def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, head: Kind, *, is_balanced: bool) -> float:
     """Return the shrinkage of the grid that scores best; of equal ones the nearest to that of the first round."""
-    grid = GRIDS[config.head]
-    return grid[best_row(correct_SM, total_M, is_balanced=config.balanced, usual=grid.index(FIRST[config.head]))]
+    grid = GRIDS[head]
+    return grid[best_row(correct_SM, total_M, is_balanced=is_balanced, usual=grid.index(FIRST[head]))]
 
 
 def mixed(whole_XM: DoubleArray, alone_XM: DoubleArray, is_own_M: npt.NDArray[np.bool_], weight: float) -> DoubleArray:
@@ -305,12 +308,12 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
         own = _own_sums(before, config)
         return {SENT: np.array(_sent(own, before.round), np.int64)}
     kept: dict[str, np.ndarray] = {SENT: np.array(_sent(client.own, before.round), np.int64)}
-    own, shrinkage = client.own, config.first_shrinkage
-    shrinkage_alone = shrinkage
+    own, shrinkage, shrinkage_alone = client.own, config.first_shrinkage, config.first_shrinkage
     if config.is_chosen:
-        shrinkage = best_shrinkage(made[SCORES]["correct"].astype(np.float64), own.counts_M, config)
-        correct_SM = client.correct(client.alone, GRIDS[config.head])
-        shrinkage_alone = best_shrinkage(correct_SM, own.counts_M, config)
+        correct_SM = made[SCORES]["correct"].astype(np.float64), client.correct(client.alone, GRIDS[config.head])
+        shrinkage, shrinkage_alone = (
+            best_shrinkage(each_SM, own.counts_M, config.head, is_balanced=client.is_balanced) for each_SM in correct_SM
+        )
     kept[SHARE] = np.array([_best_share(client, shrinkage, shrinkage_alone)], np.float32)
     alone = linear_head(Classes.of(own, FAST), config.head, shrinkage_alone, is_balanced=config.balanced, algebra=FAST)
     return kept | {ALONE + name: array for name, array in _tensors(alone, before.head).items()}
@@ -323,7 +326,7 @@ def _best_share(client: _Client, shrinkage: float, shrinkage_alone: float) -> fl
     logits_WNM = np.array([mixed(whole_NM, alone_NM, is_own_M, share) for share in SHARES])
     correct_WM = _hits(logits_WNM, labels_N)
     middle = len(SHARES) // 2
-    return SHARES[best_row(correct_WM, client.own.counts_M, is_balanced=client.config.balanced, usual=middle)]
+    return SHARES[best_row(correct_WM, client.own.counts_M, is_balanced=client.is_balanced, usual=middle)]
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:
@@ -338,12 +341,10 @@ def local_model(received: ModelArrays, state: ClientState | None, config: Config
         return None
     names = [name for name in received if ALONE + name in state]
     (is_own_M,) = (alone[name] > ABSENT / 2 for name in names if alone[name].ndim == 1)
-    made = {
-        name: mixed(
-            *(model[name].T.astype(np.float64) for model in (received, alone)), is_own_M, float(state[SHARE][0])
-        )
-        for name in names
-    }
+    share, made = float(state[SHARE][0]), {}
+    for name in names:
+        whole, own = received[name].T.astype(np.float64), alone[name].T.astype(np.float64)
+        made[name] = mixed(whole, own, is_own_M, share)
     return {name: to_float32(made[name].T) if name in made else array for name, array in received.items()}
 
 
@@ -416,7 +417,7 @@ def server_step(step: ServerRound, config: Config) -> ServerResult:
             scored_M += upload[SCORES]["scored"]
     shrinkage = config.first_shrinkage
     if scored_M.any():
-        shrinkage = best_shrinkage(correct_SM, scored_M, config)
+        shrinkage = best_shrinkage(correct_SM, scored_M, config.head, is_balanced=config.balanced)
     values = {name: total.value for name, total in totals.items()}
     sums = ClassSums(counts_M.astype(np.float64), values["sums"], _square(values.get("moment"), dim))
     classes = Classes.of(sums)

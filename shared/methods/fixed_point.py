@@ -72,4 +72,5 @@ class Total:
     def value(self) -> DoubleArray:
         """The sum, rounded once."""
         high, low = self.high + (self.low >> _LOW_BITS), self.low & (2**_LOW_BITS - 1)
-        return np.ldexp(np.ldexp(high.astype(np.float64), _LOW_BITS) + low, -FRACTION_BITS)
+        value: DoubleArray = np.ldexp(np.ldexp(high.astype(np.float64), _LOW_BITS) + low, -FRACTION_BITS)
+        return value

@@ -194,7 +194,7 @@ def test_the_second_round_takes_the_shrinkage_that_scores_best_in_all(head: str,
     assert first.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(FIRST[config.head])]
     second = run.round(0, 1, 2)
     correct_SM = sum(groups[SCORES]["correct"].astype(np.float64) for groups in run.uploads)
-    chosen = best_shrinkage(np.asarray(correct_SM), np.array([27.0, 15, 21]), config)
+    chosen = best_shrinkage(np.asarray(correct_SM), np.array([27.0, 15, 21]), config.head, is_balanced=balanced)
     assert second.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(chosen)]
     given = Config.model_validate({"head": head, "balanced": balanced, "shrinkage": chosen})
     assert second.head is not None
@@ -255,8 +255,8 @@ def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_t
     assert best_row(correct_SM, total_M, is_balanced=True, usual=0) == 2
     for usual, expected in ((0, 0), (1, 0), (2, 3), (3, 3)):
         assert best_row(correct_SM, total_M, is_balanced=False, usual=usual) == expected
-    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="lda")) == FIRST["lda"]
-    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="ridge")) == FIRST["ridge"]
+    for head in ("lda", "ridge"):
+        assert best_shrinkage(np.ones((8, 2)), total_M, head, is_balanced=False) == FIRST[head]
 
 
 def test_a_choice_takes_two_rounds_and_a_share_is_at_most_one() -> None:
