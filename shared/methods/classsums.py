@@ -29,7 +29,6 @@ Shape legend: N samples of a client, D feature size, M classes, S shrinkages of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -61,6 +60,7 @@ from fedplcc.shared.methods.parts.kept_state import KeptState
 from fedplcc.shared.methods.parts.own_model import OwnModel
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound, never
 from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
+from fedplcc.shared.methods.shares import SHARES, best_row, best_share, hits
 from fedplcc.shared.methods.step import ClientStep, LossTerms
 from fedplcc.shared.types import IntArray
 
@@ -74,8 +74,6 @@ GRIDS: Mapping[Kind, tuple[float, ...]] = {
 """Shrinkages among which clients' folds choose, from the least to the greatest."""
 FIRST: Mapping[Kind, float] = {"means": 0.0, "lda": 0.3, "ridge": 0.1}
 """Shrinkage until it is chosen."""
-SHARES = tuple(tenths / 10 for tenths in range(11))
-"""Shares of the head of a client's own sums in the client's model, among which its folds choose; the last is that head."""
 FOLDS = 10
 """Folds of a client's samples; fewer where it has fewer samples."""
 SENT, SHARE, ALONE = "classsums.sent", "classsums.share", "classsums.alone:"
@@ -183,7 +181,7 @@ class _Client:
 
     def correct(self, sums: Spectrum, shrinkages: Sequence[float]) -> DoubleArray:
         """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`."""
-        return sum((_hits(logits_SFM, sums.labels_N[fold_F]) for fold_F, logits_SFM in self._logits(sums, shrinkages)),
+        return sum((hits(logits_SFM, sums.labels_N[fold_F]) for fold_F, logits_SFM in self._logits(sums, shrinkages)),
                    np.zeros((len(shrinkages), len(self.own.counts_M))))  # fmt: skip
 
     def logits(self, sums: Spectrum, shrinkage: float) -> DoubleArray:
@@ -196,12 +194,6 @@ class _Client:
     def _logits(self, sums: Spectrum, shrinkages: Sequence[float]) -> Iterator[tuple[IntArray, DoubleArray]]:
         for fold_F in self.folds:
             yield fold_F, sums.fold_logits(fold_F, self.config.head, shrinkages, is_balanced=self.config.balanced)
-
-
-def _hits(logits_SFM: DoubleArray, labels_F: IntArray) -> DoubleArray:
-    """Return the number of samples of each class that are predicted correctly, `[S, M]`."""
-    is_right_SF, num_classes = logits_SFM.argmax(2) == labels_F, logits_SFM.shape[2]
-    return np.array([np.bincount(labels_F[is_F], minlength=num_classes) for is_F in is_right_SF], np.float64)
 
 
 def _client(before: BeforeTraining, config: Config) -> _Client | None:
@@ -242,16 +234,6 @@ def _folds(before: BeforeTraining) -> Iterator[IntArray]:
     order_N = order_N[np.argsort(before.labels_N[order_N], kind="stable")]
     for number in range(min(FOLDS, len(order_N))):
         yield np.sort(order_N[number::FOLDS])
-
-
-def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool, usual: int) -> int:
-    """Return the row with the most correct samples, or with the highest mean share of each class.
-
-    Of equal ones it is the nearest to the usual row, and of two the first.
-    """
-    shares_SM = correct_SM / np.maximum(total_M, 1.0) if is_balanced else correct_SM
-    values_S = np.array([math.fsum(row) for row in shares_SM.tolist()])
-    return min(np.flatnonzero(values_S == values_S.max()).tolist(), key=lambda row: abs(row - usual))
 
 
 def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, head: Kind, *, is_balanced: bool) -> float:
@@ -322,11 +304,8 @@ def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: 
 def _best_share(client: _Client, shrinkage: float, shrinkage_alone: float) -> float:
     """Return the share of the client's own head that predicts most of its samples correctly in their folds."""
     whole_NM, alone_NM = client.logits(client.whole, shrinkage), client.logits(client.alone, shrinkage_alone)
-    is_own_M, labels_N = client.own.counts_M > 0, client.alone.labels_N
-    logits_WNM = np.array([mixed(whole_NM, alone_NM, is_own_M, share) for share in SHARES])
-    correct_WM = _hits(logits_WNM, labels_N)
-    middle = len(SHARES) // 2
-    return SHARES[best_row(correct_WM, client.own.counts_M, is_balanced=client.is_balanced, usual=middle)]
+    mixes = (mixed(whole_NM, alone_NM, client.own.counts_M > 0, share) for share in SHARES)
+    return best_share(mixes, client.alone.labels_N, is_balanced=client.is_balanced)
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from fedplcc.shared.methods.parts.part import BeforeTraining
-from fedplcc.shared.scores import BALANCED, is_uneven
+from fedplcc.shared.scores import score_is_balanced
 from fedplcc.shared.types import ClientActivity
 from fedplcc.trainer.models import head_names, state_arrays
 from fedplcc.trainer.reproducibility.randomness import derive_seed
@@ -33,13 +32,8 @@ def make_groups(work: Work) -> None:
             state=work.inputs.client_state,
             round=job.task.round,
             seed=derive_seed("samples", job.config.run.seed, job.site.client_id),
-            is_balanced=_is_balanced(job.config.evaluation.score, job.loaded.class_counts),
+            is_balanced=score_is_balanced(job.config.evaluation.score, job.loaded.class_counts),
         )
         groups = method.before_training(before, hyper)
         work.inputs = replace(work.inputs, made=method.kept_before(before, groups, hyper))
     work.upload(groups)
-
-
-def _is_balanced(score: str, class_counts: Sequence[int]) -> bool:
-    """Whether the run's score is balanced accuracy, as far as a client can tell from its own training images."""
-    return score == BALANCED or (score == "auto" and is_uneven(class_counts))

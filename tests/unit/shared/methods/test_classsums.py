@@ -26,13 +26,13 @@ from fedplcc.shared.methods.classsums import (
     SHARE,
     SUMS,
     Config,
-    best_row,
     best_shrinkage,
     mixed,
     upload_fault,
 )
 from fedplcc.shared.methods.exact_maths import shuffled
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound
+from fedplcc.shared.methods.shares import best_row
 from fedplcc.shared.tensors import to_bytes
 
 NUM_CLASSES, DIM = 3, 6
