@@ -18,7 +18,7 @@ from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import state_arrays
 from tests.unit.trainer.builders import a_config, a_model, some_data
 
-HEAD = {
+HEAD: dict[str, dict[str, Any]] = {
     "model": {"name": "timm:resnet18", "weights": "some", "weights_sha256": 64 * "a"},
     "training": {"train": "head"},
     "data": {"validation_every": 5},
