@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedplcc.shared.methods.class_heads import ABSENT, FAST, Classes, ClassSums, Kind, linear_head, sums_of
-from fedplcc.shared.methods.exact_maths import DoubleArray
+from fedplcc.shared.methods.heads.class_heads import ABSENT, FAST, Classes, ClassSums, Kind, linear_head, sums_of
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
 from fedplcc.shared.types import FloatArray, IntArray
 
 _NONE = 1e-12

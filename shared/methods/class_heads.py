@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from fedplcc.shared.methods.creff_matching import Head
-from fedplcc.shared.methods.exact_maths import DoubleArray, full_product, log
-from fedplcc.shared.methods.exact_solving import NotPositive, solved
+from fedplcc.shared.methods.heads.creff_matching import Head
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, full_product, log
+from fedplcc.shared.methods.arithmetic.exact_solving import NotPositive, solved
 from fedplcc.shared.types import FloatArray, IntArray
 
 Kind = Literal["means", "lda", "ridge"]

@@ -40,7 +40,7 @@ from pydantic import Field, model_validator
 from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
 from fedplcc.shared.methods.class_folds import Spectrum
-from fedplcc.shared.methods.class_heads import (
+from fedplcc.shared.methods.heads.class_heads import (
     ABSENT,
     FAST,
     Classes,
@@ -50,9 +50,9 @@ from fedplcc.shared.methods.class_heads import (
     sums_of,
 )
 from fedplcc.shared.methods.config import MethodConfig
-from fedplcc.shared.methods.creff_matching import Head
-from fedplcc.shared.methods.exact_maths import DoubleArray, shuffled
-from fedplcc.shared.methods.fixed_point import FRACTION_BITS, Total, is_too_large, narrow, rounded, widened
+from fedplcc.shared.methods.heads.creff_matching import Head
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, shuffled
+from fedplcc.shared.methods.arithmetic.fixed_point import FRACTION_BITS, Total, is_too_large, narrow, rounded, widened
 from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.arrays import ServerArrays

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedplcc.shared.methods.exact_maths import DoubleArray
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
 
 Whole = npt.NDArray[np.int64]
 

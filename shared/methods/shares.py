@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedplcc.shared.methods.exact_maths import DoubleArray
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
 from fedplcc.shared.types import IntArray
 
 SHARES = tuple(tenths / 10 for tenths in range(11))

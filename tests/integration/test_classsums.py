@@ -11,7 +11,7 @@ import pytest
 from fedplcc.aggregator.metrics.transfers import Direction
 from fedplcc.runs.artifacts import describe, read_record
 from fedplcc.shared.errors import InvalidConfig
-from fedplcc.shared.methods.classsums import GLOBAL_SUMS, SCORES, SUMS
+from fedplcc.shared.methods.heads.classsums import GLOBAL_SUMS, SCORES, SUMS
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import BlobRef
 from fedplcc.simulation.in_process_aggregator import InProcessAggregator

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.methods import fedavg
-from fedplcc.shared.methods.exact_maths import DoubleArray
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
 from fedplcc.shared.methods.shares import SHARES, best_share
 from fedplcc.trainer.cancellation import ShouldStop
 from fedplcc.trainer.learning.device_images import DeviceImages

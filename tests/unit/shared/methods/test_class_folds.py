@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedplcc.shared.methods.class_folds import Spectrum
-from fedplcc.shared.methods.class_heads import FAST, Classes, ClassSums, Kind, linear_head, sums_of
+from fedplcc.shared.methods.heads.class_heads import FAST, Classes, ClassSums, Kind, linear_head, sums_of
 
 NUM_CLASSES, DIM = 4, 9
 SHRINKAGES = {"means": (0.0,), "lda": (0.02, 0.3, 1.0), "ridge": (0.001, 0.1, 3.0)}

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedplcc.shared.methods import classsums
+from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.arrays import ArrayGroup, most_bytes
-from fedplcc.shared.methods.class_heads import ABSENT, Classes, linear_head, sums_of
-from fedplcc.shared.methods.classsums import (
+from fedplcc.shared.methods.heads.class_heads import ABSENT, Classes, linear_head, sums_of
+from fedplcc.shared.methods.heads.classsums import (
     ALONE,
     CLIENT,
     FIRST,
@@ -30,7 +30,7 @@ from fedplcc.shared.methods.classsums import (
     mixed,
     upload_fault,
 )
-from fedplcc.shared.methods.exact_maths import shuffled
+from fedplcc.shared.methods.arithmetic.exact_maths import shuffled
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound
 from fedplcc.shared.methods.shares import best_row
 from fedplcc.shared.tensors import to_bytes

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.shared.methods.fixed_point import LARGEST, Total, is_too_large, narrow, rounded
+from fedplcc.shared.methods.arithmetic.fixed_point import LARGEST, Total, is_too_large, narrow, rounded
 
 numbers = st.lists(st.floats(-LARGEST, LARGEST, allow_subnormal=False), min_size=1, max_size=4)
 clients = st.integers(1, 4).flatmap(
