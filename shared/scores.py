@@ -45,6 +45,11 @@ def is_uneven(total_M: Sequence[int]) -> bool:
     return bool(present) and max(present) > UNEVEN * min(present)
 
 
+def score_is_balanced(score: str, class_counts: Sequence[int]) -> bool:
+    """Whether a run's score is balanced accuracy, as far as one client can tell from its own images."""
+    return score == BALANCED or (score == "auto" and is_uneven(class_counts))
+
+
 def unfound(correct_M: Sequence[int], total_M: Sequence[int]) -> list[int]:
     """Return the classes of which no image was found, though there are at least `FEWEST_IMAGES`; the first `MAX_UNFOUND`."""
     pairs = enumerate(zip(correct_M, total_M, strict=True))

@@ -13,7 +13,7 @@ from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.parts.prototypes import MAX_PAIRS, most_rows_per_class
 from fedplcc.shared.methods.parts.public import PublicLearning
 from fedplcc.shared.methods.prototypes import PrototypeConfig
-from fedplcc.shared.types import BATCH_NORM
+from fedplcc.shared.types import ALONE_MODEL, BATCH_NORM, GLOBAL_MODEL
 
 
 def check_sections(config: RunTables) -> None:
@@ -274,6 +274,35 @@ def _counted(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"
 
 
+def _joining_that_can_be_said(config: RunTables) -> None:
+    """What joining is worth: of a head that is trained from the run's first model, and chosen by images set aside."""
+    if not config.evaluation.joining:
+        return
+    found, key = config.algorithm.evaluated_models(config.method), "evaluation.joining"
+    if ALONE_MODEL in found:
+        raise InvalidKey(key, f"method {config.run.method} says by itself what joining is worth; leave {key} out")
+    if found != (GLOBAL_MODEL,) or config.evaluation.batch_norm == "site":
+        raise InvalidKey(
+            key, f"{key} compares the global model, and here clients have models of their own; leave it out"
+        )
+    if config.training.train != "head":
+        raise InvalidKey(
+            key,
+            f'{key} trains every client\'s head again on its images alone, and training.train = "{config.training.train}" '
+            'trains more than a head; set training.train = "head" or leave it out',
+        )
+    if config.data.validation_every is None:
+        raise InvalidKey(
+            key, f"{key} weighs a client's two heads by validation images; set data.validation_every, for example to 5"
+        )
+    if config.run.initial_model is not None or config.stream.rounds is not None:
+        raise InvalidKey(
+            key,
+            f"{key} begins with the model that seed and specification make, with all images in every round; leave out "
+            "run.initial_model and [stream], or this key",
+        )
+
+
 CHECKS = (
     _public_images_where_they_are_used,
     _rounds_and_classes_of_the_stream,
@@ -294,5 +323,6 @@ CHECKS = (
     _batch_norm_where_it_is_used,
     _a_pass_that_makes_prototypes,
     _a_backbone_that_stays,
+    _joining_that_can_be_said,
 )
 """All of them; the first that does not hold is reported."""

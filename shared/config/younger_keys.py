@@ -7,6 +7,7 @@ from typing import Any
 
 YOUNGER_KEYS: Mapping[str, Any] = {
     "evaluation.histograms": False,
+    "evaluation.joining": False,
     "method.balance": 0.0,
     "model.weights": None,
     "model.weights_sha256": None,

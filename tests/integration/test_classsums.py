@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedplcc.aggregator.metrics.transfers import Direction
 from fedplcc.runs.artifacts import describe, read_record
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods.heads.classsums import GLOBAL_SUMS, SCORES, SUMS
 from fedplcc.shared.tensors import from_bytes
+from fedplcc.shared.types import BlobRef
+from fedplcc.simulation.in_process_aggregator import InProcessAggregator
 from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated
@@ -67,3 +71,21 @@ def test_later_rounds_change_nothing(data: Path, tmp_path: Path) -> None:
     simulated(a_document(data, rounds=2), tmp_path / "two")
     simulated(a_document(data, rounds=4), tmp_path / "four")
     assert hashed(tmp_path / "two")["model.safetensors"] == hashed(tmp_path / "four")["model.safetensors"]
+
+
+def test_sums_that_have_not_changed_are_sent_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second round's update names the first one's blob, which the aggregator has from this client."""
+    sent: list[tuple[str, str]] = []
+    count = InProcessAggregator._count
+
+    def counted(self: InProcessAggregator, blob: BlobRef, *place: int, direction: Direction, kind: str) -> None:
+        sent.append((direction, blob.role))
+        count(self, blob, *place, direction=direction, kind=kind)
+
+    monkeypatch.setattr(InProcessAggregator, "_count", counted)
+    monkeypatch.setattr(InProcessAggregator, "max_inline_bytes", 0)
+    simulated(a_document(data), tmp_path)
+    num_clients = len(tiny_federation.CLIENTS)
+    assert sent.count(("received", SUMS)) == num_clients
+    assert sent.count(("received", SCORES)) == 2 * num_clients
+    assert sent.count(("sent", GLOBAL_SUMS)) == num_clients

@@ -92,6 +92,23 @@ def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
     assert bool(whole & names) == (train != "head")
 
 
+def test_a_trained_head_says_what_joining_is_worth_and_is_the_same_bytes(
+    data: Path, weights: Path, tmp_path: Path
+) -> None:
+    values = a_document(data, weights, "fedavg")
+    values["data"] = {**values["data"], "validation_every": 3}
+    simulated(values, tmp_path / "plain")
+    last = simulated({**values, "evaluation": {"joining": True}}, tmp_path / "joining")
+    for name in tiny_federation.CLIENTS:
+        gain = last["accuracy_local"][name] - last["accuracy_alone"][name]
+        assert last["joining"][name] == pytest.approx(gain)
+    assert hashed(tmp_path / "plain")["model.safetensors"] == hashed(tmp_path / "joining")["model.safetensors"]
+    first = json.loads((tmp_path / "joining" / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["accuracy_alone"]["mean"] is None
+    again = simulated({**values, "evaluation": {"joining": True}}, tmp_path / "again")
+    assert again == last
+
+
 def test_a_run_goes_on_after_an_interruption_while_features_are_computed(
     data: Path, weights: Path, tmp_path: Path
 ) -> None:

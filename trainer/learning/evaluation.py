@@ -51,6 +51,19 @@ def collect_features(
     return features.float().cpu().numpy(), data.labels_N.cpu().numpy()
 
 
+def logits_of(model: nn.Module, data: DeviceImages, config: RunConfig, *, should_stop: ShouldStop = never) -> Tensor:
+    """Return the logits `[N, M]` of all images, float32, in the data's order, in host memory.
+
+    Raises:
+        Cancelled: `should_stop()` held; it is asked before every batch.
+    """
+    extractor = cast(FeatureModel, model)
+    logits = _over_batches(
+        model, lambda x_B3SS: extractor.classifier(extractor.features(x_B3SS)), data, config, should_stop, None
+    )
+    return logits.float().cpu()
+
+
 def evaluate(
     model: nn.Module,
     data: DeviceImages,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedplcc.shared.methods.arrays import ClientState, ModelArrays
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Scores
+from fedplcc.shared.scores import score_is_balanced
 from fedplcc.shared.types import (
     ALONE_MODEL,
     BALANCED_SET,
@@ -30,12 +31,14 @@ from fedplcc.shared.types import (
     stage_set,
 )
 from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.learning.alone import mixed_model, train_alone
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.device_images import DeviceImages
-from fedplcc.trainer.learning.evaluation import Score, counted, predicted_classes
+from fedplcc.trainer.learning.evaluation import Score, counted, evaluate, predicted_classes
 from fedplcc.trainer.learning.losses import prototype_constants
 from fedplcc.trainer.learning.ops import TorchOps
 from fedplcc.trainer.learning.site_statistics import check_layers, take_site_statistics
+from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.inputs import TaskInputs, model_with, received_prototypes
 from fedplcc.trainer.task.job import Job
 
@@ -68,6 +71,7 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
         for number, (name, arrays) in enumerate(models.items())
         for each in _counted(job, name, arrays, begin=number / len(models), share=1 / len(models))
     ]
+    counts += _joined_counts(job, models.get(GLOBAL_MODEL))
     counts = [each if min(filter(None, each.total), default=least) >= least else _withheld(each) for each in counts]
     return Evaluation(
         client_id=job.site.client_id, domain=job.site.domain, counts=tuple(counts), timings=dict(job.timings)
@@ -79,11 +83,43 @@ def _withheld(counts: EvaluationCounts) -> EvaluationCounts:
     return replace(counts, confusion=(), histograms=None)
 
 
+def _joined_counts(job: Job, received: ModelArrays | None) -> list[EvaluationCounts]:
+    """Return what `evaluation.joining` has a client report in the run's last round: a head of its images alone, and the mix.
+
+    Nothing without training images, or validation images that weigh the two.
+    """
+    config, loaded = job.config, job.loaded
+    is_last = config.evaluation.joining and job.task.round == config.run.rounds
+    if not is_last or received is None or not len(loaded.train) or not len(loaded.validation):
+        return []
+    whole, alone = (model_with(job, arrays) for arrays in (received, _first_arrays(job)))
+    with job.timed("alone_seconds"):
+        train_alone(alone, loaded.train, config, job.site.client_id, should_stop=job.should_stop)
+    is_balanced = score_is_balanced(config.evaluation.score, loaded.class_counts)
+    mix = mixed_model(whole, alone, loaded.validation, config, is_balanced=is_balanced, should_stop=job.should_stop)
+    sets = {TEST_SET: loaded.test, VALIDATION_SET: loaded.validation}
+    with job.timed("evaluate_seconds"):
+        return [
+            evaluate(model, images, config, set_name=name, model_name=of, should_stop=job.should_stop)
+            for of, model in ((LOCAL_MODEL, mix), (ALONE_MODEL, alone))
+            for name, images in sets.items()
+        ]
+
+
+def _first_arrays(job: Job) -> ModelArrays:
+    """Return the run's first model as this site makes it."""
+    return state_arrays(job.site.new_model(job.config, with_weights=True))
+
+
 def _models(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> dict[str, ModelArrays]:
     """Return the models to evaluate, by name."""
     names, received = job.config.evaluated_models, inputs.received_model(job)
     local = None
-    if LOCAL_MODEL in names and (len(job.loaded.train) or not _has_site_statistics(job, LOCAL_MODEL)):
+    if (
+        LOCAL_MODEL in names
+        and not job.config.evaluation.joining
+        and (len(job.loaded.train) or not _has_site_statistics(job, LOCAL_MODEL))
+    ):
         local = _local_model(job, inputs, client_state, received)
     models: dict[str, ModelArrays] = {}
     if GLOBAL_MODEL in names or local is None:

@@ -42,6 +42,10 @@ class EvaluationSection(Section):
     """Clients also report how the models do when they choose only among the classes of the client's own training images, in
     sets named test/own and all/own: by the nearest global prototype where the method names one for this, else by the
     logits."""
+    joining: bool = False
+    """In the last round of a trained head (training.train = "head"), each client also trains a head of its own on its images
+    alone, for all the rounds of the run, and reports it (alone) beside the mean of both heads' probabilities (local), whose
+    weight its validation images choose: what joining is worth to it. It needs data.validation_every."""
     batch_norm: Literal["shared", "site"] = "shared"
     """Statistics of BatchNorm layers: those that the model came with (shared); or, with site, each client also evaluates its
     own model, the global one where the method gives it no other, with the mean and variance of its own training images under

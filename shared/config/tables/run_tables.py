@@ -34,7 +34,7 @@ from fedplcc.shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_row
 from fedplcc.shared.methods.private_sums import sums_refusal, with_private_sums
 from fedplcc.shared.methods.prototypes import PrototypeConfig
 from fedplcc.shared.privacy.class_sums import Release
-from fedplcc.shared.types import LOCAL_MODEL
+from fedplcc.shared.types import ALONE_MODEL, LOCAL_MODEL
 
 Positive = Annotated[float, Field(gt=0)]
 MAX_CLASS_CHARACTERS = 128
@@ -301,9 +301,12 @@ class RunTables(BaseModel):
     def evaluated_models(self) -> tuple[str, ...]:
         """The models that a client's report covers; the accuracy of the first is the round's accuracy.
 
-        They are those of the method, and with statistics of the site the client's own in any case.
+        They are those of the method, and with statistics of the site the client's own in any case; where the run says what
+        joining is worth, also those that its last round makes for this.
         """
         found = self.algorithm.evaluated_models(self.method)
+        if self.evaluation.joining:
+            return (*found, LOCAL_MODEL, ALONE_MODEL)
         is_own = LOCAL_MODEL in found or self.evaluation.batch_norm == "shared"
         return found if is_own else (*found, LOCAL_MODEL)
 

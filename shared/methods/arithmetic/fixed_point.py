@@ -44,10 +44,10 @@ def is_too_large(sent: npt.NDArray[Any]) -> bool:
     return bool(((sent >= limit) | (sent <= -limit)).any())
 
 
-def widened(sent: npt.NDArray[Any], shift: int = 0) -> DoubleArray:
-    """Return what was sent in quanta of 2^(shift - 32), or as float32, in float64."""
+def widened(sent: npt.NDArray[Any]) -> DoubleArray:
+    """Return what was sent in quanta, or as float32, in float64."""
     wide = sent.astype(np.float64)
-    return np.ldexp(wide, shift - FRACTION_BITS) if sent.dtype == np.int64 else wide
+    return np.ldexp(wide, -FRACTION_BITS) if sent.dtype == np.int64 else wide
 
 
 @dataclass(slots=True, eq=False)
@@ -71,22 +71,6 @@ class Total:
     @property
     def value(self) -> DoubleArray:
         """The sum, rounded once."""
-        high, low = self._carried()
-        return np.ldexp(np.ldexp(high.astype(np.float64), _LOW_BITS) + low, -FRACTION_BITS)
-
-    @property
-    def shift(self) -> int:
-        """Bits by which quanta must grow for the sum to be below 2^62 in each; 0 unless features are large."""
-        most = int(np.abs(self._carried()[0]).max(initial=0))
-        return max(0, most.bit_length() - _LOW_BITS)
-
-    def quanta(self, shift: int) -> Whole:
-        """Return the sum in quanta of 2^(shift - 32), of which its `shift` or more are enough; what is below is dropped."""
-        high, low = self._carried()
-        if shift > _LOW_BITS:
-            return high >> (shift - _LOW_BITS)
-        return (high << (_LOW_BITS - shift)) | (low >> shift)
-
-    def _carried(self) -> tuple[Whole, Whole]:
-        """Return the two words with the low one within its bits."""
-        return self.high + (self.low >> _LOW_BITS), self.low & (2**_LOW_BITS - 1)
+        high, low = self.high + (self.low >> _LOW_BITS), self.low & (2**_LOW_BITS - 1)
+        value: DoubleArray = np.ldexp(np.ldexp(high.astype(np.float64), _LOW_BITS) + low, -FRACTION_BITS)
+        return value

@@ -65,7 +65,9 @@ FAST = Algebra(_product, _solution)
 """BLAS's and LAPACK's: ten times as fast."""
 
 
-def sums_of(features_ND: FloatArray, labels_N: IntArray, num_classes: int, *, has_moment: bool) -> ClassSums:
+def sums_of(
+    features_ND: FloatArray | DoubleArray, labels_N: IntArray, num_classes: int, *, has_moment: bool
+) -> ClassSums:
     """Return the sums of samples, in float64."""
     wide_ND = features_ND.astype(np.float64)
     is_class_NM = (labels_N[:, None] == np.arange(num_classes)).astype(np.float64)
@@ -93,6 +95,14 @@ class Classes:
         rows_CD = sums_CD / np.sqrt(counts_C1)
         scatter_DD = sums.moment_DD - algebra.product(np.ascontiguousarray(rows_CD.T), rows_CD)
         return cls(sums.counts_M, means_MD, scatter_DD)
+
+    @property
+    def sums(self) -> ClassSums:
+        """The sums that say this."""
+        sums_MD, moment_DD = self.counts_M[:, None] * self.means_MD, None
+        if self.scatter_DD is not None:
+            moment_DD = self.scatter_DD + sums_MD.T @ self.means_MD
+        return ClassSums(self.counts_M, sums_MD, moment_DD)
 
 
 def linear_head(
@@ -142,12 +152,6 @@ def linear_head(
 def mean_eigenvalue(matrix_DD: DoubleArray) -> float:
     """Return trace(A) / D; 1 where the trace is not positive."""
     return max(math.fsum(np.diagonal(matrix_DD)), 0.0) / len(matrix_DD) or 1.0
-
-
-def num_correct(head: Head, features_ND: DoubleArray, labels_N: IntArray) -> DoubleArray:
-    """Return the number of samples of each class that a head predicts correctly, `[M]`."""
-    predicted_N = (features_ND @ head.weight_MD.T + head.bias_M).argmax(1)
-    return np.bincount(labels_N[predicted_N == labels_N], minlength=len(head.bias_M)).astype(np.float64)
 
 
 def _solved(matrix_DD: DoubleArray, added: float, right_CD: DoubleArray, algebra: Algebra) -> DoubleArray:

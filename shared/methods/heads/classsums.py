@@ -18,8 +18,8 @@ settles what they leave open:
   mean eigenvalue of the centred second moment.
 - The shrinkage can be chosen: from the second round on every client scores a grid on folds of its own training images, with
   the global sums less the fold, and the server takes what is best in all.
-- From the second round on a client keeps a head of its own, of the global sums and alpha times its own ones; alpha is chosen
-  on the same folds. It also keeps one of its own sums alone: the difference is what joining is worth to it.
+- From the second round on a client keeps a head of its own sums alone, and the share that this has in its own model beside
+  the global head, chosen on the same folds. What joining is worth to it is that model over its own head.
 - Every round is of the clients that take part in it: one that comes later adds its sums, one that leaves takes them away,
   and a round of the same clients changes nothing. With `run.cohort_size` a head is of those alone that were drawn.
 - `averaging` has no effect. No setting makes the method FedAvg: nothing is trained.
@@ -29,12 +29,12 @@ Shape legend: N samples of a client, D feature size, M classes, S shrinkages of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedplcc.shared.methods import fedavg
@@ -42,13 +42,14 @@ from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray, shuffled
 from fedplcc.shared.methods.arithmetic.fixed_point import FRACTION_BITS, Total, is_too_large, narrow, rounded, widened
 from fedplcc.shared.methods.arrays import ArrayGroup, ClientState, GroupSchema, ModelArrays
 from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.heads.class_folds import Spectrum
 from fedplcc.shared.methods.heads.class_heads import (
+    ABSENT,
     FAST,
     Classes,
     ClassSums,
     Kind,
     linear_head,
-    num_correct,
     sums_of,
 )
 from fedplcc.shared.methods.heads.creff_matching import Head
@@ -59,6 +60,7 @@ from fedplcc.shared.methods.parts.kept_state import KeptState
 from fedplcc.shared.methods.parts.own_model import OwnModel
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound, never
 from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
+from fedplcc.shared.methods.shares import SHARES, best_row, best_share, hits
 from fedplcc.shared.methods.step import ClientStep, LossTerms
 from fedplcc.shared.types import IntArray
 
@@ -72,14 +74,12 @@ GRIDS: Mapping[Kind, tuple[float, ...]] = {
 """Shrinkages among which clients' folds choose, from the least to the greatest."""
 FIRST: Mapping[Kind, float] = {"means": 0.0, "lda": 0.3, "ridge": 0.1}
 """Shrinkage until it is chosen."""
-EVERY_ALONE = 2
-"""Of the grid, those that a client's images alone are scored with: every second one."""
-ALPHAS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Weights of a client's own sums beside the global ones, among which its folds choose; the first is none."""
-FOLDS = 3
-"""Folds of a client's samples; fewer where it has fewer samples. Each costs a solution of D equations for each score."""
-SENT, ALONE = "classsums.sent", "classsums.alone:"
-"""What a client keeps beside its head: which sums it sent in which round, and the head of its images alone."""
+FOLDS = 10
+"""Folds of a client's samples; fewer where it has fewer samples."""
+SENT, SHARE, ALONE = "classsums.sent", "classsums.share", "classsums.alone:"
+"""What a client keeps: which sums it sent in which round, and the head of its images alone with its share."""
+CLIENT = "classsums.client"
+"""Note of a client's samples in folds; see `BeforeTraining.notes`."""
 
 
 class Config(MethodConfig):
@@ -149,10 +149,14 @@ def uploads(config: Config, num_classes: int, feature_dim: int) -> Mapping[str, 
 
 
 def server_arrays(config: Config, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
-    """Return the global sums, the bits by which their quanta grew, their round, and the shrinkage of the head."""
-    sums = dict(uploads(config, num_classes, feature_dim)[SUMS])
-    sums["sums"] = ("I64", (num_classes, feature_dim))
-    return {GLOBAL_SUMS: {**sums, "shift": ("I64", (1,)), "round": ("I64", (1,)), "shrinkage": ("F32", (1,))}}
+    """Return the global sums, as clients' folds need them, their round, and the shrinkage of the head."""
+    sums: dict[str, tuple[str, tuple[int | None, ...]]] = {
+        "counts": ("I64", (num_classes,)),
+        "sums": ("F32", (num_classes, feature_dim)),
+    }
+    if config.has_moment:
+        sums["scatter"] = ("F32", (feature_dim * (feature_dim + 1) // 2,))
+    return {GLOBAL_SUMS: {**sums, "round": ("I64", (1,)), "shrinkage": ("F32", (1,))}}
 
 
 def sends(config: Config) -> tuple[str, ...]:
@@ -164,54 +168,59 @@ def sends(config: Config) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fold:
-    """Samples of a client that are left out of the sums with which they are scored."""
-
-    features_ND: DoubleArray
-    labels_N: IntArray
-    sums: ClassSums
-
-
-@dataclass(frozen=True, slots=True)
 class _Client:
-    """A client's samples in folds, its own sums, and the global sums with its own among them."""
+    """A client's samples in folds, among the global sums and alone, and what it keeps of itself."""
 
-    folds: tuple[_Fold, ...]
     own: ClassSums
-    whole: ClassSums
+    whole: Spectrum
+    alone: Spectrum
+    folds: tuple[IntArray, ...]
     config: Config
+    is_balanced: bool
+    """Whether classes weigh alike in the client's own choices."""
 
-    def mixed(self, alpha: float) -> ClassSums:
-        """Return the global sums and alpha times the client's own."""
-        return self.whole.plus(self.own, alpha) if alpha else self.whole
+    def correct(self, sums: Spectrum, shrinkages: Sequence[float]) -> DoubleArray:
+        """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`."""
+        return sum((hits(logits_SFM, sums.labels_N[fold_F]) for fold_F, logits_SFM in self._logits(sums, shrinkages)),
+                   np.zeros((len(shrinkages), len(self.own.counts_M))))  # fmt: skip
 
-    def correct(self, sums: ClassSums, times: float, shrinkages: Sequence[float]) -> DoubleArray:
-        """Return the number of samples of each class that heads of sums without their fold predict correctly, `[S, M]`.
+    def logits(self, sums: Spectrum, shrinkage: float) -> DoubleArray:
+        """Return logits `[N, M]` of all samples by heads of sums without their fold."""
+        logits_NM = np.empty((len(sums.labels_N), len(self.own.counts_M)))
+        for fold_F, logits_SFM in self._logits(sums, (shrinkage,)):
+            logits_NM[fold_F] = logits_SFM[0]
+        return logits_NM
 
-        The fold is among the sums so many times.
-        """
-        total_SM = np.zeros((len(shrinkages), len(self.own.counts_M)))
-        for fold in self.folds:
-            classes = Classes.of(sums.plus(fold.sums, -times), FAST)
-            for row_M, shrinkage in zip(total_SM, shrinkages, strict=True):
-                row_M += num_correct(self.head(classes, shrinkage), fold.features_ND, fold.labels_N)
-        return total_SM
-
-    def head(self, classes: Classes, shrinkage: float) -> Head:
-        return linear_head(classes, self.config.head, shrinkage, is_balanced=self.config.balanced, algebra=FAST)
+    def _logits(self, sums: Spectrum, shrinkages: Sequence[float]) -> Iterator[tuple[IntArray, DoubleArray]]:
+        for fold_F in self.folds:
+            yield fold_F, sums.fold_logits(fold_F, self.config.head, shrinkages, is_balanced=self.config.balanced)
 
 
 def _client(before: BeforeTraining, config: Config) -> _Client | None:
-    """Return what a client scores; None before there are global sums."""
+    """Return what a client scores, made once a round; None before there are global sums."""
     group = before.received.get(GLOBAL_SUMS)
     if group is None:
         return None
-    own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=config.has_moment)
-    whole = _read(group)
-    sent = (before.state or {}).get(SENT)
-    is_among_them = sent is not None and sent.tolist() == _sent(own, int(group["round"][0]))
-    folds = tuple(_folds(before, config))
-    return _Client(folds, own, whole if is_among_them else whole.plus(own), config)
+    if CLIENT not in before.notes:
+        own, classes = _own_sums(before, config), _read_classes(group)
+        sent = (before.state or {}).get(SENT)
+        if sent is None or sent.tolist() != _sent(own, int(group["round"][0])):
+            classes = Classes.of(classes.sums.plus(own), FAST)
+        of_samples = before.features_ND, before.labels_N
+        before.notes[CLIENT] = _Client(
+            own=own,
+            whole=Spectrum.of(classes, *of_samples),
+            alone=Spectrum.alone(*of_samples, before.num_classes, has_moment=config.has_moment),
+            folds=tuple(_folds(before)),
+            config=config,
+            is_balanced=config.balanced or before.is_balanced,
+        )
+    found: _Client = before.notes[CLIENT]
+    return found
+
+
+def _own_sums(before: BeforeTraining, config: Config) -> ClassSums:
+    return sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=config.has_moment)
 
 
 def _sent(own: ClassSums, round: int) -> list[int]:
@@ -219,70 +228,84 @@ def _sent(own: ClassSums, round: int) -> list[int]:
     return [round, int(np.bitwise_xor.reduce(rounded(own.sums_MD), axis=None))]
 
 
-def _folds(before: BeforeTraining, config: Config) -> Iterator[_Fold]:
-    """Yield folds that have a class's samples by turns, in an order that only the seed decides."""
+def _folds(before: BeforeTraining) -> Iterator[IntArray]:
+    """Yield the numbers of a fold's samples: a class's by turns, in an order that only the seed decides."""
     order_N = shuffled(len(before.labels_N), before.seed)
     order_N = order_N[np.argsort(before.labels_N[order_N], kind="stable")]
     for number in range(min(FOLDS, len(order_N))):
-        chosen = np.sort(order_N[number::FOLDS])
-        features_ND, labels_N = before.features_ND[chosen], before.labels_N[chosen]
-        sums = sums_of(features_ND, labels_N, before.num_classes, has_moment=config.has_moment)
-        yield _Fold(features_ND.astype(np.float64), labels_N, sums)
+        yield np.sort(order_N[number::FOLDS])
 
 
-def best_row(correct_SM: DoubleArray, total_M: DoubleArray, *, is_balanced: bool, usual: int) -> int:
-    """Return the row with the most correct samples, or with the highest mean share of each class.
-
-    Of equal ones it is the nearest to the usual row, and of two the first.
-    """
-    shares_SM = correct_SM / np.maximum(total_M, 1.0) if is_balanced else correct_SM
-    values_S = np.array([math.fsum(row) for row in shares_SM.tolist()])
-    return min(np.flatnonzero(values_S == values_S.max()).tolist(), key=lambda row: abs(row - usual))
-
-
-def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, config: Config, *, every: int = 1) -> float:
+def best_shrinkage(correct_SM: DoubleArray, total_M: DoubleArray, head: Kind, *, is_balanced: bool) -> float:
     """Return the shrinkage of the grid that scores best; of equal ones the nearest to that of the first round."""
-    grid = GRIDS[config.head][::every]
-    return grid[best_row(correct_SM, total_M, is_balanced=config.balanced, usual=grid.index(FIRST[config.head]))]
+    grid = GRIDS[head]
+    return grid[best_row(correct_SM, total_M, is_balanced=is_balanced, usual=grid.index(FIRST[head]))]
+
+
+def mixed(whole_XM: DoubleArray, alone_XM: DoubleArray, is_own_M: npt.NDArray[np.bool_], weight: float) -> DoubleArray:
+    """Return logits, or the weights and biases that make them, of which a share is the client's own.
+
+    A class that the client has no image of changes by the mean of what its classes change by: its own head knows nothing
+    of it.
+
+    Args:
+        whole_XM: By the global head.
+        alone_XM: By the head of the client's own sums.
+        is_own_M: Classes that are in the latter.
+        weight: The share.
+    """
+    if not weight or not is_own_M.any():
+        return whole_XM
+    changes_XM = np.zeros_like(whole_XM)
+    changes_XM[..., is_own_M] = alone_XM[..., is_own_M] - whole_XM[..., is_own_M]
+    changes_XM[..., ~is_own_M] = changes_XM[..., is_own_M].mean(-1, keepdims=True)
+    return whole_XM + weight * changes_XM
 
 
 def before_training(before: BeforeTraining, config: Config) -> Mapping[str, ArrayGroup]:
     """Return a client's sums, and from the second round on the scores of the grid on its folds."""
-    own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=config.has_moment)
+    own = _own_sums(before, config)
     sums = {"counts": own.counts_M.astype(np.int64), "sums": _sent_sums(own, config)}
     if own.moment_DD is not None:
         sums["moment"] = rounded(own.moment_DD[np.triu_indices(len(own.moment_DD))])
     groups: dict[str, ArrayGroup] = {SUMS: sums}
     if config.is_chosen:
-        client = _client(before, config)
-        grid = (len(GRIDS[config.head]), before.num_classes)
-        correct_SM = np.zeros(grid) if client is None else client.correct(client.whole, 1.0, GRIDS[config.head])
-        scored_M = np.zeros_like(own.counts_M) if client is None else own.counts_M
+        client, grid = _client(before, config), GRIDS[config.head]
+        correct_SM = np.zeros((len(grid), before.num_classes))
+        scored_M = np.zeros_like(own.counts_M)
+        if client is not None:
+            correct_SM, scored_M = client.correct(client.whole, grid), own.counts_M
         groups[SCORES] = {"correct": correct_SM.astype(np.int64), "scored": scored_M.astype(np.int64)}
     return groups
 
 
 def kept_before(before: BeforeTraining, made: Mapping[str, ArrayGroup], config: Config) -> ClientState:
-    """Return the heads of the client's own model, by tensor name, and of its images alone; none before global sums.
+    """Return the head of the client's images alone by tensor name, and the share that it has in the client's model.
 
-    The shrinkage is the best of the client's own scores, with the global sums and alone, or the given one.
+    Neither before there are global sums. The shrinkages are the best on the client's own folds, with the global sums and
+    alone, or the given one.
     """
-    own = sums_of(before.features_ND, before.labels_N, before.num_classes, has_moment=False)
-    kept: dict[str, np.ndarray] = {SENT: np.array(_sent(own, before.round), np.int64)}
     client = _client(before, config)
     if client is None:
-        return kept
-    shrinkage = shrinkage_alone = config.first_shrinkage
+        own = _own_sums(before, config)
+        return {SENT: np.array(_sent(own, before.round), np.int64)}
+    kept: dict[str, np.ndarray] = {SENT: np.array(_sent(client.own, before.round), np.int64)}
+    own, shrinkage, shrinkage_alone = client.own, config.first_shrinkage, config.first_shrinkage
     if config.is_chosen:
-        shrinkage = best_shrinkage(made[SCORES]["correct"].astype(np.float64), client.own.counts_M, config)
-        correct_SM = client.correct(client.own, 1.0, GRIDS[config.head][::EVERY_ALONE])
-        shrinkage_alone = best_shrinkage(correct_SM, client.own.counts_M, config, every=EVERY_ALONE)
-    correct_AM = np.concatenate([client.correct(client.mixed(alpha), 1.0 + alpha, (shrinkage,)) for alpha in ALPHAS])
-    best = best_row(correct_AM, client.own.counts_M, is_balanced=config.balanced, usual=0)
-    mix = client.head(Classes.of(client.mixed(ALPHAS[best]), FAST), shrinkage)
-    alone = client.head(Classes.of(client.own, FAST), shrinkage_alone)
-    heads = _tensors(mix, before.head), _tensors(alone, before.head)
-    return {**kept, **heads[0], **{ALONE + name: array for name, array in heads[1].items()}}
+        correct_SM = made[SCORES]["correct"].astype(np.float64), client.correct(client.alone, GRIDS[config.head])
+        shrinkage, shrinkage_alone = (
+            best_shrinkage(each_SM, own.counts_M, config.head, is_balanced=client.is_balanced) for each_SM in correct_SM
+        )
+    kept[SHARE] = np.array([_best_share(client, shrinkage, shrinkage_alone)], np.float32)
+    alone = linear_head(Classes.of(own, FAST), config.head, shrinkage_alone, is_balanced=config.balanced, algebra=FAST)
+    return kept | {ALONE + name: array for name, array in _tensors(alone, before.head).items()}
+
+
+def _best_share(client: _Client, shrinkage: float, shrinkage_alone: float) -> float:
+    """Return the share of the client's own head that predicts most of its samples correctly in their folds."""
+    whole_NM, alone_NM = client.logits(client.whole, shrinkage), client.logits(client.alone, shrinkage_alone)
+    mixes = (mixed(whole_NM, alone_NM, client.own.counts_M > 0, share) for share in SHARES)
+    return best_share(mixes, client.alone.labels_N, is_balanced=client.is_balanced)
 
 
 def next_client_state(end: ClientEnd, config: Config) -> ClientState:
@@ -291,20 +314,25 @@ def next_client_state(end: ClientEnd, config: Config) -> ClientState:
 
 
 def local_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
-    """Return the received model with the client's own head; None before it has one."""
-    return _with_kept(received, state, "")
+    """Return the received model with a head of which a share is the client's own; None before it has one."""
+    alone = alone_model(received, state, config)
+    if alone is None or state is None:
+        return None
+    names = [name for name in received if ALONE + name in state]
+    (is_own_M,) = (alone[name] > ABSENT / 2 for name in names if alone[name].ndim == 1)
+    share, made = float(state[SHARE][0]), {}
+    for name in names:
+        whole, own = received[name].T.astype(np.float64), alone[name].T.astype(np.float64)
+        made[name] = mixed(whole, own, is_own_M, share)
+    return {name: to_float32(made[name].T) if name in made else array for name, array in received.items()}
 
 
 def alone_model(received: ModelArrays, state: ClientState | None, config: Config) -> ModelArrays | None:
     """Return the received model with the head of the client's images alone; None before it has one."""
-    return _with_kept(received, state, ALONE)
-
-
-def _with_kept(received: ModelArrays, state: ClientState | None, prefix: str) -> ModelArrays | None:
     kept = state or {}
-    if not any(prefix + name in kept for name in received):
+    if not any(ALONE + name in kept for name in received):
         return None
-    return {name: kept.get(prefix + name, array) for name, array in received.items()}
+    return {name: kept.get(ALONE + name, array) for name, array in received.items()}
 
 
 # -- The server ---------------------------------------------------------------------------------------------------------
@@ -368,18 +396,19 @@ def server_step(step: ServerRound, config: Config) -> ServerResult:
             scored_M += upload[SCORES]["scored"]
     shrinkage = config.first_shrinkage
     if scored_M.any():
-        shrinkage = best_shrinkage(correct_SM, scored_M, config)
+        shrinkage = best_shrinkage(correct_SM, scored_M, config.head, is_balanced=config.balanced)
     values = {name: total.value for name, total in totals.items()}
     sums = ClassSums(counts_M.astype(np.float64), values["sums"], _square(values.get("moment"), dim))
-    head = linear_head(Classes.of(sums), config.head, shrinkage, is_balanced=config.balanced)
-    shift = max(total.shift for total in totals.values())
+    classes = Classes.of(sums)
+    head = linear_head(classes, config.head, shrinkage, is_balanced=config.balanced)
     kept: dict[str, np.ndarray] = {
         "counts": counts_M,
-        **{name: total.quanta(shift) for name, total in totals.items()},
-        "shift": np.array([shift], np.int64),
+        "sums": to_float32(sums.sums_MD),
         "round": np.array([step.round], np.int64),
         "shrinkage": np.array([shrinkage], np.float32),
     }
+    if classes.scatter_DD is not None:
+        kept["scatter"] = to_float32(classes.scatter_DD[np.triu_indices(dim)])
     return ServerResult(arrays={GLOBAL_SUMS: kept}, head=_tensors(head, step.head))
 
 
@@ -391,10 +420,19 @@ def _sent_sums(own: ClassSums, config: Config) -> np.ndarray:
 
 
 def _read(group: ArrayGroup) -> ClassSums:
-    """Return the sums of a group in float64."""
-    shift, sums = int(group["shift"][0]) if "shift" in group else 0, group["sums"]
-    moment = widened(group["moment"], shift) if "moment" in group else None
-    return ClassSums(group["counts"].astype(np.float64), widened(sums, shift), _square(moment, sums.shape[1]))
+    """Return the sums that a client uploads, in float64."""
+    moment = widened(group["moment"]) if "moment" in group else None
+    return ClassSums(
+        group["counts"].astype(np.float64), widened(group["sums"]), _square(moment, group["sums"].shape[1])
+    )
+
+
+def _read_classes(group: ArrayGroup) -> Classes:
+    """Return what the global sums say."""
+    counts_M, sums_MD = group["counts"].astype(np.float64), group["sums"].astype(np.float64)
+    scatter = group["scatter"].astype(np.float64) if "scatter" in group else None
+    means_MD = sums_MD / np.maximum(counts_M, 1.0)[:, None]
+    return Classes(counts_M, means_MD, _square(scatter, sums_MD.shape[1]))
 
 
 def _square(triangle: DoubleArray | None, dim: int) -> DoubleArray | None:

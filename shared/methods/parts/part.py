@@ -45,6 +45,10 @@ class BeforeTraining:
     round: int = 1
     seed: int = 0
     """Of the client in the run, the same in every round."""
+    is_balanced: bool = False
+    """Whether classes weigh alike in the score that the client's own model is to be good at."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What one hook works out of these samples and another needs too, by name of the note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

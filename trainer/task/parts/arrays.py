@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedplcc.shared.methods.parts.part import BeforeTraining
+from fedplcc.shared.scores import score_is_balanced
 from fedplcc.shared.types import ClientActivity
 from fedplcc.trainer.models import head_names, state_arrays
 from fedplcc.trainer.reproducibility.randomness import derive_seed
@@ -32,6 +33,7 @@ def make_groups(work: Work) -> None:
             state=work.inputs.client_state,
             round=job.task.round,
             seed=derive_seed("samples", job.config.run.seed, job.site.client_id),
+            is_balanced=score_is_balanced(job.config.evaluation.score, job.loaded.class_counts),
         )
         groups = {**method.before_training(before, hyper), **private_groups(work, features_ND, labels_N)}
         work.inputs = replace(work.inputs, made=method.kept_before(before, groups, hyper))

@@ -16,19 +16,23 @@ from fedplcc.shared.methods.arrays import ArrayGroup, most_bytes
 from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.heads.class_heads import ABSENT, Classes, linear_head, sums_of
 from fedplcc.shared.methods.heads.classsums import (
+    ALONE,
+    CLIENT,
     FIRST,
     GLOBAL_SUMS,
     GRIDS,
     METHOD,
     SCORES,
     SENT,
+    SHARE,
     SUMS,
     Config,
-    best_row,
     best_shrinkage,
+    mixed,
     upload_fault,
 )
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound
+from fedplcc.shared.methods.shares import best_row
 from fedplcc.shared.tensors import to_bytes
 
 NUM_CLASSES, DIM = 3, 6
@@ -190,7 +194,7 @@ def test_the_second_round_takes_the_shrinkage_that_scores_best_in_all(head: str,
     assert first.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(FIRST[config.head])]
     second = run.round(0, 1, 2)
     correct_SM = sum(groups[SCORES]["correct"].astype(np.float64) for groups in run.uploads)
-    chosen = best_shrinkage(np.asarray(correct_SM), np.array([27.0, 15, 21]), config)
+    chosen = best_shrinkage(np.asarray(correct_SM), np.array([27.0, 15, 21]), config.head, is_balanced=balanced)
     assert second.arrays[GLOBAL_SUMS]["shrinkage"].tolist() == [np.float32(chosen)]
     given = Config.model_validate({"head": head, "balanced": balanced, "shrinkage": chosen})
     assert second.head is not None
@@ -239,9 +243,11 @@ def test_a_client_whose_images_are_others_than_those_that_it_sent_adds_them_too(
     run.round(0, 1)
     same, other = a_client(0, run.arrays, run.states[0], 2), a_client(5, run.arrays, run.states[0], 2)
     without_state = a_client(5, run.arrays, None, 2)
-    kept = [METHOD.kept_before(before, {}, config)["weight"] for before in (other, without_state)]
-    assert kept[0].tobytes() == kept[1].tobytes()
-    assert METHOD.kept_before(same, {}, config)["weight"].tobytes() != kept[0].tobytes()
+    counts = []
+    for before in (same, other, without_state):
+        METHOD.kept_before(before, {}, config)
+        counts.append(before.notes[CLIENT].whole.counts_M.tolist())
+    assert counts == [[18, 10, 14], [27, 15, 21], [27, 15, 21]]
 
 
 def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_the_most_usual() -> None:
@@ -249,8 +255,8 @@ def test_best_is_the_row_with_the_most_or_the_most_even_hits_and_of_equal_ones_t
     assert best_row(correct_SM, total_M, is_balanced=True, usual=0) == 2
     for usual, expected in ((0, 0), (1, 0), (2, 3), (3, 3)):
         assert best_row(correct_SM, total_M, is_balanced=False, usual=usual) == expected
-    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="lda")) == FIRST["lda"]
-    assert best_shrinkage(np.ones((8, 2)), total_M, Config(head="ridge")) == FIRST["ridge"]
+    for head in ("lda", "ridge"):
+        assert best_shrinkage(np.ones((8, 2)), total_M, head, is_balanced=False) == FIRST[head]
 
 
 def test_a_choice_takes_two_rounds_and_a_share_is_at_most_one() -> None:
@@ -311,9 +317,36 @@ def test_a_client_unlike_the_others_mixes_more_of_its_own() -> None:
         features_ND=odd.features_ND, labels_N=(odd.labels_N + 1) % NUM_CLASSES, num_classes=NUM_CLASSES, head=HEAD,
         received=run.arrays, round=2,
     )  # fmt: skip
-    own = METHOD.kept_before(turned, {}, config)
+    own = METHOD.own_model(dict(run.round(*range(6)).head or {}), METHOD.kept_before(turned, {}, config), config)
+    assert own is not None
     found_N = (turned.features_ND @ own["weight"].T + own["bias"]).argmax(1)
     assert (found_N == turned.labels_N).mean() > 0.8
+
+
+def test_a_mix_is_either_head_at_the_ends_and_leaves_a_class_that_the_client_has_not_to_the_others() -> None:
+    whole_NM, alone_NM = (
+        np.array([[1.0, 2.0, 4.0], [3.0, 1.0, 0.0]]),
+        np.array([[3.0, 0.0, ABSENT], [5.0, 0.0, ABSENT]]),
+    )
+    is_own_M = np.array([True, True, False])
+    assert mixed(whole_NM, alone_NM, is_own_M, 0.0) is whole_NM
+    assert mixed(whole_NM, alone_NM, is_own_M, 1.0).tolist() == [[3.0, 0.0, 4.0], [5.0, 0.0, 0.5]]
+    assert mixed(whole_NM, alone_NM, is_own_M, 0.5).tolist() == [[2.0, 1.0, 4.0], [4.0, 0.5, 0.25]]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_clients_model_is_the_global_one_or_its_own_where_one_of_them_has_the_whole_share(share: float) -> None:
+    config = Config(head="lda")
+    run = Run(config)
+    run.round(0, 1, 2)
+    received = dict(run.round(0, 1, 2).head or {})
+    state = {**run.states[0], SHARE: np.array([share], np.float32)}
+    own, alone = METHOD.own_model(received, state, config), METHOD.alone_model(received, state, config)
+    assert own is not None
+    assert alone is not None
+    for name in received:
+        assert own[name].tobytes() == (alone if share else received)[name].tobytes()
+        assert alone[name].tobytes() == state[ALONE + name].tobytes()
 
 
 @given(counts=st.lists(st.integers(0, 4), min_size=3, max_size=3).filter(any))

@@ -1,0 +1,92 @@
+"""What joining is worth where a head is trained: the model of a client's images alone, the mix, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.methods.fedavg import METHOD
+from fedplcc.shared.methods.shares import SHARES, best_share
+from fedplcc.trainer.cancellation import never
+from fedplcc.trainer.learning.alone import MixedModel, mixed_model, train_alone
+from fedplcc.trainer.learning.evaluation import logits_of
+from fedplcc.trainer.learning.training import RoundInputs, local_train
+from fedplcc.trainer.models import state_arrays
+from tests.unit.trainer.builders import a_config, a_model, some_data
+
+HEAD: dict[str, dict[str, Any]] = {
+    "model": {"name": "timm:resnet18", "weights": "some", "weights_sha256": 64 * "a"},
+    "training": {"train": "head"},
+    "data": {"validation_every": 5},
+    "evaluation": {"joining": True},
+}
+
+
+def test_a_model_alone_is_that_of_a_federated_average_of_one_client() -> None:
+    config, data = a_config("fedplcc", run={"rounds": 3}), some_data()
+    alone, expected = a_model(config), a_model(config)
+    train_alone(alone, data, config, "a", should_stop=never)
+    plain = a_config(run={"rounds": 3})
+    for number in (1, 2, 3):
+        inputs = RoundInputs(config=plain, method=METHOD, round=number, client_id="a")
+        local_train(expected, data, inputs)
+    for name, array in state_arrays(expected).items():
+        assert array.tobytes() == state_arrays(alone)[name].tobytes()
+
+
+def test_a_mix_predicts_by_the_mean_of_probabilities_and_is_either_model_at_the_ends() -> None:
+    config, data = a_config(), some_data()
+    whole, alone = a_model(config), a_model(a_config(run={"seed": 5}))
+    train_alone(alone, data, config, "a", should_stop=never)
+    p, q = (logits_of(model, data, config).softmax(-1) for model in (whole, alone))
+    for share in (0.0, 0.4, 1.0):
+        found = logits_of(MixedModel(whole, alone, share), data, config).exp()
+        torch.testing.assert_close(found, (1 - share) * p + share * q)
+    chosen = mixed_model(whole, alone, data, config, is_balanced=False, should_stop=never)
+    hits = [((1 - s) * p + s * q).argmax(-1).eq(data.labels_N).sum().item() for s in SHARES]
+    assert hits[SHARES.index(chosen.share)] == max(hits)
+
+
+def test_of_equal_shares_the_nearest_to_a_half_is_taken_and_classes_weigh_alike_where_asked() -> None:
+    labels_N = np.array([0, 0, 0, 1])
+    rows = [np.eye(2)[np.array(each)] for each in ([0, 0, 0, 0], [1, 0, 0, 1])]
+    assert best_share([rows[0]] * 11, labels_N, is_balanced=False) == 0.5
+    mixes = [rows[0]] * 3 + [rows[1]] * 8
+    assert best_share([rows[0]] * 3 + [np.eye(2)[[1, 1, 0, 1]]] * 8, labels_N, is_balanced=False) == 0.2
+    assert best_share(mixes, labels_N, is_balanced=True) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("method", "sections", "said"),
+    [
+        ("classsums", {}, "says by itself what joining is worth"),
+        ("fedrep", {}, "clients have models of their own"),
+        ("fedavg", {"training": {"train": "all"}}, "trains more than a head"),
+        ("fedavg", {"data": {"validation_every": None}}, "set data.validation_every"),
+        (
+            "fedavg",
+            {"run": {"initial_model": "sha256:" + 64 * "b"}},
+            "begins with the model that seed and specification",
+        ),
+    ],
+)
+def test_what_joining_is_worth_is_refused_where_it_cannot_be_said(method: str, sections: Any, said: str) -> None:
+    def merged(extra: Any) -> dict[str, Any]:
+        document: dict[str, Any] = {name: dict(values) for name, values in HEAD.items()}
+        for name, values in extra.items():
+            document[name] = {**document.get(name, {}), **values}
+        return document
+
+    extra = {"run": {"rounds": 2}, **sections}
+    assert a_config("fedavg", **HEAD).evaluated_models == ("global", "local", "alone")
+    with pytest.raises(InvalidConfig, match=said):
+        a_config(method, **merged(extra))
+
+
+def test_a_run_that_does_not_ask_has_the_hash_that_it_had() -> None:
+    assert a_config(evaluation={"joining": False}).hash == a_config().hash
+    assert "joining" not in a_config().canonical_json
