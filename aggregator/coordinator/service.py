@@ -125,6 +125,7 @@ class Coordinator:
         self._requests = Requests(store)
         self._run_creation = RunCreation(
             self._ledger,
+            store,
             self._requests,
             blobs,
             self.initial_models,

@@ -10,6 +10,8 @@ YOUNGER_KEYS: Mapping[str, Any] = {
     "method.balance": 0.0,
     "model.weights": None,
     "model.weights_sha256": None,
+    "run.initial_runs": None,
+    "training.batches": "shuffled",
     "training.class_weights": "none",
     "training.train": "all",
 }

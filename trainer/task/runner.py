@@ -25,7 +25,7 @@ from fedplcc.trainer.task.job import Job, OnActivity, OnProblem
 from fedplcc.trainer.task.latest_model import LatestModel
 from fedplcc.trainer.task.local_update import trained_update, without_data
 from fedplcc.trainer.task.round_evaluation import round_evaluation
-from fedplcc.trainer.task.run_data import RunData
+from fedplcc.trainer.task.run_data import RunData, beginning_of
 from fedplcc.trainer.task.site import ClientSite
 
 
@@ -137,7 +137,7 @@ class TaskRunner:
             place = place_of(task, config)
             began = self._run_data.began(task.run.run_id, place)
             loaded = self._inputs.data(config, on_problem, place, began)
-            self._run_data.check(task.run.run_id, place, loaded.record)
+            self._run_data.check(task.run.run_id, place, loaded.record, beginning_of(config, self._site), on_problem)
             client = self._site.client(loaded.counts_by_name)
             self._announce(client, aggregator)
             activity = on_activity or (lambda activity, progress: None)
