@@ -11,8 +11,8 @@
     model-best.safetensors, prototypes-best.safetensors
                              those of the best round by validation, where the run has validation images
 
-A demo and a simulation leave roles/, see kept_roles.py. A simulation leaves evaluations.jsonl besides: a line per report of a client, with its correct and total predictions by
-class, set and model. Of a deployed run the gateway lists the same documents.
+A demo and a simulation leave roles/, see kept_roles.py. A simulation leaves evaluations.jsonl besides: a line per report of a
+client, with its correct and total predictions by class, set and model. Of a deployed run the gateway lists the same documents.
 
 Every file is written beside its place and renamed, so that a crash leaves the old file or the new one.
 """
