@@ -317,6 +317,21 @@ function committed(state, event) {
 }
 
 /**
+ * The score of a committed round as the run's document has it; null where it was not evaluated.
+ *
+ * @param {RunEvent} event
+ */
+function scoreOf({ round, data }) {
+  if (!data.intervals) return null;
+  const name = data.metrics.balanced_accuracy ? "balanced_accuracy" : "accuracy";
+  const of = (/** @type {string} */ summary) => {
+    const [low, high] = data.intervals[summary];
+    return { value: data.metrics[name][summary], low, high };
+  };
+  return { name, round, mean: of("mean"), worst: of("worst") };
+}
+
+/**
  * Changes of the run's document by an event; null without one.
  *
  * @param {Document} run
@@ -334,8 +349,9 @@ function changesOf(run, event) {
     case "round_evaluating":
       return { round: event.round, phase: event.type.slice("round_".length), done_clients: [] };
     case "round_aggregating":
+      return { round: event.round, phase: "aggregating" };
     case "round_committed":
-      return { round: event.round, phase: event.type.slice("round_".length) };
+      return { round: event.round, phase: "committed", score: scoreOf(event) };
     case "update_committed":
     case "evaluation_reported":
       return { done_clients: withName(run.done_clients, client) };
