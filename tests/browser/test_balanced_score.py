@@ -21,7 +21,6 @@ from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import Console
 
-
 LABELS = np.repeat([0, 1, 2], [80, 10, 10])
 PREDICTED = np.repeat([0, 2], [90, 10])
 PREDICTED[95:] = 0
