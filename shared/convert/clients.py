@@ -85,6 +85,7 @@ def client_to_proto(client: Client) -> types_pb2.Client:
         display_name=client.display_name,
         model_kind=client.model_kind,
         is_revoked=client.is_revoked,
+        smallest_side=client.smallest_side,
     )
 
 
@@ -108,6 +109,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         readings=_possible_readings(message.readings),
         held_bytes=at_least(0, "held_bytes", message.held_bytes),
         is_revoked=message.is_revoked,
+        smallest_side=at_least(0, "smallest_side", message.smallest_side),
     )
 
 

@@ -8,6 +8,7 @@ and a task that is done twice gives the same bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedplcc.shared.readings import UNREADABLE_FILES
 from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
@@ -170,6 +171,7 @@ class TaskRunner:
         """
         known = self.announced
         if client.num_examples and known is not None and samples_of(client) != samples_of(known):
+            client = replace(client, smallest_side=known.smallest_side)
             aggregator.announce(client)
             self.announced = client
 

@@ -132,6 +132,7 @@ VALUES: Mapping[str, Any] = {
     "request_id": "7c0b5d1e9f2a4b6c8d0e1f2a3b4c5d6e",
     "roster": ["north", "south"],
     "round": 12,
+    "smallest_side": 512,
     "total_rounds": 30,
     "run_id": RUN,
     "running": 1,
