@@ -110,8 +110,9 @@ class WeightsStore:
 
     def runs_of(self, sha256: str | None) -> tuple[str, ...]:
         """Return the runs that are known to have trained a backbone."""
-        found = (backbone.runs for backbone in self.backbones() if backbone.sha256 == sha256)
-        return () if sha256 is None else next(found, ())
+        if sha256 is None:
+            return ()
+        return next((backbone.runs for backbone in self.backbones() if backbone.sha256 == sha256), ())
 
     def find(self, name: str) -> Backbone | None:
         """Return what a name stands for; None where it is not known."""
