@@ -16,7 +16,8 @@ from fedplcc.runs.kept_roles import bring_roles, keep_roles
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.shared.config.run import FederationFile
 from fedplcc.shared.documents import Run
-from fedplcc.shared.errors import Code, FailedPrecondition, FedplccError, RoundNotFound, from_reason
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FailedPrecondition, FedplccError, RoundNotFound, from_reason
 from fedplcc.terminal.progress import RunProgress
 from fedplcc.trainer.consent import Consent
 

@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedplcc.shared.config.adversarial import AdversarialSettings
-from fedplcc.shared.config.mix_style import MixStyleSettings
+from fedplcc.shared.config.tables.adversarial import AdversarialSettings
+from fedplcc.shared.config.tables.mix_style import MixStyleSettings
 from fedplcc.shared.config.sections import FACTORY, InvalidKey, Section, check_keys, validate
 
 AUGMENTATIONS = ("crop", "resized_crop", "flip", "color", "gray")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fedplcc.shared.convert.enums import ACTIVITY
-from fedplcc.shared.convert.fields import (
+from fedplcc.shared.convert.reading.enums import ACTIVITY
+from fedplcc.shared.convert.reading.fields import (
     MAX_CLASSES,
     MAX_TEXT,
     at_least,

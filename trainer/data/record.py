@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedplcc.trainer.data.pixels import Pixels
+from fedplcc.trainer.data.images.scaling import Pixels
 
 Mark = tuple[str, str]
 """Name of an image, and the digest of its pixels as they were read."""

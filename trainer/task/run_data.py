@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from fedplcc.shared.config.initial_model import lineage
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.config.stream import Place
+from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import ClientProblem

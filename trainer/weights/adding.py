@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from fedplcc.shared.config.initial_model import runs_beside
-from fedplcc.shared.config.model import TIMM
+from fedplcc.shared.config.tables.model import TIMM
 from fedplcc.shared.errors import InvalidConfig, InvalidModel
 from fedplcc.trainer.models.timm_backbone import made_by_timm
 from fedplcc.trainer.weights.matching import backbone_arrays

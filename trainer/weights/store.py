@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedplcc.shared.config.model import WEIGHTS_NAME
+from fedplcc.shared.config.tables.model import WEIGHTS_NAME
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import InvalidConfig, StoreUnavailable, WeightsMissing
 from fedplcc.shared.process import disk

@@ -17,7 +17,7 @@ from fedplcc.shared.convert.clients import (
     problem_to_proto,
 )
 from fedplcc.shared.convert.events import event_from_proto
-from fedplcc.shared.convert.fields import MAX_CLASSES, MAX_TEXT
+from fedplcc.shared.convert.reading.fields import MAX_CLASSES, MAX_TEXT
 from fedplcc.shared.convert.membership import (
     client_from_join,
     client_to_join,

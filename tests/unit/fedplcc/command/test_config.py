@@ -20,9 +20,9 @@ from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.configuration_text import range_of, run_text, template
 from fedplcc.shared.config.key_descriptions import key_descriptions
-from fedplcc.shared.config.model import ModelSection, TimmOptions
+from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
 from fedplcc.shared.config.run import ClientSection, TrainingSection, load_federation, parse_federation
-from fedplcc.shared.config.run_tables import DataSection, RunSection
+from fedplcc.shared.config.tables.run_tables import DataSection, RunSection
 from fedplcc.shared.methods import METHODS
 
 runner = CliRunner()

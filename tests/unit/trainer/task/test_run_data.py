@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedplcc.shared.config.stream import Place
+from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import ClientProblem, ForgottenRun, Membership
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
