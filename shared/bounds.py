@@ -39,6 +39,8 @@ CONFIDENCE_BINS = 120
 """Bins of a histogram of largest probabilities in a report."""
 MAX_REFUSALS = 1_000_000
 """Most refused requests in one report of a gateway; it counts no further while it waits for the aggregator."""
+MAX_SIDE = 1_000_000
+"""Longest side of an image that a client tells, in pixels."""
 MAX_EXAMPLES = 2**29
 """Most samples of a client, of an update or of an evaluation set: products of counts up to here with float32 values are
 exact in float64."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
+from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.shared.config.initial_model import lineage, role_fault
 from fedplcc.shared.config.run import RunConfig, parse_run_config
-from fedplcc.shared.errors import InvalidConfig, MalformedRequest, TooManyOpenRuns
+from fedplcc.shared.errors import InvalidConfig, MalformedRequest, RunNotFound, TooManyOpenRuns
 from fedplcc.shared.identity.principals import current_principal
 from fedplcc.shared.reasons import WaitsForClients
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
@@ -34,6 +36,7 @@ class RunCreation:
     def __init__(
         self,
         ledger: Ledger,
+        store: Store,
         requests: Requests,
         blobs: BlobStore,
         initial_models: InitialModels,
@@ -43,7 +46,7 @@ class RunCreation:
         creators: Mapping[str, str],
         audit: AuditLog | None,
     ) -> None:
-        self._ledger, self._requests, self._blobs = ledger, requests, blobs
+        self._ledger, self._store, self._requests, self._blobs = ledger, store, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact
         self._limits, self._creators, self._audit = limits, dict(creators), audit
 
@@ -74,7 +77,9 @@ class RunCreation:
             if beginning is not None:
                 first_prototypes = self._first_prototypes(config, beginning)
                 classes = None if beginning.committed is None else beginning.committed.classes
-                config = config.with_initial_model(beginning.model.sha256, classes)
+                runs = self._trained_by(beginning)
+                config = config.with_initial_model(beginning.model.sha256, classes, runs)
+                self._keeps_roles(config)
             prototypes = self._blobs.put(GLOBAL_CLUSTER, [prototypes_to_bytes(first_prototypes)])
             if config.run.initial_prototypes:
                 config = config.with_initial_prototypes(prototypes.sha256)
@@ -143,6 +148,31 @@ class RunCreation:
         )
         self._initial_models.keep(beginning.model)
         return beginning
+
+    def _trained_by(self, beginning: Beginning) -> tuple[str, ...]:
+        """Return the runs that are known to have trained an initial model, the last first."""
+        committed = beginning.committed
+        direct = self._store.runs_of_model(beginning.model.sha256) if committed is None else [committed.run.run_id]
+        return lineage(*((run_id, *self._initial_runs(run_id)) for run_id in direct))
+
+    def _initial_runs(self, run_id: str) -> Iterable[str]:
+        return document_of(self._ledger.get(run_id))["run"].get("initial_runs") or ()
+
+    def _keeps_roles(self, config: RunConfig) -> None:
+        """Refuse a run that divides images in another way than one that trained its initial model.
+
+        Raises:
+            InvalidConfig: It would test on images that were trained on.
+        """
+        ours = config.data.model_dump(mode="json")
+        for run_id in config.run.initial_runs or ():
+            try:
+                run = self._ledger.get(run_id)
+            except RunNotFound:
+                continue  # deleted, or of another aggregator: the clients compare their own records
+            fault = role_fault(run_id, document_of(run)["data"], ours)
+            if fault is not None:
+                raise InvalidConfig(fault[1], location=fault[0])
 
     def _first_prototypes(self, config: RunConfig, beginning: Beginning) -> PrototypeSet:
         """Return the prototypes that a run begins with: none, or those of its initial model's round and its own classes."""

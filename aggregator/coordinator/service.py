@@ -125,6 +125,7 @@ class Coordinator:
         self._requests = Requests(store)
         self._run_creation = RunCreation(
             self._ledger,
+            store,
             self._requests,
             blobs,
             self.initial_models,
@@ -254,6 +255,8 @@ class Coordinator:
         """The content of run.json."""
         types = ("run_created", "run_started", "clients_admitted")
         events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
+        committed = EventQuery(run_id=run.run_id, types=("round_committed",), limit=1, newest_first=True)
+        events += self._store.list_events(committed)
         return results.manifest(run, document_of(run), events)
 
     def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:

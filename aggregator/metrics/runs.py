@@ -20,6 +20,7 @@ from fedplcc.aggregator.metrics.rounds import RoundMetrics
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.process.metrics import OTHER, PREFIX
+from fedplcc.shared.scores import score_of, values_of
 from fedplcc.shared.types import Round, RoundPhase, Run, RunStatus
 
 MAX_RUNS = 4
@@ -147,6 +148,13 @@ class RunMetrics:
         )
         self._worst_accuracy = gauge("worst_domain_accuracy_ratio", "Accuracy of the worst domain.", "run")
         self._mean_accuracy = gauge("mean_domain_accuracy_ratio", "Mean accuracy over domains.", "run")
+        self._score = gauge(
+            "run_score_ratio",
+            "A run's score, accuracy or balanced accuracy where test classes are uneven: its mean and worst over domains.",
+            "run",
+            "score",
+            "summary",
+        )
         self._accuracy_gap = gauge(
             "domain_accuracy_gap_ratio", "Accuracy of the best domain minus that of the worst.", "run"
         )
@@ -283,10 +291,19 @@ class RunMetrics:
                 gauge.remove_by_labels({"run": run_id})
             else:
                 gauge.labels(run_id).set(value)
+        self._show_score(run_id, metrics)
         local = metrics.get("accuracy_local", {})
         summaries = {name: local.get(name) for name in ("mean", "worst")}
         self._set_all(self._local_accuracy, shown, summaries, label="summary", bound=len(summaries))
         self._set_all(self._accuracy, shown, domains, label="domain", bound=DOMAINS)
+
+    def _show_score(self, run_id: str, metrics: Mapping[str, Any]) -> None:
+        """Show the score of the last round that was evaluated; a run may turn from one score to the other."""
+        values = values_of(metrics) or {}
+        self._score.remove_by_labels({"run": run_id})
+        for summary in ("mean", "worst"):
+            if (value := values.get(summary)) is not None:
+                self._score.labels(run_id, score_of(metrics), summary).set(value)
 
     def _show_stage(self, shown: _Shown, metrics: Mapping[str, Any]) -> None:
         """Show the stage, and the accuracies on it and on earlier ones of the last round that was evaluated."""
@@ -363,6 +380,7 @@ class RunMetrics:
             self._worst_accuracy,
             self._mean_accuracy,
             self._accuracy_gap,
+            self._score,
             self._local_accuracy,
             self._at_chance,
             self._stage,

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedplcc.aggregator.rounds.far_updates import newly_far
 from fedplcc.aggregator.rounds.machine.run_facts import is_parked, is_retired, waits_for_quorum
+from fedplcc.aggregator.rounds.results import score_intervals
 from fedplcc.shared.reasons import Parked, sentence_of
 from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
 
@@ -123,7 +124,9 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
     if before is not None and before.phase is not after.phase:
         data: dict[str, Any] = {}
         if after.phase is RoundPhase.COMMITTED and after.results_json:
-            data = {"metrics": json.loads(after.results_json)}
+            line = json.loads(after.results_json)
+            intervals = score_intervals(after, line)
+            data = {"metrics": line, **({"intervals": intervals} if intervals else {})}
         happened(f"round_{after.phase.value}", number=after.number, **data)
 
 

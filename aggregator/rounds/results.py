@@ -20,7 +20,8 @@ from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.reasons import sentence_of
-from fedplcc.shared.scores import BALANCED, balanced_accuracy, is_uneven, summed, unfound
+from fedplcc.shared.score_intervals import CONFIDENCE, accuracy_interval, balanced_interval, mean_interval
+from fedplcc.shared.scores import BALANCED, balanced_accuracy, is_uneven, score_of, summed, unfound, values_of
 from fedplcc.shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from fedplcc.shared.types import (
     ALONE_MODEL,
@@ -67,6 +68,28 @@ def balanced_by_domain(
     """As `accuracy_by_domain`, of the balanced accuracy: the mean recall of the classes that a domain has images of."""
     found = _by_domain(evaluations, domains, model, set_name)
     return _summarised({domain: balanced_accuracy(*counts) for domain, counts in found.items()})
+
+
+def score_intervals(current: Round, line: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the interval of a round's score, low and high, of each domain, of "mean" and of "worst", the worst domain.
+
+    Args:
+        current: The round, with its reports.
+        line: Its line of metrics.jsonl. Without values of its score there is nothing.
+    """
+    values, is_balanced = values_of(line), score_of(line) == BALANCED
+    if values is None:
+        return {}
+    names = [name for name in values if name not in SUMMARIES]
+    found = _by_domain(_in_order(current.evaluations), names, line.get("accuracy_of", GLOBAL_MODEL), TEST_SET)
+    interval = balanced_interval if is_balanced else accuracy_interval
+    known = {name: each for name in names if (each := interval(*found[name])) is not None and values[name] is not None}
+    if not known:
+        return {}
+    worst = min(known, key=lambda name: (values[name], name))
+    mean = mean_interval([values[name] or 0.0 for name in known], list(known.values()))
+    assert mean is not None
+    return {name: [each.low, each.high] for name, each in {**known, "mean": mean, "worst": known[worst]}.items()}
 
 
 def _by_domain(
@@ -335,7 +358,8 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
     Args:
         run: The run.
         config: Its configuration.
-        events: Its events that name the initial model and the admitted clients with their environments.
+        events: Its events that name the initial model and the admitted clients with their environments, and that of its last
+            committed round.
     """
     clients = {name: entry for event in events for name, entry in event.data.get("clients", {}).items()}
     beginnings = [event.data.get("initial_model") for event in events if event.type == "run_created"]
@@ -353,8 +377,22 @@ def manifest(run: Run, config: Mapping[str, Any], events: Sequence[Event]) -> di
         **({"privacy": config_of(run).privacy.told(config_of(run).run.rounds)} if "privacy" in config else {}),
         "clients": dict(sorted(clients.items())),
         "aggregator": dict(aggregator_environment()),
+        **_scored(events),
         **_ending(run),
     }
+
+
+def _scored(events: Sequence[Event]) -> dict[str, Any]:
+    """Return the last evaluated round's score with its intervals by the number of test images; nothing without one."""
+    for event in events:
+        if event.type == "round_committed" and event.data.get("intervals"):
+            line = event.data["metrics"]
+            found = {
+                name: {"value": (values_of(line) or {})[name], "low": low, "high": high}
+                for name, (low, high) in event.data["intervals"].items()
+            }
+            return {"score": {"name": score_of(line), "round": event.round, "confidence": CONFIDENCE, "values": found}}
+    return {}
 
 
 def _ending(run: Run) -> dict[str, str]:

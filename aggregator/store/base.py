@@ -216,6 +216,9 @@ class Store(Protocol):
     def run_ids(self) -> list[str]:
         """Return the ids of all runs, newest first; it reads nothing else of them."""
 
+    def runs_of_model(self, sha256: str) -> list[str]:
+        """Return the ids of the runs one of whose rounds made the model of this SHA-256, newest first."""
+
     def list_rounds(self, run_id: str, *, after: int = -1, limit: int = 1000) -> list[Round]:
         """Return a run's rounds after a number, in order, without updates and evaluations."""
 

@@ -12,6 +12,7 @@ from fedplcc.local.federation import LocalFederation, unless
 from fedplcc.remote.fetch import fetch_run
 from fedplcc.runs.artifacts import RunRecord, ending_of
 from fedplcc.runs.configuration import local_clients
+from fedplcc.runs.kept_roles import bring_roles, keep_roles
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.shared.codes import Code
 from fedplcc.shared.config.run import FederationFile
@@ -51,11 +52,14 @@ class Demo:
             FedplccError: A process ended, a client cannot do its task, or the gateway refuses the run.
         """
         self._progress.step("starting the processes")
-        async with self._local() as federation, AsyncGateway(federation.gateway_url, key=federation.key) as gateway:
+        local = self._local()
+        bring_roles(self._federation.initial_model_file, local.states)
+        async with local as federation, AsyncGateway(federation.gateway_url, key=federation.key) as gateway:
             names = ", ".join(process.name for process in federation.processes)
             self._progress.note(f"{len(federation.processes)} processes: {names}; logs in {self._folder.logs}")
             await self._say_how_to_look(federation)
             record = await federation.guard(self._train(gateway))
+            keep_roles(federation.states, self._folder.path)
             if keep:
                 self._progress.note("the run has ended; the processes stay until Ctrl-C")
                 await self._say_how_to_look(federation)

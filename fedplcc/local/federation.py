@@ -29,6 +29,7 @@ from fedplcc.shared.config.run import ClientSection, canonical_json
 from fedplcc.shared.config.settings import environment_without_settings
 from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable, Unavailable
 from fedplcc.shared.identity.names import Role
+from fedplcc.trainer.app import STATES_FOLDER
 from fedplcc.trainer.consent import NO_CONSENT, Consent
 
 MAX_SPENT = 1000.0
@@ -194,6 +195,11 @@ class LocalFederation:
     async def console_address(self) -> str:
         """Return an address that opens the console in a browser: once, within five minutes."""
         return await asyncio.to_thread(console_address, self.aggregator_state, self.gateway_url)
+
+    @property
+    def states(self) -> dict[str, Path]:
+        """Folder of what each client keeps over restarts."""
+        return {name: self._state / _trainer(name) / STATES_FOLDER / name for name in self._clients}
 
     @property
     def aggregator_state(self) -> Path:

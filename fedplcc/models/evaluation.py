@@ -25,6 +25,7 @@ from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.class_scores import ClassScores, class_scores
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.score_histograms import areas, calibration_error, histograms_of, macro_area, reliability
+from fedplcc.shared.score_intervals import Interval, accuracy_interval, balanced_interval, share_interval
 from fedplcc.shared.scores import balanced_accuracy
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import IntArray, ScoreHistograms
@@ -87,6 +88,7 @@ class ModelEvaluation:
 
     def as_json(self) -> dict[str, Any]:
         """The content of evaluation.json and `--json`."""
+        right_M, total_M = self.confusion_MM.diagonal().tolist(), self.total_M.tolist()
         return {
             **self.facts,
             "data": self.data,
@@ -95,7 +97,9 @@ class ModelEvaluation:
             "num_correct": self.num_correct,
             "num_unreadable": len(self.unreadable),
             "accuracy": self.accuracy,
-            "balanced_accuracy": balanced_accuracy(self.confusion_MM.diagonal().tolist(), self.total_M.tolist()),
+            "accuracy_interval": _bounds(accuracy_interval(right_M, total_M)),
+            "balanced_accuracy": balanced_accuracy(right_M, total_M),
+            "balanced_accuracy_interval": _bounds(balanced_interval(right_M, total_M)),
             "macro_f1": self.scores.macro_f1,
             **({} if self.histograms is None else _calibration(self.histograms)),
             "classes": [
@@ -104,6 +108,7 @@ class ModelEvaluation:
                     "num_examples": total,
                     "num_correct": correct,
                     "accuracy": _ratio(correct, total),
+                    "accuracy_interval": _bounds(share_interval(correct, total)),
                     "precision": self.scores.precision[index],
                     "specificity": self.scores.specificity[index],
                     "f1": self.scores.f1[index],
@@ -118,10 +123,11 @@ class ModelEvaluation:
         part = {"all": "images", "test": "test images", "train": "training images"}[self.split]
         yield f"{self.title}: {self.num_examples} {part} of {self.data}"
         scores = self.scores
-        balanced = balanced_accuracy(self.confusion_MM.diagonal().tolist(), self.total_M.tolist())
+        counts = self.confusion_MM.diagonal().tolist(), self.total_M.tolist()
         yield (
-            f"accuracy {100 * self.accuracy:.1f}% ({self.num_correct} of {self.num_examples}), balanced accuracy "
-            f"{percent(balanced)}, macro F1 {percent(scores.macro_f1)}"
+            f"accuracy {100 * self.accuracy:.1f}%{_range(accuracy_interval(*counts))} ({self.num_correct} of "
+            f"{self.num_examples}), balanced accuracy {percent(balanced_accuracy(*counts))}"
+            f"{_range(balanced_interval(*counts))}, macro F1 {percent(scores.macro_f1)}"
         )
         if self.histograms is not None:
             error = calibration_error(reliability(self.histograms))
@@ -236,6 +242,14 @@ def _calibration(histograms: ScoreHistograms) -> dict[str, Any]:
         "calibration_error": calibration_error(bins),
         "reliability": [asdict(each) for each in bins],
     }
+
+
+def _bounds(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]
+
+
+def _range(interval: Interval | None) -> str:
+    return "" if interval is None else f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
 
 
 def _ratio(correct: int, total: int) -> float | None:

@@ -23,6 +23,7 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.pixels import picture as as_rgb
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
 from fedplcc.trainer.data.names import composed, listed
+from fedplcc.trainer.data.sets.arrays import groups_of
 
 STORED = "fedplcc-data"
 """Folder of the written images, beside the folders of runs."""
@@ -64,6 +65,8 @@ class Client:
         test: Test images; none if not given.
         classes: Names of the labels 0, 1, ..., where the data set does not name them itself. Without names a label is the
             class of its number, "0", "1", ..., or of its own name where labels are texts.
+        groups: Patient, lesion or camera of each training image, texts or whole numbers: images of a group have one role.
+        test_groups: As `groups`, of the test images; no group is on both sides.
         domain: Label of the domain; the client's name if not given.
         samples_per_class: Size of a seeded, class-balanced training subset; all images if not given.
         fraction: Share of the training images, drawn by the seed from each class alike, in place of `samples_per_class`.
@@ -77,6 +80,8 @@ class Client:
     train: Images | None = None
     test: Images | None = None
     classes: Sequence[str] | None = None
+    groups: Sequence[str | int] | None = None
+    test_groups: Sequence[str | int] | None = None
     domain: str | None = None
     samples_per_class: int | None = None
     fraction: float | None = None
@@ -92,9 +97,10 @@ class Client:
         """
         if (self.data is None) == (self.train is None):
             raise InvalidData("a Client has either data, a specification, or train, its images")
-        if self.data is not None and (self.test is not None or self.classes is not None):
+        of_python = (self.test, self.classes, self.groups, self.test_groups)
+        if self.data is not None and any(value is not None for value in of_python):
             raise InvalidData(
-                "a Client with data has its test images and classes there; give train for images from Python"
+                "a Client with data has its test images, classes and groups there; give train for images from Python"
             )
 
     def table(self, run_classes: Sequence[str], folder: Path) -> dict[str, Any]:
@@ -134,6 +140,12 @@ class Client:
         for split, labels in found.items():
             arrays[f"y_{split}"] = np.array([ids[name] for name in labels], np.int64)
         arrays["classes"] = np.array(names)
+        sizes = (len(arrays["x_train"]), len(arrays["x_test"]))
+        for split, groups in zip(
+            ("train", "test"), groups_of((self.groups, self.test_groups), sizes, "the client"), strict=True
+        ):
+            if groups is not None:
+                arrays[f"groups_{split}"] = np.array(groups, np.str_)
         digest = hashlib.sha256()
         for name, array in sorted(arrays.items()):
             digest.update(f"{name} {array.dtype} {array.shape}\n".encode())

@@ -11,8 +11,9 @@
     model-best.safetensors, prototypes-best.safetensors
                              those of the best round by validation, where the run has validation images
 
-A simulation leaves evaluations.jsonl besides: a line per report of a client, with its correct and total predictions by
-class, set and model. Of a deployed run the gateway lists the same documents.
+A demo and a simulation leave roles/, see kept_roles.py. A simulation leaves evaluations.jsonl besides: a line per report of
+a client, with its correct and total predictions by class, set and model. Of a deployed run the gateway lists the same
+documents.
 
 Every file is written beside its place and renamed, so that a crash leaves the old file or the new one.
 """
@@ -190,7 +191,10 @@ def describe(record: RunRecord, folder: Path) -> list[str]:
     texts = [f"run {manifest['run_id']}: {len(lines)} of {manifest['total_rounds']} rounds, {record.status}{reason}"]
     evaluated = [line for line in lines if line["accuracy"] is not None]
     if evaluated:
-        texts += _accuracies(evaluated[-1], "" if evaluated[-1] is lines[-1] else f" in round {evaluated[-1]['round']}")
+        when = "" if evaluated[-1] is lines[-1] else f" in round {evaluated[-1]['round']}"
+        score = manifest.get("score") or {}
+        known = score.get("values", {}) if score.get("round") == evaluated[-1]["round"] else {}
+        texts += _accuracies(evaluated[-1], when, known)
     best = record.best
     if best is not None:
         words = best.score.replace("_", " ")
@@ -213,8 +217,14 @@ def _claim(privacy: Mapping[str, Any]) -> str:
     return f"privacy: claim {privacy['claim']}, {cost}, delta {privacy['delta']:g} of a client in {releases}"
 
 
-def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
-    """Accuracies of a round: a sentence for the global model, and one for the clients' own models."""
+def _accuracies(line: Mapping[str, Any], when: str, known: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Accuracies of a round: a sentence for the global model, and one for the clients' own models; that of its score first.
+
+    Args:
+        line: The round's line.
+        when: Which round, where it is not the last one.
+        known: The score's intervals, by "mean" and "worst".
+    """
     kinds = {
         "accuracy": "accuracy",
         "accuracy_local": "accuracy of the clients' own models",
@@ -227,11 +237,14 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
         kinds = {BALANCED: f"balanced accuracy{whose}"} | kinds
     texts = []
     for key, name in kinds.items():
+        of_score = known if key == score_of(line) else {}
+        mean_range, worst_range = (_range(of_score.get(summary)) for summary in ("mean", "worst"))
         accuracy = line.get(key) or {"mean": None}
         if accuracy["mean"] is not None:
             worst = next(domain for domain in domains_of([line]) if accuracy[domain] == accuracy["worst"])
             texts.append(
-                f"{name}{when}: mean {100 * accuracy['mean']:.1f}%, worst {100 * accuracy['worst']:.1f}% ({worst})"
+                f"{name}{when}: mean {100 * accuracy['mean']:.1f}%{mean_range}, worst {100 * accuracy['worst']:.1f}%"
+                f"{worst_range} ({worst})"
             )
     if line.get("joining"):
         gains = ", ".join(f"{client_id} {100 * gain:+.1f}" for client_id, gain in sorted(line["joining"].items()))
@@ -242,6 +255,10 @@ def _accuracies(line: Mapping[str, Any], when: str) -> list[str]:
     if line.get("accuracy_of"):
         texts.append(f"{MODEL} is what the run began with, or has a part of that: clients share no whole models in it")
     return texts
+
+
+def _range(interval: Mapping[str, float] | None) -> str:
+    return "" if interval is None else f" [{100 * interval['low']:.1f}, {100 * interval['high']:.1f}]"
 
 
 def ending_of(run_id: str, status: str, reason: str) -> str:

@@ -65,6 +65,7 @@ EXAMPLES: Mapping[str, Any] = {
     "run.keep_every": 10,
     "run.initial_model": "run:scans-97f12353",
     "run.initial_classes": ["0", "1"],
+    "run.initial_runs": ["scans-97f12353"],
     "training.local_epochs": 1,
     "training.clip_norm": 40.0,
     "training.schedule_rounds": 100,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedplcc.runs.backbone_digests import with_digests
-from fedplcc.shared.config.initial_model import ModelFile, parse_initial_model
-from fedplcc.shared.config.run import FederationFile
+from fedplcc.shared.config.initial_model import ModelFile, manifest_beside, parse_initial_model, role_fault, runs_beside
+from fedplcc.shared.config.run import FederationFile, RunConfig
 from fedplcc.shared.errors import InvalidConfig, MalformedUpdate
 from fedplcc.shared.tensors import read_header
 from fedplcc.shared.types import MODEL, BlobRef
@@ -46,15 +46,30 @@ def with_model_file(federation: FederationFile) -> FederationFile:
     """The federation with the SHA-256 of its initial model's file in place of the path; unchanged without one.
 
     Raises:
-        InvalidConfig: The file is not there, or no model.
+        InvalidConfig: The file is not there, or no model; or its run divided images in another way.
     """
     text = federation.config.run.initial_model
     model = None if text is None else parse_initial_model(text)
     if not isinstance(model, ModelFile):
         return federation
     path = Path(model.path)
-    config = federation.config.with_initial_model(model_blob(path).sha256)
+    config = federation.config.with_initial_model(model_blob(path).sha256, runs=_trained_by(path, federation.config))
     return federation.model_copy(update={"config": config, "initial_model_file": path})
+
+
+def _trained_by(path: Path, config: RunConfig) -> tuple[str, ...]:
+    """Return the runs that trained a model file, the last first: those of the run.json beside it; none without one.
+
+    Raises:
+        InvalidConfig: The run would test on images that they trained on.
+    """
+    runs, manifest = runs_beside(path), manifest_beside(path)
+    if runs is None or manifest is None:
+        return ()
+    fault = role_fault(runs[0], manifest["config"]["data"], config.data.model_dump(mode="json"))
+    if fault is not None:
+        raise InvalidConfig(fault[1], location=fault[0])
+    return runs
 
 
 def require_file(federation: FederationFile) -> None:

@@ -26,6 +26,7 @@ from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MODEL, PROTOTYPES, RunRecord, blob_file, write_record
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
+from fedplcc.runs.kept_roles import bring_roles, keep_roles
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.shared.config.run import FederationFile, RunConfig, canonical_json
 from fedplcc.shared.documents import Evaluation as EvaluationDocument
@@ -102,6 +103,7 @@ class Simulation:
             )
             for name, client in local_clients(federation).items()
         ]
+        self._trainers = state_dir / TRAINERS_FOLDER
         self._observers = observers or Observers()
         self._cursor = 0
         self._closing = ExitStack()
@@ -129,6 +131,7 @@ class Simulation:
             }
             for name, aggregator in self._aggregators.items():
                 aggregator.announce(clients[name])
+            bring_roles(federation.initial_model_file, self.states)
             if federation.initial_model_file is not None:
                 _hold(self._service, federation.initial_model_file)
             self._run_id = self._begun(request_id, config)
@@ -157,6 +160,11 @@ class Simulation:
     def run(self) -> Run:
         """The run."""
         return self._service.get_run(self._run_id)
+
+    @property
+    def states(self) -> dict[str, Path]:
+        """Folder of each client's kept state."""
+        return {name: self._trainers / name for name in self._aggregators}
 
     @property
     def last_event(self) -> int:
@@ -319,6 +327,7 @@ def simulate_in_folder(
             blob, path = simulation.artifact(kind, number)
             with path.open("rb") as source, blob_file(folder.path / name, blob) as target:
                 shutil.copyfileobj(source, target)
+        keep_roles(simulation.states, folder.path)
     write_record(folder.path, record)
     return record
 

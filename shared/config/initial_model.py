@@ -1,4 +1,4 @@
-"""Forms of `run.initial_model`, the source of a run's first model. Pure.
+"""Forms of `run.initial_model`, the source of a run's first model, and the runs that trained it.
 
     file:PATH            a safetensors file; the command uploads it
     run:RUN_ID           the last committed round of another run
@@ -10,13 +10,22 @@ All other forms are replaced by sha256:HEX when the run is created: its configur
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import Field
 
 FILE_SUFFIX = ".safetensors"
 """A text with this suffix and none of the prefixes is a file."""
 FORMS = "write file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX"
+
+MAX_INITIAL_RUNS = 64
+"""Most runs that `run.initial_runs` names."""
+RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUN = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9._-]{0,127})(@(?P<round>[0-9]{1,6}))?")
@@ -72,3 +81,51 @@ def parse_initial_model(text: str) -> InitialModel:
     if text.endswith(FILE_SUFFIX):
         return ModelFile(text)
     raise ValueError(FORMS)
+
+
+def lineage(*runs: Iterable[str]) -> tuple[str, ...]:
+    """Return the runs that trained a model, each once, the last first; of more than `MAX_INITIAL_RUNS` the latest."""
+    return tuple(dict.fromkeys(name for each in runs for name in each))[:MAX_INITIAL_RUNS]
+
+
+def manifest_beside(model: Path) -> Mapping[str, Any] | None:
+    """Return the run.json beside a model file, as a run's folder has it; None where there is none."""
+    try:
+        manifest: Mapping[str, Any] = json.loads((model.parent / "run.json").read_bytes())
+        _ = manifest["run_id"], manifest["config"]["data"]["classes"], manifest["config"]["run"]["seed"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return manifest
+
+
+def runs_beside(model: Path) -> tuple[str, ...] | None:
+    """Return the runs that trained a model file, the last first, by the run.json beside it; None where there is none."""
+    manifest = manifest_beside(model)
+    if manifest is None:
+        return None
+    return lineage([str(manifest["run_id"])], manifest["config"]["run"].get("initial_runs") or ())
+
+
+def role_fault(run_id: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the key by which a run would test on images that an earlier one trained on, and why; None without one.
+
+    Args:
+        run_id: The run that trained the initial model.
+        theirs: Its `[data]`.
+        ours: `[data]` of the run that begins with the model.
+    """
+    key = "test_every"
+    if theirs.get(key, ours[key]) != ours[key]:
+        return f"data.{key}", (
+            f"data.{key} is {ours[key]}, and was {theirs[key]} in run {run_id}, which trained the initial model: images "
+            f"that it trained on would be tested on; write {theirs[key]}"
+        )
+    key = "validation_every"
+    was, wanted = theirs.get(key), ours[key]
+    if wanted is not None and was != wanted:
+        return f"data.{key}", (
+            f"data.{key} is {wanted}, and was {'not set' if was is None else was} in run {run_id}, which trained the "
+            "initial model: images that it trained on would choose the best round; "
+            + ("leave it out" if was is None else f"write {was}, or leave it out")
+        )
+    return None

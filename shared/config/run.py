@@ -25,7 +25,7 @@ from pydantic import (
 from fedplcc.shared.bounds import MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
 from fedplcc.shared.config.claims import check_privacy, client_refusal
 from fedplcc.shared.config.class_map import class_fault
-from fedplcc.shared.config.initial_model import ModelBlob
+from fedplcc.shared.config.initial_model import ModelBlob, lineage
 from fedplcc.shared.config.run_checks import check_sections
 from fedplcc.shared.config.sections import FACTORY as FACTORY
 from fedplcc.shared.config.sections import InvalidKey, Name, Places, Section, check_keys, dotted_keys, validate
@@ -51,12 +51,15 @@ class RunConfig(RunTables):
         check_privacy(self)
         return self
 
-    def with_initial_model(self, sha256: str, classes: tuple[str, ...] | None = None) -> RunConfig:
+    def with_initial_model(
+        self, sha256: str, classes: tuple[str, ...] | None = None, runs: tuple[str, ...] = ()
+    ) -> RunConfig:
         """Return the same configuration with the model of this SHA-256 as its first.
 
         Args:
             sha256: Of the model's file.
             classes: Its classes, if they are known; those that are the run's own need no mention.
+            runs: Runs that are known to have trained it, the last first; they stand before those of `run.initial_runs`.
 
         Raises:
             InvalidConfig: The run would lose a class unasked.
@@ -67,6 +70,8 @@ class RunConfig(RunTables):
             if fault is not None:
                 raise InvalidConfig(fault, location="run.initial_model")
             update["initial_classes"] = None if classes == self.data.classes else classes
+        if runs:
+            update["initial_runs"] = lineage(runs, self.run.initial_runs or ())
         return self._with_run(update)
 
     def with_initial_prototypes(self, sha256: str) -> RunConfig:

@@ -210,6 +210,24 @@ def _prototypes_of_clean_images(config: RunTables) -> None:
             )
 
 
+def _one_balance_of_classes(config: RunTables) -> None:
+    if config.training.batches == "shuffled":
+        return
+    key = "training.batches"
+    if config.training.class_weights != "none":
+        raise InvalidKey(
+            key,
+            f'{key} = "balanced" shows rare classes more often, and training.class_weights = "balanced" weighs them more: '
+            "both would count them twice; leave one of the two out",
+        )
+    if isinstance(config.method, PrototypeConfig) and config.method.proto_pass == "last_epoch":  # nosec B105
+        raise InvalidKey(
+            key,
+            f'method.proto_pass = "last_epoch" makes prototypes of the images of the last pass, and {key} = "balanced" '
+            "leaves some of a frequent class out of it; leave one of the two out",
+        )
+
+
 def _a_model_with_early_features(config: RunTables) -> None:
     refused = None if config.training.mix_style is None else mixing_refusal(config.model)
     if refused is not None:
@@ -319,6 +337,7 @@ CHECKS = (
     _rounds_after_the_warm_up,
     _rounds_for_the_method,
     _prototypes_of_clean_images,
+    _one_balance_of_classes,
     _a_model_with_early_features,
     _batch_norm_where_it_is_used,
     _a_pass_that_makes_prototypes,

@@ -17,6 +17,8 @@ YOUNGER_KEYS: Mapping[str, Any] = {
     "privacy.epsilon": None,
     "privacy.noise": None,
     "privacy.release_every": None,
+    "run.initial_runs": None,
+    "training.batches": "shuffled",
     "training.class_weights": "none",
     "training.train": "all",
 }

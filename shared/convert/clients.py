@@ -92,6 +92,7 @@ def client_from_proto(message: types_pb2.Client) -> Client:
         readings=_possible_readings(message.readings),
         held_bytes=at_least(0, "held_bytes", message.held_bytes),
         is_revoked=message.is_revoked,
+        smallest_side=at_least(0, "smallest_side", message.smallest_side),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedplcc.shared.bounds import MAX_EXAMPLES, MAX_FORGOTTEN_RUNS
+from fedplcc.shared.bounds import MAX_EXAMPLES, MAX_FORGOTTEN_RUNS, MAX_SIDE
 from fedplcc.shared.convert.clients import (
     class_counts_from_proto,
     class_counts_to_proto,
@@ -64,6 +64,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
         num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(1, "num_examples", request.num_examples)),
         class_counts=class_counts_from_proto(request.class_counts),
         environment=_environment(request.environment),
+        smallest_side=at_most(MAX_SIDE, "smallest_side", at_least(0, "smallest_side", request.smallest_side)),
     )
     if client.class_counts and sum(client.class_counts.values()) != client.num_examples:
         raise malformed("class_counts", "the class counts do not sum to num_examples")

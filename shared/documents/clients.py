@@ -62,6 +62,9 @@ class Client(Document):
     """Its latest readings by name; the name ends in the unit."""
     held_bytes: int = 0
     """Bytes of its uploads on the aggregator's disk that no commit has stored yet."""
+    smallest_side: int | None = None
+    """Smallest side of the images that it looked at when it joined, in pixels; null where it is not connected or does not
+    say."""
     is_revoked: bool = False
     """Whether every certificate of it was revoked: it can come back by another invitation only."""
 
@@ -74,6 +77,7 @@ class Client(Document):
             round=client.round if client.run_id else None,
             class_counts=_named(client.class_counts),
             num_classes=len(client.class_counts),
+            smallest_side=client.smallest_side or None,
             environment=ClientEnvironment.like(client.environment),
             last_seen_at=utc_time(client.last_seen_at) if client.last_seen_at else None,
             problem=ClientProblem.like(client.problem) if client.problem else None,

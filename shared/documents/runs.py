@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any, Self
 
@@ -101,6 +102,35 @@ class RunWarning(Document):
     """Configuration keys that mend it in a new run, the likeliest first."""
 
 
+class ScoreValue(Document):
+    """A score, and how far it may move with other test images of the same sites."""
+
+    value: float
+    low: float
+    """Lower bound of an interval of 95 %."""
+    high: float
+
+
+class RunScore(Document):
+    """The score of the round that was committed last, where it was evaluated."""
+
+    name: Score
+    round: int
+    mean: ScoreValue
+    """Mean over domains."""
+    worst: ScoreValue
+    """Of the worst domain."""
+
+    @classmethod
+    def of(cls, manifest_json: str) -> Self | None:
+        """Return the document of what a run's manifest says of its score; None where it says nothing."""
+        found = json.loads(manifest_json or "{}").get("score")
+        if found is None:
+            return None
+        values = {name: ScoreValue(**found["values"][name]) for name in ("mean", "worst")}
+        return cls(name=found["name"], round=found["round"], **values)
+
+
 class Run(Document):
     """A run and its latest round."""
 
@@ -124,6 +154,9 @@ class Run(Document):
     best_round: int | None = None
     """The round with the highest mean accuracy on validation images, the first one of several; null where none was
     validated. Its model is kept."""
+    score: RunScore | None = None
+    """Score of the round that was committed last, with intervals by the number of test images; null where it was not
+    evaluated."""
     is_pause_requested: bool
     """Whether the run pauses when the open round commits."""
     reason: str
@@ -164,6 +197,7 @@ class Run(Document):
             cohort=current.cohort if current else (),
             done_clients=view.done_clients,
             best_round=view.best_round,
+            score=RunScore.of(view.manifest_json),
             reason=sentence_of(run.reason),
             created_at=utc_time(run.created_at),
             updated_at=utc_time(run.updated_at),

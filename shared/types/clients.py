@@ -63,6 +63,8 @@ class Client:
     readings: Mapping[str, float] = field(default_factory=dict)
     held_bytes: int = 0
     """Bytes of its uploads on the aggregator's disk that no commit has stored yet; not stored."""
+    smallest_side: int = 0
+    """Smallest side of the images that it looked at when it joined, in pixels; 0 where it does not say. Not stored."""
     is_revoked: bool = False
     """Whether every certificate of it was revoked; not stored."""
 

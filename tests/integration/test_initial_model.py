@@ -306,6 +306,8 @@ def test_a_file_and_another_run_of_the_same_aggregator_give_the_same_bytes(image
     manifest = json.loads((tmp_path / "by-file" / "run.json").read_text())
     assert manifest["initial_model"] == {"sha256": sha256, "name": "theirs.safetensors"}
     assert by_run.manifest["initial_model"] == {"sha256": sha256, "run_id": run_id, "round": 1}
+    runs = [each["config"]["run"].pop("initial_runs", None) for each in (by_run.manifest, manifest)]
+    assert runs == [[run_id], None], "a file without its run.json does not say which run trained it"
     assert by_run.manifest["config"] == manifest["config"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
+from fedplcc.trainer.data.source import Samples
 from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.data.subset import subset_size
 
@@ -27,6 +28,7 @@ class FirstLook:
         class_counts: Number of training images of each class, by the data set's own class names. Files are counted, not
             opened: unreadable ones count.
         num_looked_at: Number of images that were opened.
+        smallest_side: Smallest side of those of them that could be read, in pixels.
         unreadable: Names of those of them that could not be read.
         why: Why the first of them could not; empty if all could.
         remarks: Sentences for the owner: what was left out, and how folders were understood.
@@ -34,6 +36,7 @@ class FirstLook:
 
     class_counts: Mapping[str, int]
     num_looked_at: int
+    smallest_side: int
     unreadable: tuple[str, ...]
     why: str
     remarks: tuple[str, ...]
@@ -61,12 +64,13 @@ def first_look(
     if not len(source.train):
         raise InvalidData(f"data {spec!r} has no training image; a client needs at least one")
     numbers = spread(len(source.train)).tolist()
-    bad = [i for i in numbers if source.train.read(i) is None]
+    looked, bad = _looked_at(source.train, numbers)
     remarks = source.remarks
     found = source.train.auto() if bad and source.train.auto is not None else None
     if found is not None:  # a run's data.window is not known yet: what that would show is no fault of the site
         seen = source.train.seen_through(found)
-        bad = [i for i in bad if seen.read(i) is None]
+        more, bad = _looked_at(seen, bad)
+        looked += more
         remarks = (*remarks, RANGE.format(*found))
     why = source.train.why(bad[0]) if bad else ""
     unreadable = [source.train.name(i) for i in bad]
@@ -82,10 +86,18 @@ def first_look(
             for name, n in zip(source.class_names, counts, strict=True)
         },
         num_looked_at=len(numbers),
+        smallest_side=min(looked),
         unreadable=tuple(unreadable),
         why=why,
         remarks=remarks,
     )
+
+
+def _looked_at(samples: Samples, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the smaller side of each image of these numbers that can be read, and the numbers of the others."""
+    read = [(i, samples.read(i)) for i in numbers]
+    sides = [min(pixels.shape[:2]) for _, pixels in read if pixels is not None]
+    return sides, [i for i, pixels in read if pixels is None]
 
 
 def spread(num_samples: int) -> IntArray:

@@ -96,12 +96,24 @@ class RunRecord:
     Attributes:
         places: SHA-256 of the record at each place of the run; a run without stages has the one place "0".
         latest: The record at the place that was reached last.
-        trained: Digests of the images that were trained on at earlier places.
+        trained: Digests of the images that were trained on at earlier places, and in runs that trained the initial model.
+        rule: What divided the images, as text by its key: seed, split rule, sizes of subsets, the data's specification.
     """
 
     places: Mapping[str, str]
     latest: DataRecord
     trained: frozenset[str] = field(default_factory=frozenset)
+    rule: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def barred(self) -> frozenset[str]:
+        """Digests of images that were trained on, without those that were tested on all the same, as copies are."""
+        return (self.trained | self.latest.digests(TRAIN)) - self.latest.digests(TEST, VALIDATION)
+
+    @property
+    def without_names(self) -> RunRecord:
+        """The record of an ended run with what later runs compare, and no name of an image."""
+        return RunRecord(places={}, latest=DataRecord(sides={}), trained=self.barred, rule=self.rule)
 
     def to_bytes(self) -> bytes:
         """Return it as it is written."""
@@ -110,6 +122,7 @@ class RunRecord:
             "places": dict(self.places),
             "sides": {side: dict(names) for side, names in self.latest.sides.items()},
             "trained": sorted(self.trained),
+            "rule": dict(self.rule),
         }
         return zlib.compress(json.dumps(content, sort_keys=True).encode(), 1)
 
@@ -128,6 +141,7 @@ class RunRecord:
                 places=content["places"],
                 latest=DataRecord(sides=content["sides"]),
                 trained=frozenset(content["trained"]),
+                rule=content.get("rule", {}),
             )
         except (zlib.error, KeyError, TypeError, ValueError) as error:
             raise ValueError("not as it was written") from error

@@ -4,13 +4,15 @@ Every pass over the client's set is a fresh seeded permutation, divided into bat
 be smaller: 300 samples at batch size 32 are exactly 10 steps. A last batch of one sample is joined to the batch before it,
 because batch normalisation has no variance over one value. A client with a single sample has it twice in every batch.
 
-Shape legend: N samples, B batch.
+Balanced batches have the same sizes. Classes come in turn, and the samples of each in passes of their own.
+
+Shape legend: N samples, B batch, K classes with samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, cycle, islice
 
 import torch
 from torch import Tensor
@@ -46,6 +48,32 @@ def batches(num_examples: int, batch_size: int, *, seed: int, client_id: str, ro
     for number in count():
         generator = torch.Generator().manual_seed(derive_seed("batches", seed, client_id, round, number))
         yield from divided(torch.randperm(num_examples, generator=generator), batch_size)
+
+
+def balanced_batches(labels_N: Tensor, batch_size: int, *, seed: int, client_id: str, round: int) -> Iterator[Tensor]:
+    """Yield the sample numbers of each mini-batch as `batches` does, with each class as often as another but for one sample.
+
+    Args:
+        labels_N: Class of each of at least one sample; int64, in host memory.
+        batch_size: See `batches`, as those that follow.
+        seed: See there.
+        client_id: See there.
+        round: See there.
+    """
+    present_K = labels_N.unique()
+    turns = torch.Generator().manual_seed(derive_seed("balanced batches", seed, client_id, round))
+    classes_K = present_K[torch.randperm(len(present_K), generator=turns)].tolist()
+    each = [_passes((labels_N == label).nonzero()[:, 0], (seed, client_id, round, label)) for label in classes_K]
+    in_turn = (next(samples) for samples in cycle(each))
+    while True:
+        yield from divided(torch.tensor(list(islice(in_turn, len(labels_N)))), batch_size)
+
+
+def _passes(numbers_N: Tensor, names: tuple[int | str, ...]) -> Iterator[int]:
+    """Yield the numbers of a class's samples, a fresh seeded permutation after another."""
+    for number in count():
+        generator = torch.Generator().manual_seed(derive_seed("balanced batches", *names, number))
+        yield from numbers_N[torch.randperm(len(numbers_N), generator=generator)].tolist()
 
 
 def divided(order_N: Tensor, batch_size: int) -> Iterator[Tensor]:

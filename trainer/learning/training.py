@@ -9,7 +9,7 @@ Shape legend: B batch, S samples seen in the last pass, D feature size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,7 +27,7 @@ from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 from fedplcc.trainer.cancellation import ShouldStop, check, never
 from fedplcc.trainer.learning.attacks import ImageAttack
 from fedplcc.trainer.learning.augmentation import Augmentation, ImageChange
-from fedplcc.trainer.learning.batches import batches, batches_per_pass
+from fedplcc.trainer.learning.batches import balanced_batches, batches, batches_per_pass
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite
 from fedplcc.trainer.learning.losses import (
@@ -163,7 +163,7 @@ def local_train(
     context = _context(model, data, inputs, _trainable(model), received)
     rate = learning_rate(training, inputs.round, config.run.rounds)
     augmentation = Augmentation(training.augment, inputs.seed("augment"), inputs.augmentations)
-    plan = batches(len(data), training.batch_size, seed=config.run.seed, client_id=inputs.client_id, round=inputs.round)
+    plan = _batches(data, inputs)
     attack = None if training.attack is None else ImageAttack.of(training.attack, data)
     mixing = None if training.mixing is None else MixStyle(training.mixing, inputs.seed("mix_style"))
     first_seen = steps - batches_per_pass(len(data), training.batch_size) + 1 if inputs.keeps_seen else steps + 1
@@ -267,6 +267,15 @@ def _context(
         scalars=inputs.scalars,
         class_weights_M=_class_weights(data, config),
     )
+
+
+def _batches(data: DeviceImages, inputs: RoundInputs) -> Iterator[Tensor]:
+    """Return the sample numbers of each mini-batch, without end."""
+    seed, client_id, round, training = inputs.config.run.seed, inputs.client_id, inputs.round, inputs.config.training
+    if training.batches == "balanced":
+        labels_N = data.labels_N.cpu()
+        return balanced_batches(labels_N, training.batch_size, seed=seed, client_id=client_id, round=round)
+    return batches(len(data), training.batch_size, seed=seed, client_id=client_id, round=round)
 
 
 def _class_weights(data: DeviceImages, config: RunConfig) -> Tensor | None:

@@ -35,6 +35,7 @@ from fedplcc.shared.types import BlobRef, ForgottenRun, Membership
 from fedplcc.trainer.data.record import RunRecord
 from fedplcc.trainer.task.manifest import (
     DATA_RECORD,
+    KEPT_RECORDS,
     MANIFEST,
     Manifest,
     Staged,
@@ -283,7 +284,7 @@ class ClientStates:
         Raises:
             StoreUnavailable: The folder cannot be read.
         """
-        blob = self.manifest.data.get(run_id)
+        blob = self.manifest.data.get(run_id) or dict(self.manifest.ended).get(run_id)
         data = None if blob is None else self._read(blob)
         try:
             return None if data is None else RunRecord.from_bytes(data)
@@ -298,14 +299,28 @@ class ClientStates:
         Raises:
             DiskFull, StoreUnavailable: It cannot be kept.
         """
-        data = record.to_bytes()
-        blob = BlobRef(role=DATA_RECORD, sha256=sha256_hex(data), size_bytes=len(data))
-        manifest = without(replace(self.manifest, data={**self.manifest.data, run_id: blob}), self._forgotten)
+        data, blob = _record_blob(record)
+        ended = tuple((name, entry) for name, entry in self.manifest.ended if name != run_id)
+        self._keep_record(replace(self.manifest, data={**self.manifest.data, run_id: blob}, ended=ended), blob, data)
+
+    @_one_at_a_time
+    def keep_ended_record(self, run_id: str, record: RunRecord) -> None:
+        """Keep the record of the client's data in a run that has ended elsewhere, durably, as the latest of such.
+
+        Raises:
+            DiskFull, StoreUnavailable: It cannot be kept.
+        """
+        data, blob = _record_blob(record)
+        ended = [(name, entry) for name, entry in self.manifest.ended if name != run_id]
+        self._keep_record(replace(self.manifest, ended=(*ended, (run_id, blob))[-KEPT_RECORDS:]), blob, data)
+
+    def _keep_record(self, manifest: Manifest, blob: BlobRef, data: bytes) -> None:
+        manifest = without(manifest, self._forgotten)
         if manifest == self.manifest:
             return
         try:
             self._make_folder()
-            if run_id in manifest.data:
+            if blob.sha256 in manifest.sha256s:
                 disk.replace_file(self._folder / blob.sha256, data, "trainer.state.blob", mode=0o600)
             self._write(manifest)
         except OSError as error:
@@ -369,6 +384,11 @@ class ClientStates:
         except OSError:
             return None
         return data if sha256_hex(data) == blob.sha256 else None
+
+
+def _record_blob(record: RunRecord) -> tuple[bytes, BlobRef]:
+    data = record.to_bytes()
+    return data, BlobRef(role=DATA_RECORD, sha256=sha256_hex(data), size_bytes=len(data))
 
 
 def _unusable(error: OSError) -> FedplccError:

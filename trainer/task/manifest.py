@@ -6,7 +6,7 @@ The bytes lie beside the manifest, see client_state.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,8 @@ CLIENT_STATE = "client_state"
 """Role of the blob that holds a client's state."""
 DATA_RECORD = "data_record"
 """Role of the blob that holds the record of a client's data in a run."""
+KEPT_RECORDS = 32
+"""Most records of runs that have ended."""
 MANIFEST = "manifest.json"
 VERSION = 1
 """Version of the manifest's form; another one is not read."""
@@ -72,6 +74,8 @@ class Manifest:
     """Each run's last committed update: the aggregator asks for it again if its own copy gets damaged."""
     data: Mapping[str, BlobRef] = field(default_factory=dict)
     """Each run's record of the client's data, see trainer/data/record.py."""
+    ended: tuple[tuple[str, BlobRef], ...] = ()
+    """The records of runs that have ended, the latest last: runs that begin from their models are compared with them."""
 
     @property
     def sha256s(self) -> set[str]:
@@ -79,7 +83,7 @@ class Manifest:
         blobs = [entry.state for entry in self.promoted.values()]
         if self.staged is not None:
             blobs += [self.staged.state, *self.staged.update.payload.blobs]
-        blobs += self.data.values()
+        blobs += [*self.data.values(), *(blob for _run_id, blob in self.ended)]
         blobs += [blob for staged in self.sent.values() for blob in staged.update.payload.blobs]
         return {blob.sha256 for blob in blobs if blob is not None}
 
@@ -87,7 +91,9 @@ class Manifest:
     def run_ids(self) -> set[str]:
         """Ids of the runs of which something is kept."""
         staged = set() if self.staged is None else {self.staged.run_id}
-        return staged | self.promoted.keys() | self.sent.keys() | self.data.keys()
+        return (
+            staged | self.promoted.keys() | self.sent.keys() | self.data.keys() | {run_id for run_id, _ in self.ended}
+        )
 
 
 def promote(manifest: Manifest, *, keeps_sent: bool = False) -> Manifest:
@@ -99,7 +105,7 @@ def promote(manifest: Manifest, *, keeps_sent: bool = False) -> Manifest:
     if staged.keeps_state:
         promoted[staged.run_id] = Promoted(update=staged.committed, state=staged.state, kind=staged.kind)
     sent = {**manifest.sent, staged.run_id: staged} if keeps_sent else manifest.sent
-    return Manifest(promoted=promoted, sent=sent, data=manifest.data)
+    return Manifest(promoted=promoted, sent=sent, data=manifest.data, ended=manifest.ended)
 
 
 def settled(
@@ -110,7 +116,7 @@ def settled(
     The staged update is promoted if it is the client's last committed one. Otherwise it is kept while it is the update that
     is wanted, or while the task is of another run, because its own run may still ask for it. It is dropped when its own run
     wants another update. Everything of a run that has ended, that is to forget the client, or that the aggregator does not
-    know, is dropped.
+    know, is dropped, but for the record of the client's data in a run that has ended: of the latest `KEPT_RECORDS`.
 
     Args:
         manifest: The present manifest.
@@ -131,7 +137,14 @@ def settled(
         promoted={name: entry for name, entry in manifest.promoted.items() if name in known},
         sent={name: entry for name, entry in manifest.sent.items() if name in known},
         data={name: entry for name, entry in manifest.data.items() if name in known},
+        ended=with_ended(manifest, [name for name in sorted(manifest.data) if name not in known]),
     )
+
+
+def with_ended(manifest: Manifest, run_ids: Sequence[str]) -> tuple[tuple[str, BlobRef], ...]:
+    """Return the records of ended runs with those of these runs as the latest."""
+    kept = [(name, blob) for name, blob in manifest.ended if name not in run_ids]
+    return (*kept, *((name, manifest.data[name]) for name in run_ids))[-KEPT_RECORDS:]
 
 
 def without(manifest: Manifest, forgotten: Collection[ForgottenRun]) -> Manifest:
@@ -147,6 +160,7 @@ def without(manifest: Manifest, forgotten: Collection[ForgottenRun]) -> Manifest
         promoted={name: entry for name, entry in manifest.promoted.items() if stays(name, entry.update.round)},
         sent={name: entry for name, entry in manifest.sent.items() if stays(name, entry.round)},
         data={name: entry for name, entry in manifest.data.items() if name not in latest},
+        ended=tuple((name, entry) for name, entry in manifest.ended if name not in latest),
     )
 
 

@@ -3,20 +3,68 @@
 A trainer that starts again, a simulation that goes on and a stage that begins read the client's folders anew. What a client
 trains on and is tested on at a place of a run is kept with the client's state. Images that have arrived since are left out,
 where the run has no stages; other data are refused, and so is a stage that would test on images that were trained on before.
+So is a run that begins with another one's model and would test on images that the other trained on: its record stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fedplcc.shared.config.initial_model import lineage
+from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.types import ClientProblem
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
 from fedplcc.trainer.task.client_state import States
+from fedplcc.trainer.task.site import ClientSite
 
 log = get_logger("fedplcc.trainer.task.run_data")
 
 WHOLE = "0"
 """The place of a run without stages."""
+DATA_KEY = "the data specification"
+"""Key of the data in `Beginning.rule`; it holds a path of the site, which no refusal says."""
+
+OnProblem = Callable[[ClientProblem], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a run's first model is known to come from, and what divides a client's images in the run.
+
+    Attributes:
+        runs: The runs that trained it, the last first; None where nobody says.
+        rule: See `RunRecord`.
+    """
+
+    runs: tuple[str, ...] | None = ()
+    rule: Mapping[str, str] = field(default_factory=dict)
+
+
+AFRESH = Beginning()
+
+
+def beginning_of(config: RunConfig, site: ClientSite) -> Beginning:
+    """Return what a run begins with at a client."""
+    data, run = config.data, config.run
+    rule = {
+        DATA_KEY: site.data,
+        "data.test_every": data.test_every,
+        "data.validation_every": data.validation_every,
+        "run.seed": run.seed,
+        "samples_per_class": site.samples_per_class,
+        "fraction": site.fraction,
+        "validation_per_class": site.validation_per_class,
+    }
+    runs = run.initial_runs if run.initial_runs is not None or run.initial_model is not None else ()
+    of_weights = site.consent.weights.runs_of(config.model.weights_sha256)
+    return Beginning(
+        runs=lineage(runs or (), of_weights) if runs is not None or of_weights else None,
+        rule={key: "not set" if value is None else str(value) for key, value in rule.items()},
+    )
 
 
 class RunData:
@@ -43,13 +91,22 @@ class RunData:
         known = self._states.data_record(run_id)
         return None if known is None else known.latest
 
-    def check(self, run_id: str, place: Place | None, record: DataRecord) -> None:
+    def check(
+        self,
+        run_id: str,
+        place: Place | None,
+        record: DataRecord,
+        beginning: Beginning = AFRESH,
+        on_problem: OnProblem | None = None,
+    ) -> None:
         """Compare a client's data with those that the run had at this place; keep them where it was not here before.
 
         Args:
             run_id: The run.
             place: Its place; None in a run without stages.
             record: The client's data there.
+            beginning: Where its first model comes from.
+            on_problem: Told where nobody knows on which images that was trained.
 
         Raises:
             InvalidData: They are other data, or test on images that were trained on.
@@ -59,35 +116,84 @@ class RunData:
         if self._seen is not None and self._seen[:2] == (run_id, at) and self._seen[2] is record:
             return
         known = self._states.data_record(run_id)
-        if known is None or at not in known.places:
-            self._begin(run_id, at, known, record)
+        if known is None:
+            trained = self._trained_before(run_id, record, beginning, on_problem)
+            kept = RunRecord(places={at: record.sha256}, latest=record, trained=trained, rule=beginning.rule)
+            self._states.keep_data_record(run_id, kept)
+        elif at not in known.places:
+            self._enter(run_id, at, known, record)
         elif known.places[at] != record.sha256:
             raise self._changed(run_id, known, record)
         self._seen = (run_id, at, record)
 
-    def _begin(self, run_id: str, at: str, known: RunRecord | None, record: DataRecord) -> None:
-        if known is None:
-            self._states.keep_data_record(run_id, RunRecord(places={at: record.sha256}, latest=record))
-            return
-        trained = known.trained | known.latest.digests(TRAIN)
-        leaked = (record.digests(TEST, VALIDATION) - known.latest.digests(TEST, VALIDATION)) & trained
-        if leaked:
-            names = [
-                f"{side}: {name}"
-                for side in (TEST, VALIDATION)
-                for name, value in record.sides[side].items()
-                if value.partition(" ")[2] in leaked
-            ]
-            log.error(
-                "trained_images_tested", client_id=self._client_id, run_id=run_id, count=len(names), first=names[:6]
+    def _trained_before(
+        self, run_id: str, record: DataRecord, beginning: Beginning, on_problem: OnProblem | None
+    ) -> frozenset[str]:
+        """Return the digests of images that earlier runs trained on which made the first model; refuse tests on them."""
+        trained: frozenset[str] = frozenset()
+        unknown: list[str] = []
+        for earlier in beginning.runs or ():
+            before = self._states.data_record(earlier)
+            if before is None:
+                unknown.append(earlier)
+                continue
+            names = self._leaked(record, before.barred, run_id)
+            if names:
+                raise InvalidData(
+                    f"{names} images for testing or validation were trained on in run {earlier}, which trained the model "
+                    f"that run {run_id} begins with; {_what_changed(before.rule, beginning.rule)}; the log of this trainer "
+                    "names the first; divide the images as that run did, or begin with a model that was not trained on them"
+                )
+            trained |= before.barred
+        if beginning.runs is None:
+            self._warn(
+                run_id,
+                "nobody says which runs trained the first model of this run: it may be tested on images that it has seen",
+                "name them in run.initial_runs, or write [] if none of the client's images were trained on",
+                on_problem,
             )
+        elif unknown:
+            self._warn(
+                run_id,
+                f"this client has no record of its images in {', '.join(unknown[:3])}, which trained the first model of "
+                "this run: if it took part there, it may be tested on images that were trained on",
+                "see that its images are divided as they were then; a record stays with a client's state directory",
+                on_problem,
+            )
+        return trained
+
+    def _warn(self, run_id: str, detail: str, hint: str, on_problem: OnProblem | None) -> None:
+        log.warning("trained_images_unknown", client_id=self._client_id, run_id=run_id, detail=detail, hint=hint)
+        if on_problem is not None:
+            on_problem(ClientProblem(reason="TRAINED_IMAGES_UNKNOWN", detail=detail, hint=hint))
+
+    def _leaked(self, record: DataRecord, trained: frozenset[str], run_id: str) -> int:
+        """Return how many images for testing or validation were trained on; the log names the first."""
+        leaked = record.digests(TEST, VALIDATION) & trained
+        if not leaked:
+            return 0
+        names = [
+            f"{side}: {name}"
+            for side in (TEST, VALIDATION)
+            for name, value in record.sides.get(side, {}).items()
+            if value.partition(" ")[2] in leaked
+        ]
+        log.error("trained_images_tested", client_id=self._client_id, run_id=run_id, count=len(names), first=names[:6])
+        return len(names)
+
+    def _enter(self, run_id: str, at: str, known: RunRecord, record: DataRecord) -> None:
+        trained = known.trained | known.latest.digests(TRAIN)
+        count = self._leaked(record, trained - known.latest.digests(TEST, VALIDATION), run_id)
+        if count:
             raise InvalidData(
-                f"{len(names)} images for testing or validation were trained on earlier in run {run_id}; the log of this "
+                f"{count} images for testing or validation were trained on earlier in run {run_id}; the log of this "
                 "trainer names the first; put them back among the training images"
             )
         self._states.keep_data_record(
             run_id,
-            RunRecord(places={**known.places, at: record.sha256}, latest=record, trained=trained),
+            RunRecord(
+                places={**known.places, at: record.sha256}, latest=record, trained=frozenset(trained), rule=known.rule
+            ),
         )
 
     def _changed(self, run_id: str, known: RunRecord, record: DataRecord) -> InvalidData:
@@ -97,3 +203,13 @@ class RunData:
             f"other data than run {run_id} began with: {found}; put them back as they were until the run has ended, or "
             "begin a new run from its model; the log of this trainer names the first"
         )
+
+
+def _what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return in words what divides the images in another way than before."""
+    changed = [
+        key if key == DATA_KEY else f"{key} ({before.get(key, 'not set')}, now {now[key]})"
+        for key in now
+        if before and before.get(key, "not set") != now[key]
+    ]
+    return f"since then changed: {', '.join(changed)}" if changed else "the files have changed sides since then"

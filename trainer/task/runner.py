@@ -28,7 +28,7 @@ from fedplcc.trainer.task.models.initial_model import initial_update
 from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.parts.private_sums import check_release
 from fedplcc.trainer.task.round_evaluation import round_evaluation
-from fedplcc.trainer.task.run_data import RunData
+from fedplcc.trainer.task.run_data import RunData, beginning_of
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.task.withholding import told_timings, without_detail
 
@@ -146,7 +146,7 @@ class TaskRunner:
             place = place_of(task, config)
             began = self._run_data.began(task.run.run_id, place)
             loaded = self._inputs.data(config, on_problem, place, began)
-            self._run_data.check(task.run.run_id, place, loaded.record)
+            self._run_data.check(task.run.run_id, place, loaded.record, beginning_of(config, self._site), on_problem)
             client = self._site.client(loaded.counts_by_name, withholds=config.withholds)
             self._announce(client, aggregator)
             activity = on_activity or (lambda activity, progress: None)
@@ -188,6 +188,7 @@ class TaskRunner:
         """
         known = self.announced
         if client.num_examples and known is not None and samples_of(client) != samples_of(known):
+            client = replace(client, smallest_side=known.smallest_side)
             aggregator.announce(client)
             self.announced = client
 

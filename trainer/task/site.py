@@ -9,6 +9,7 @@ from typing import Self, cast
 import torch
 from torch import nn
 
+from fedplcc.shared.bounds import MAX_SIDE
 from fedplcc.shared.config.run import RunConfig, canonical_json, own_kind_refusal
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import ModelKindRefused
@@ -119,7 +120,7 @@ class ClientSite:
             )
         for remark in looked.remarks:
             log.warning("data_remark", client_id=self.client_id, remark=remark)
-        return self.client(looked.class_counts)
+        return replace(self.client(looked.class_counts), smallest_side=min(looked.smallest_side, MAX_SIDE))
 
     def client(self, class_counts: Mapping[str, int], *, withholds: bool = False) -> Client:
         """Return the client with these numbers of training samples by class name, of which it may tell the sum alone."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from fedplcc.shared.config.initial_model import runs_beside
 from fedplcc.shared.config.tables.model import TIMM
 from fedplcc.shared.errors import InvalidConfig, InvalidModel
 from fedplcc.trainer.models.timm_backbone import made_by_timm
@@ -45,7 +46,8 @@ def add_weights(store: WeightsStore, source: str, *, model: str | None = None, n
         raise InvalidConfig("a file does not say whose weights it has: give --model timm:NAME, resnet10 or resnet18")
     else:
         arrays = read_weights(Path(source))
-        origin = Source(place=f"{Path(source).name}, SHA-256 {_sha256_of(Path(source))}")
+        runs = runs_beside(Path(source)) or ()
+        origin = Source(place=f"{Path(source).name}, SHA-256 {_sha256_of(Path(source))}", runs=runs)
     kept = backbone_arrays(model, arrays, source)
     return store.add(kept, name=name or model.removeprefix("timm:"), model=model, source=origin)
 

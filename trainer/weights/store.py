@@ -40,6 +40,7 @@ class Source:
     place: str
     licence: str = ""
     licence_text: str = ""
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class Backbone:
         sha256: Its name by content, which a run's `model.weights_sha256` says.
         model: The model that it is of: timm:NAME, or a built-in one.
         source: The package, file or address that it came from.
+        runs: The runs that trained it, the last first, where it comes from a run's folder.
         licence: Licence of the weights; empty where the source does not tell.
         licence_text: The licence that came with them; empty where none did.
         num_tensors: Tensors in it.
@@ -65,6 +67,7 @@ class Backbone:
     licence_text: str
     num_tensors: int
     size_bytes: int
+    runs: tuple[str, ...] = ()
 
 
 _BACKBONE = TypeAdapter(Backbone)
@@ -105,6 +108,12 @@ class WeightsStore:
         found = (self.find(path.stem) for path in sorted(self.folder.glob("*.json")))
         return [backbone for backbone in found if backbone is not None]
 
+    def runs_of(self, sha256: str | None) -> tuple[str, ...]:
+        """Return the runs that are known to have trained a backbone."""
+        if sha256 is None:
+            return ()
+        return next((backbone.runs for backbone in self.backbones() if backbone.sha256 == sha256), ())
+
     def find(self, name: str) -> Backbone | None:
         """Return what a name stands for; None where it is not known."""
         if not WEIGHTS_NAME.fullmatch(name):
@@ -133,6 +142,7 @@ class WeightsStore:
             licence_text=source.licence_text,
             num_tensors=len(arrays),
             size_bytes=len(data),
+            runs=source.runs,
         )
         with self._changed():
             known = self.find(name)

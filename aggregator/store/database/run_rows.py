@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Row, Table, bindparam, null, select
+from sqlalchemy import Connection, Row, Table, Text, bindparam, null, select
 
 from fedplcc.aggregator.store.database import rows, schema
 from fedplcc.shared.errors import RowCorrupt
@@ -99,6 +99,18 @@ class RunReads:
         """See `Store.run_ids`."""
         table = schema.runs
         query = select(table.c.run_id).where(_IS_KEPT).order_by(table.c.created_at.desc(), table.c.run_id.desc())
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def runs_of_model(self: _Reader, sha256: str) -> list[str]:
+        """See `Store.runs_of_model`."""
+        runs, rounds = schema.runs, schema.rounds
+        made = rounds.c.model.cast(Text).contains(sha256) | rounds.c.start.cast(Text).contains(sha256)
+        query = (
+            select(runs.c.run_id)
+            .where(runs.c.run_id.in_(select(rounds.c.run_id).where(rounds.c.number > 0, made)), _IS_KEPT)
+            .order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
+        )
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 

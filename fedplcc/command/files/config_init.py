@@ -246,10 +246,30 @@ def _of_joined(
             )
         notes.append(f"more classes than a gateway lists: {named_few(cut)}; not all of them were compared")
     counts = {client.client_id: client.class_counts for client in chosen}
+    size, why = _of_sides([client.smallest_side for client in chosen])
     return {
         "run": {"clients": [client.client_id for client in chosen]},
-        "data": {"classes": list(classes) or _union(counts)},
-    }, [*notes, *_about_classes({name: own for name, own in counts.items() if name not in cut}, classes)]
+        "data": {"classes": list(classes) or _union(counts), **size},
+    }, [*notes, *why, *_about_classes({name: own for name, own in counts.items() if name not in cut}, classes)]
+
+
+def _of_sides(sides: Sequence[int | None]) -> tuple[dict[str, Any], list[str]]:
+    """The image size for clients whose smallest images have these sides, and the reason; nothing where one does not say."""
+    known = [side for side in sides if side is not None]
+    if not known or len(known) < len(sides):
+        return {}, []
+    smallest = min(known)
+    seen = f"the smallest image that clients looked at has {smallest} pixels at its smaller side"
+    if smallest < LARGER_SIZE:
+        return {}, []
+    return {"image_size": LARGER_SIZE}, [_of_larger(seen)]
+
+
+def _of_larger(seen: str) -> str:
+    return (
+        f"data.image_size = {LARGER_SIZE}: {seen}; a larger size shows more of them, and the time of a step grows with its "
+        "square"
+    )
 
 
 def _of_data(
@@ -305,10 +325,7 @@ def _for_images(
             [f"--recipe {PHOTOS} is taken: {seen}; --recipe small-images trains a net from nothing"],
         )
     document = {**document, "data": {**document["data"], "image_size": LARGER_SIZE}}
-    notes = [
-        f"data.image_size = {LARGER_SIZE}: {seen}; a larger size shows more of them, and the time of a step grows with its "
-        "square"
-    ]
+    notes = [_of_larger(seen)]
     if not is_chosen:
         notes.append(
             f"photographs do better by --recipe {PHOTOS}, on a net that knows photographs; keep it first: {KEEP_WEIGHTS}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from unicodedata import normalize
 
 import typer
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
 
+MOST_NAMED = 5
+"""Clients that a sentence names."""
 EXAMPLES = examples(
     "fedplcc run start",
     "fedplcc run start --config scans.toml --set run.rounds=60",
@@ -65,7 +69,7 @@ def start(
             with shown_transfers(console_for(json=as_json), "sending") as on_bytes:
                 await there.upload_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
         run = await there.create_run(document, request_id=key)
-        return run, "" if as_json else await _strangers(there, run)
+        return run, "" if as_json else await _about_clients(there, run)
 
     run, note = ask_gateway(way, begin)
     print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
@@ -74,19 +78,48 @@ def start(
     return ExitCode.OK
 
 
-async def _strangers(there: AsyncGateway, run: Run) -> str:
-    """A sentence if a run waits for clients of which none has ever joined, as the demo's; empty otherwise."""
+async def _about_clients(there: AsyncGateway, run: Run) -> str:
+    """Sentences on clients that cannot do a run; empty if there is nothing to say."""
     from fedplcc.shared.errors import FedplccError
 
-    if run.status != "pending" or not run.roster:
-        return ""
     try:
-        joined = [client.client_id for client in await there.all_clients()]
+        known = await there.all_clients()
     except FedplccError:
         return ""  # the run is there; a key that may start runs need not see clients
-    if not joined or not set(joined).isdisjoint(run.roster):
+    counts = {client.client_id: client.class_counts for client in known if client.is_connected}
+    dropping = dropping_clients(counts, run.roster, run.config["data"]["classes"])
+    return "; ".join(filter(None, (_strangers(there.url, run, [client.client_id for client in known]), dropping)))
+
+
+def dropping_clients(counts: Mapping[str, Mapping[str, int]], roster: Sequence[str], classes: Sequence[str]) -> str:
+    """A sentence on clients that have images of a class which the run has not, and will refuse it; empty if none has.
+
+    Args:
+        counts: Images by class of each client that is connected.
+        roster: The run's clients; every one that is connected where it is empty.
+        classes: The run's classes.
+    """
+    known = {normalize("NFC", name) for name in classes}
+    strange = {
+        client: [name for name in sorted(of) if normalize("NFC", name) not in known]
+        for client, of in sorted(counts.items())
+        if not roster or client in roster
+    }
+    found = [f"{client} has {named_few(names)}" for client, names in strange.items() if names]
+    if not found:
+        return ""
+    more = f" (and {len(found) - MOST_NAMED} more)" if len(found) > MOST_NAMED else ""
+    return (
+        f"clients with classes that the run has not will refuse it: {', '.join(found[:MOST_NAMED])}{more}; stop the run, "
+        "and start one whose data.classes name them, or take the folders away there"
+    )
+
+
+def _strangers(url: str, run: Run, joined: Sequence[str]) -> str:
+    """A sentence if a run waits for clients of which none has ever joined, as the demo's; empty otherwise."""
+    if run.status != "pending" or not run.roster or not joined or not set(joined).isdisjoint(run.roster):
         return ""
     return (
         f"it waits for {named_few(run.roster)}, of which none has ever joined; here are {named_few(joined)}. "
-        f"A file for those: fedplcc config init FILE --gateway {there.url}"
+        f"A file for those: fedplcc config init FILE --gateway {url}"
     )

@@ -20,12 +20,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedplcc.shared.score_intervals import CONFIDENCE, DIGITS, Interval
+
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]
 """Takes tables `[..., N, D]` and returns one number for each, `[...]`."""
 
-CONFIDENCE = 0.95
-"""Share of resampled values within an interval."""
 RESAMPLES = 10_000
 """Random resamples where there are too many to take each once."""
 MAX_EXACT_RESAMPLES = 50_000
@@ -36,16 +36,6 @@ RANDOM_FLIPS = 100_000
 SEED = 0
 TOLERANCE = 1e-12
 """Sums of differences that differ by less are equal: accuracies are fractions, and their sums round."""
-DIGITS = 12
-"""Decimals of results; beyond them the order of additions tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Bounds of a percentile interval of `CONFIDENCE`."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)

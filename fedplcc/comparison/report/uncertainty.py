@@ -11,9 +11,7 @@ from fedplcc.comparison.outcomes import SUMMARIES, VIEWS, View, outcome
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Bullets, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.report.inference import (
-    DIGITS,
     Array,
-    Interval,
     Statistic,
     Test,
     by_domains,
@@ -23,6 +21,7 @@ from fedplcc.comparison.report.inference import (
     sign_flip_test,
 )
 from fedplcc.comparison.report.tables import NOTHING, counted, points_text, score_in_words
+from fedplcc.shared.score_intervals import DIGITS, Interval
 from fedplcc.shared.types import GLOBAL_MODEL
 
 SHOWN: tuple[View, ...] = ("last", "validated")

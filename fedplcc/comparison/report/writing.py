@@ -35,7 +35,6 @@ from fedplcc.comparison.report.accuracy_maps import class_lines
 from fedplcc.comparison.report.candidates import candidates
 from fedplcc.comparison.report.document import Drawing, markdown, page
 from fedplcc.comparison.report.drawings import drawing_patterns
-from fedplcc.comparison.report.inference import DIGITS
 from fedplcc.comparison.report.parts import NO_ADDITIONS, Additions, report
 from fedplcc.comparison.report.uncertainty import UNCERTAINTY_COLUMNS, uncertainty_lines
 from fedplcc.comparison.round_values import (
@@ -48,6 +47,7 @@ from fedplcc.comparison.round_values import (
 )
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
+from fedplcc.shared.score_intervals import DIGITS
 from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Value = str | int | float | None

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from fedplcc.shared.config.class_map import ClassMap, class_map
-from fedplcc.shared.config.initial_model import parse_initial_model
+from fedplcc.shared.config.initial_model import MAX_INITIAL_RUNS, RunId, parse_initial_model
 from fedplcc.shared.config.privacy import PrivacySection
 from fedplcc.shared.config.sections import FACTORY as FACTORY
 from fedplcc.shared.config.sections import InvalidKey, Name, Section, unknown
@@ -88,6 +88,12 @@ class RunSection(Section):
     initial_prototypes: bool | str = False
     """Whether round 1 has the global prototypes of the initial model's round, of the classes that stay. Only with run:RUN_ID
     of the same method. In a run's configuration it is sha256:HEX of these prototypes."""
+    initial_runs: Annotated[tuple[RunId, ...], Field(max_length=MAX_INITIAL_RUNS)] | None = Field(
+        None, strict=False, fail_fast=True
+    )
+    """Runs that trained the initial model or the weights, from the last to the first: no client tests on an image that it
+    trained on in one of them. Filled in for run:RUN_ID, for a model that one of the aggregator's runs made, and for a file
+    beside its run.json; [] for a model of no run here. Clients warn where it is not set."""
     drop_classes: bool = False
     """Whether the run may lack classes of the initial model."""
     patience: int | None = Field(None, ge=1, le=100_000)

@@ -73,6 +73,10 @@ class TrainingSection(Section):
     class_weights: Literal["none", "balanced"] = "none"
     """Weights of images in the cross-entropy: none, or balanced, by which each class counts as much as another at a client,
     however few of the client's training images are of it."""
+    batches: Literal["shuffled", "balanced"] = "shuffled"
+    """Images of a mini-batch: shuffled, by which every pass takes each image once; or balanced, by which a mini-batch has
+    each of the client's classes equally often, but for one image, and a pass is as long. Images of a rare class then come
+    several times in a pass, and some of a frequent class do not."""
     clip_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of the whole gradient; no clipping if not set."""
     augment: Annotated[tuple[AugmentationName, ...], Field(max_length=16)] = Field((), strict=False, fail_fast=True)

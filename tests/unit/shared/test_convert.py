@@ -170,6 +170,8 @@ def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
         (task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_TRAIN), "run"),
         (task_from_proto, types_pb2.RoundTask(kind=types_pb2.TASK_KIND_WAIT, round=-1), "round"),
         (client_from_join, a_join(client_id=""), "client_id"),
+        (client_from_join, a_join(smallest_side=-1), "smallest_side"),
+        (client_from_join, a_join(smallest_side=1_000_001), "smallest_side"),
         (client_from_join, a_join(client_id="../ann"), "client_id"),
         (client_from_join, a_join(client_id="ann\n"), "client_id"),
         (client_from_join, a_join(client_id="x" * 65), "client_id"),

@@ -21,6 +21,9 @@ from fedplcc.trainer.data.source import Pixels, Samples, Source
 from fedplcc.trainer.factories import import_factory
 
 REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+OPTIONAL = ("classes", "groups_train", "groups_test")
+MOST_OF_A_GROUP = 256
+"""Most characters of a group's name."""
 
 _MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"\x93NUM")
 """First bytes of archives, empty archives and single arrays."""
@@ -36,6 +39,9 @@ class DatasetArrays:
         x_test: As `x_train`; may hold no image.
         y_test: As `y_train`.
         classes: Name of each label in order; without it, label i is named `str(i)`.
+        groups_train: Patient, lesion or camera of each training image, texts or whole numbers; images of a group have one
+            side and one role.
+        groups_test: As `groups_train`, of the test images.
     """
 
     x_train: Any
@@ -43,10 +49,12 @@ class DatasetArrays:
     x_test: Any
     y_test: Any
     classes: Any = None
+    groups_train: Any = None
+    groups_test: Any = None
 
 
 def open_npz(path: Path) -> Source:
-    """Return the data set in an npz file: `x_train`, `y_train`, `x_test`, `y_test` and, optionally, `classes`.
+    """Return the data set in an npz file: `x_train`, `y_train`, `x_test`, `y_test` and perhaps those of `OPTIONAL`.
 
     Raises:
         InvalidData: The file cannot be read, or an array is missing or wrong.
@@ -59,7 +67,7 @@ def open_npz(path: Path) -> Source:
                 raise InvalidData(
                     f"{path} has no array {', '.join(missing)}; it holds {', '.join(archive.files) or 'none'}"
                 )
-            arrays = {name: archive[name] for name in (*REQUIRED, "classes") if name in archive}
+            arrays = {name: archive[name] for name in (*REQUIRED, *OPTIONAL) if name in archive}
     except FileNotFoundError as error:
         raise InvalidData(f"there is no file {path}") from error
     except IsADirectoryError as error:
@@ -90,8 +98,8 @@ def open_factory(spec: str) -> Source:
     try:
         record = factory()
         missing = [name for name in REQUIRED if not hasattr(record, name)]
-        arrays = {name: np.asarray(getattr(record, name)) for name in REQUIRED if name not in missing}
-        classes = getattr(record, "classes", None)
+        arrays: dict[str, Any] = {name: np.asarray(getattr(record, name)) for name in REQUIRED if name not in missing}
+        arrays |= {name: getattr(record, name, None) for name in OPTIONAL}
     # A factory may raise anything, and exit; so may attributes that it computes.
     except (Exception, SystemExit) as cause:
         raise InvalidData(f"data {spec!r} cannot be made: {type(cause).__name__}: {cause}") from cause
@@ -100,7 +108,7 @@ def open_factory(spec: str) -> Source:
             f"data {spec!r}: the factory must return a fedplcc.trainer.data.DatasetArrays or a record with its attributes; "
             f"{type(record).__name__} has no {', '.join(missing)}"
         )
-    return source_of(DatasetArrays(**arrays, classes=classes), spec)
+    return source_of(DatasetArrays(**arrays), spec)
 
 
 def source_of(arrays: DatasetArrays, origin: str) -> Source:
@@ -114,7 +122,44 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
     y_test = _labels(arrays.y_test, len(x_test), f"y_test of {origin}")
     given = None if arrays.classes is None else _class_names(arrays.classes, origin)
     names, (train_ids, test_ids) = _by_name(given, (y_train, y_test), origin)
-    return Source(names, _samples(x_train, train_ids, "train"), _samples(x_test, test_ids, "test"))
+    given_groups = (arrays.groups_train, arrays.groups_test)
+    train_groups, test_groups = groups_of(given_groups, (len(x_train), len(x_test)), origin)
+    return Source(
+        names, _samples(x_train, train_ids, "train", train_groups), _samples(x_test, test_ids, "test", test_groups)
+    )
+
+
+def groups_of(
+    given: tuple[Any, Any], numbers: tuple[int, int], origin: str
+) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Return the group of each image of both sides; None where none are given.
+
+    Raises:
+        InvalidData: They are no groups of so many images, or one is on both sides.
+    """
+    if all(value is None for value in given):
+        return None, None
+    train, test = (
+        _texts(value, number, f"groups_{side} of {origin}")
+        for value, number, side in zip(given, numbers, ("train", "test"), strict=True)
+    )
+    both = sorted(set(train) & set(test))
+    if both:
+        raise InvalidData(f"{origin}: the group {both[0]!r} has images for train and for test; a group is on one side")
+    return train, test
+
+
+def _texts(value: Any, number: int, what: str) -> tuple[str, ...]:
+    groups = np.asarray([] if value is None else value)
+    if groups.shape != (number,):
+        raise InvalidData(f"{what} must name the group of each of {number} images, not {list(groups.shape)}")
+    if number and groups.dtype.kind not in "iuUSO":
+        raise InvalidData(f"{what} must hold texts or whole numbers, not {groups.dtype}")
+    texts = tuple(composed(_text(name) if isinstance(name, str | bytes) else str(name)) for name in groups.tolist())
+    wrong = next((name for name in texts if not 1 <= len(name) <= MOST_OF_A_GROUP), None)
+    if wrong is not None:
+        raise InvalidData(f"{what}: {wrong[:20]!r} is no name of 1 to {MOST_OF_A_GROUP} characters")
+    return texts
 
 
 def _by_name(
@@ -142,8 +187,8 @@ def _by_name(
     return given, [np.asarray(side, np.int64) for side in sides]
 
 
-def _samples(images: Pixels, labels: IntArray, split: str) -> Samples:
-    return Samples(labels, lambda i: images[i], lambda i: f"{split} image {i}")
+def _samples(images: Pixels, labels: IntArray, split: str, groups: tuple[str, ...] | None) -> Samples:
+    return Samples(labels, lambda i: images[i], lambda i: f"{split} image {i}", keys=groups, groups=groups)
 
 
 def _images(value: Any, what: str) -> Pixels:

@@ -96,8 +96,12 @@ function sum(all) {
   };
 }
 
-/** @param {Record<string, any>} counts */
-function keyOf({ set_name, model }) {
+/**
+ * Key of the set and the model of counts, as `setsOf` has it.
+ *
+ * @param {Record<string, any>} counts
+ */
+export function keyOf({ set_name, model }) {
   return `${set_name} ${model}`;
 }
 

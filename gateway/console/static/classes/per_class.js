@@ -7,6 +7,7 @@ import { ApiError, runPath } from "../lib/api.js";
 import { LineChart } from "../charts/line_chart.js";
 import { MAX_CURVES, MAX_POINTS, classSeries, pointsAmong } from "./curves.js";
 import { EVERY_DOMAIN, classAccuracy, classScores, countsByDomain, setsOf, spreadOut } from "./counts.js";
+import { calibrationOf } from "./reliability.js";
 import { heatTable } from "../lib/heat_table.js";
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { NONE, count, percent, sentence } from "../lib/format.js";
@@ -36,6 +37,8 @@ export function section({ runId, api, range }) {
   const byRound = scrolling("Accuracy per class by round");
   const confusion = scrolling("Confusion of classes");
   const scores = scrolling("Scores of each class");
+  const sure = h("h3", null, "Probabilities");
+  const calibration = scrolling("Probabilities against what is right");
   const without = h(
     "p",
     { class: "muted" },
@@ -56,6 +59,8 @@ export function section({ runId, api, range }) {
     without,
     confusion,
     scores,
+    sure,
+    calibration,
   );
   const element = h(
     "details",
@@ -166,6 +171,10 @@ export function section({ runId, api, range }) {
     );
     drawCurves();
     drawConfusion(number, found.get(domain.value));
+    const drawnCalibration = calibrationOf(reports, set.value, domain.value === EVERY_DOMAIN ? null : domain.value, classes);
+    setAttribute(sure, "hidden", !drawnCalibration.length);
+    setAttribute(calibration, "hidden", !drawnCalibration.length);
+    calibration.replaceChildren(...drawnCalibration);
   }
 
   function drawCurves() {
@@ -231,7 +240,7 @@ export function section({ runId, api, range }) {
       const evaluated = state.rounds.filter((each) => each.accuracy !== null && each.accuracy !== undefined).map((each) => each.round);
       if (evaluated.length === rounds.length) return;
       // Where classes decide the score, they are looked at first.
-      if (!rounds.length && state.run?.score === "balanced_accuracy") element.open = true;
+      if (!rounds.length && state.run?.score?.name === "balanced_accuracy") element.open = true;
       rounds = evaluated;
       bands = bandsOf(state.rounds);
       const before = round.value;

@@ -57,9 +57,10 @@ export function section() {
       const accuracy = metrics?.balanced_accuracy ?? metrics?.accuracy ?? {};
       const isOlder = metrics !== undefined && metrics !== state.rounds.at(-1);
       const kind = metrics?.balanced_accuracy ? "balanced" : "";
-      const about = [kind, metrics?.accuracy_of === "local" ? "of the clients' own models" : "", isOlder ? `in round ${metrics.round}` : ""];
+      const score = run.score?.round === metrics?.round ? run.score : null;
+      const about = [range(score?.mean), kind, metrics?.accuracy_of === "local" ? "of the clients' own models" : "", isOlder ? `in round ${metrics.round}` : ""];
       mean.show(percent(accuracy.mean), about.filter(Boolean).join(", "));
-      worst.show(percent(accuracy.worst), worstName(accuracy));
+      worst.show(percent(accuracy.worst), [range(score?.worst), worstName(accuracy)].filter(Boolean).join(", "));
       showTime(state);
       showSteps(steps, state);
     },
@@ -67,6 +68,15 @@ export function section() {
       clearInterval(ticking);
     },
   };
+}
+
+/**
+ * How far a score may move with other test images; empty where that is not known.
+ *
+ * @param {{low: number, high: number} | undefined} value
+ */
+function range(value) {
+  return value ? `${(100 * value.low).toFixed(1)} to ${percent(value.high)}` : "";
 }
 
 /**

@@ -124,6 +124,20 @@ export function classesOf(clients) {
   return [...new Set(clients.flatMap((client) => Object.keys(client.class_counts)))].sort();
 }
 
+/** Image size, in place of the default, where every image that clients looked at is as large; that of `fedplcc config init`. */
+export const LARGER_SIZE = 64;
+
+/**
+ * The smallest side of the images that clients looked at, in pixels; null where one does not say.
+ *
+ * @param {readonly Record<string, any>[]} clients Those of GET /v1/clients.
+ * @returns {number | null}
+ */
+export function smallestSide(clients) {
+  const sides = clients.map((client) => client.smallest_side);
+  return sides.length && sides.every((side) => typeof side === "number") ? Math.min(...sides) : null;
+}
+
 /**
  * Sentences on clients that have classes which a run lacks: their trainers refuse such a run when they read their data.
  *

@@ -6,9 +6,9 @@
 import { field, listField, numberIn, schemaField, selectField } from "./fields.js";
 import { ModelChoice } from "./model_choice.js";
 import { Roster } from "./roster.js";
-import { SECTIONS, classesOf, documentOf, isEqual, strangeClasses, valuesOf } from "./run_document.js";
+import { LARGER_SIZE, SECTIONS, classesOf, documentOf, isEqual, smallestSide, strangeClasses, valuesOf } from "./run_document.js";
 import { h, setText } from "../lib/dom.js";
-import { listed } from "../lib/format.js";
+import { count, listed } from "../lib/format.js";
 
 /**
  * @typedef {import("./fields.js").Field} Field
@@ -60,6 +60,7 @@ export class Settings {
     this._methodHeading = h("h3");
     this._methodBody = h("div", { class: "fields" });
     this._classNote = h("p", { class: "field-hint" });
+    this._sizeNote = h("p", { class: "field-hint" });
     this.elements = [this.#roster.element, this.#whatIsTrained(), this.#moreSettings()];
     this.#setDefaults();
     this.#methodChanged();
@@ -230,12 +231,27 @@ export class Settings {
     if (isNew) {
       this.#filledClasses = found;
       classes.write(found);
+      this.#fillSize(clients);
     }
     const without = clients.filter((client) => found.some((name) => !client.class_counts[name])).map((client) => client.client_id);
     let note = "Names of the classes with commas between, as the folders of the clients' images are named.";
     if (isOwn && found.length) note = `Those of the clients that take part${without.length ? `; ${listed(without)} ${without.length === 1 ? "has" : "have"} not all of them` : ""}.`;
     setText(this._classNote, note);
     return isNew;
+  }
+
+  /**
+   * Offer the image size that `fedplcc config init` takes, unless somebody wrote another.
+   *
+   * @param {readonly Record<string, any>[]} clients
+   */
+  #fillSize(clients) {
+    const size = this.#fields.get("data.image_size");
+    const smallest = smallestSide(clients);
+    if (!size || smallest === null || smallest < LARGER_SIZE || size.read() !== this.#form.defaults.data.image_size) return;
+    size.write(LARGER_SIZE);
+    if (!this._sizeNote.isConnected) size.element.append(this._sizeNote);
+    setText(this._sizeNote, `${LARGER_SIZE}, as the smallest image that clients looked at has ${count(smallest)} pixels at its smaller side.`);
   }
 
   #method() {

@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("client_id", "domain", "instance_token", "num_examples", "class_counts", "environment", "version", "display_name", "model_kind")
+    __slots__ = ("client_id", "domain", "instance_token", "num_examples", "class_counts", "environment", "version", "display_name", "model_kind", "smallest_side")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class JoinRequest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_KIND_FIELD_NUMBER: _ClassVar[int]
+    SMALLEST_SIDE_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     domain: str
     instance_token: str
@@ -31,7 +32,8 @@ class JoinRequest(_message.Message):
     version: str
     display_name: str
     model_kind: str
-    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., instance_token: _Optional[str] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[_types_pb2.ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[_types_pb2.Environment, _Mapping]] = ..., version: _Optional[str] = ..., display_name: _Optional[str] = ..., model_kind: _Optional[str] = ...) -> None: ...
+    smallest_side: int
+    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., instance_token: _Optional[str] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[_types_pb2.ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[_types_pb2.Environment, _Mapping]] = ..., version: _Optional[str] = ..., display_name: _Optional[str] = ..., model_kind: _Optional[str] = ..., smallest_side: _Optional[int] = ...) -> None: ...
 
 class TransferLimits(_message.Message):
     __slots__ = ("max_chunk_bytes", "max_blob_bytes", "max_inline_bytes")

@@ -229,7 +229,7 @@ class EvaluationCounts(_message.Message):
     def __init__(self, set_name: _Optional[str] = ..., model: _Optional[str] = ..., correct: _Optional[_Iterable[int]] = ..., total: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ..., histograms: _Optional[_Union[ScoreHistograms, _Mapping]] = ...) -> None: ...
 
 class Client(_message.Message):
-    __slots__ = ("client_id", "domain", "is_connected", "activity", "run_id", "round", "progress", "num_examples", "class_counts", "environment", "last_seen_time", "problem", "readings", "held_bytes", "display_name", "model_kind", "is_revoked")
+    __slots__ = ("client_id", "domain", "is_connected", "activity", "run_id", "round", "progress", "num_examples", "class_counts", "environment", "last_seen_time", "problem", "readings", "held_bytes", "display_name", "model_kind", "is_revoked", "smallest_side")
     class ReadingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -254,6 +254,7 @@ class Client(_message.Message):
     DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_KIND_FIELD_NUMBER: _ClassVar[int]
     IS_REVOKED_FIELD_NUMBER: _ClassVar[int]
+    SMALLEST_SIDE_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     domain: str
     is_connected: bool
@@ -271,7 +272,8 @@ class Client(_message.Message):
     display_name: str
     model_kind: str
     is_revoked: bool
-    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ..., held_bytes: _Optional[int] = ..., display_name: _Optional[str] = ..., model_kind: _Optional[str] = ..., is_revoked: bool = ...) -> None: ...
+    smallest_side: int
+    def __init__(self, client_id: _Optional[str] = ..., domain: _Optional[str] = ..., is_connected: bool = ..., activity: _Optional[_Union[ClientActivity, str]] = ..., run_id: _Optional[str] = ..., round: _Optional[int] = ..., progress: _Optional[float] = ..., num_examples: _Optional[int] = ..., class_counts: _Optional[_Iterable[_Union[ClassCount, _Mapping]]] = ..., environment: _Optional[_Union[Environment, _Mapping]] = ..., last_seen_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[_Union[ClientProblem, _Mapping]] = ..., readings: _Optional[_Mapping[str, float]] = ..., held_bytes: _Optional[int] = ..., display_name: _Optional[str] = ..., model_kind: _Optional[str] = ..., is_revoked: bool = ..., smallest_side: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("run_id", "name", "status", "method", "config_json", "config_hash", "total_rounds", "round", "phase", "roster", "cohort", "done_clients", "is_pause_requested", "reason", "create_time", "update_time", "manifest_json", "rejections", "quarantined", "best_round", "tags", "notes", "is_archived", "warnings", "server_state_bytes", "retired")

@@ -355,3 +355,47 @@ def test_a_client_cannot_commit_another_model_as_round_0(federation: LocalFedera
         with pytest.raises(errors.MalformedUpdate) as refused:
             federation.submit(ann, task, *first_update(data))
         assert refused.value.metadata["check"] == check
+
+
+def of_config(run: Run) -> dict[str, Any]:
+    return dict(json.loads(run.config_json)["run"])
+
+
+def test_a_run_knows_the_runs_that_trained_its_model_by_id_and_by_content(federation: LocalFederation) -> None:
+    first = federation.create(run={"rounds": 1})
+    federation.run_to_end(first.run_id)
+    assert "initial_runs" not in of_config(first)
+    second = federation.create(run={"rounds": 1, "initial_model": f"run:{first.run_id}"})
+    federation.run_to_end(second.run_id)
+    assert of_config(second)["initial_runs"] == [first.run_id]
+    sent = hold(federation, model_of(federation, second, 1))
+    third = a_run(federation, sent, "fedavg")
+    assert of_config(third)["initial_runs"] == [second.run_id, first.run_id]
+    fourth = a_run(federation, hold(federation, a_model(9)), "fedavg", initial_runs=["of-elsewhere"])
+    assert of_config(fourth)["initial_runs"] == ["of-elsewhere"]
+    assert "initial_runs" not in of_config(a_run(federation, hold(federation, a_model(10)), "fedavg"))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"test_every": 4}, {"test_every": 5}, "data.test_every is 5, and was 4 in run"),
+        ({}, {"validation_every": 3}, "data.validation_every is 3, and was not set in run"),
+        ({"validation_every": 3}, {"validation_every": 4}, "data.validation_every is 4, and was 3 in run"),
+        ({"validation_every": 3}, {}, ""),
+        ({"validation_every": 3}, {"validation_every": 3}, ""),
+    ],
+)
+@pytest.mark.parametrize("is_uploaded", [False, True])
+def test_a_run_divides_images_as_the_run_that_trained_its_model(
+    federation: LocalFederation, before: dict[str, int], now: dict[str, int], said: str, is_uploaded: bool
+) -> None:
+    first = federation.create(run={"rounds": 1}, data=before)
+    federation.run_to_end(first.run_id)
+    named = hold(federation, model_of(federation, first, 1)) if is_uploaded else f"run:{first.run_id}@1"
+    if not said:
+        federation.create(run={"initial_model": named}, data=now)
+        return
+    with pytest.raises(errors.InvalidConfig, match=said) as refused:
+        federation.create(run={"initial_model": named}, data=now)
+    assert refused.value.metadata["location"] == said.partition(" ")[0]

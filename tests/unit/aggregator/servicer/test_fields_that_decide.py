@@ -99,6 +99,7 @@ DECISIONS: dict[str, tuple[str, ...]] = {
         "JoinRequest.environment",
         "JoinRequest.version",
         "JoinRequest.display_name",
+        "JoinRequest.smallest_side",
         "Environment.packages",
         "Environment.PackagesEntry.key",
         "Environment.PackagesEntry.value",

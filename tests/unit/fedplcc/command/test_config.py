@@ -15,6 +15,7 @@ from safetensors.numpy import save
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
+from fedplcc.command.files.config_init import _of_sides
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.configuration_text import range_of, run_text, template
@@ -345,3 +346,17 @@ def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
     federation = parse_federation(document)
     assert "min_clients = 2\n" in run_text(federation, document)
     assert parse_federation(tomllib.loads(template(federation))).config == federation.config
+
+
+@pytest.mark.parametrize(
+    ("sides", "size"),
+    [([64, 512], 64), ([63, 512], None), ([512, None], None), ([], None), ([28], None)],
+)
+def test_the_image_size_for_joined_clients_is_larger_where_each_says_that_its_images_are(
+    sides: list[int | None], size: int | None
+) -> None:
+    table, notes = _of_sides(sides)
+    assert table.get("image_size") == size
+    assert len(notes) == (size is not None)
+    if size is not None:
+        assert "the smallest image that clients looked at has 64 pixels" in notes[0]

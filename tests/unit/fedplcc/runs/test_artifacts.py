@@ -169,6 +169,17 @@ def test_of_a_run_whose_last_round_was_not_evaluated_a_person_is_told_the_last_a
     assert summary(record, tmp_path)["accuracy"] is None
 
 
+def test_a_person_is_told_how_far_a_score_may_move_with_other_test_images(tmp_path: Path) -> None:
+    record = a_record(a_line(1, north=0.75, south=0.5))
+    values = {"mean": {"low": 0.5, "high": 0.7}, "worst": {"low": 0.4, "high": 0.6}}
+    for number, said in (
+        (1, "accuracy: mean 62.5% [50.0, 70.0], worst 50.0% [40.0, 60.0] (south)"),
+        (2, "accuracy: mean 62.5%, worst 50.0% (south)"),
+    ):
+        manifest = {**record.manifest, "score": {"round": number, "values": values}}
+        assert describe(replace(record, manifest=manifest), tmp_path)[1] == said
+
+
 def test_a_person_is_told_of_local_models_and_where_no_other_was_trained(tmp_path: Path) -> None:
     told = describe(a_record(a_local_line(1, north=0.75, south=0.5)), tmp_path)
     assert told[1] == "accuracy: mean 25.0%, worst 25.0% (north)"

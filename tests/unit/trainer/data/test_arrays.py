@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedplcc.python_api.client import Client
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import DatasetArrays, describe, load_dataset
+from fedplcc.trainer.data.record import digest_of
 from tests.unit.trainer.builders import a_contract
 
 CONTRACT = a_contract()
@@ -248,3 +250,59 @@ def test_threads_that_read_at_once_parse_one_at_a_time(
     with ThreadPoolExecutor(4) as threads:
         sources = list(threads.map(lambda _: load_dataset(data, contract=CONTRACT), range(4)))
     assert all(len(source.train.labels_N) == 6 for source in sources)
+
+
+def test_images_of_a_group_are_all_for_validation_or_none_by_the_groups_name(save: Callable[..., str]) -> None:
+    names = [f"patient-{number}" for number in range(10)]
+    groups = np.repeat(names, 3)
+    contract = a_contract(validation_every=5)
+
+    def validated(of: np.ndarray) -> set[str]:
+        values = arrays(len(of), groups_train=of, groups_test=np.array(["x", "x", "y"]))
+        aside = load_dataset(save(**values), contract=contract).validation
+        digests = {digest_of(image): name for image, name in zip(values["x_train"], of.tolist(), strict=True)}
+        found = [digests[digest] for _, digest in aside.marks]
+        assert all(found.count(name) == of.tolist().count(name) for name in found)
+        return set(found)
+
+    chosen = validated(groups)
+    assert len(chosen) == 2
+    assert validated(groups[3:]) == chosen - {names[0]}
+    assert validated(RNG.permutation(groups)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"groups_train": np.array(["p"] * 6), "groups_test": np.array(["q", "p", "q"])},
+            "the group 'p' has images for",
+        ),
+        (
+            {"groups_train": np.array(["p"] * 5), "groups_test": np.array(["q"] * 3)},
+            r"group of each of 6 images, not \[5\]",
+        ),
+        ({"groups_train": np.array(["p"] * 6)}, r"groups_test of .* each of 3 images, not \[0\]"),
+        ({"groups_train": np.arange(6) / 2, "groups_test": np.array(["q"] * 3)}, "texts or whole numbers, not float64"),
+        ({"groups_train": np.array(["p" * 257] * 6), "groups_test": np.array(["q"] * 3)}, "of 1 to 256 characters"),
+        ({"groups_train": np.array([""] * 6), "groups_test": np.array(["q"] * 3)}, "of 1 to 256 characters"),
+    ],
+)
+def test_groups_that_say_nothing_or_are_on_both_sides_are_refused(
+    save: Callable[..., str], changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidData, match=said):
+        load_dataset(save(**arrays(**changes)), contract=CONTRACT)
+
+
+def test_groups_come_from_python_too(tmp_path: Path) -> None:
+    values = arrays()
+    train, test = (values["x_train"], values["y_train"]), (values["x_test"], values["y_test"])
+    given = Client(train=train, test=test, groups=[1, 1, 2, 2, 3, 3], test_groups=["a", "b", "c"])
+    spec = given.table(("0", "1", "2"), tmp_path)["data"]
+    with np.load(spec.removeprefix("npz:")) as kept:
+        assert kept["groups_train"].tolist() == ["1", "1", "2", "2", "3", "3"]
+    with pytest.raises(InvalidData, match="the group '1' has images for train and for test"):
+        Client(train=train, test=test, groups=[1] * 6, test_groups=[1, 2, 3]).table(("0", "1", "2"), tmp_path)
+    alone = Client(train=train, groups=[1] * 6).table(("0", "1", "2"), tmp_path)["data"]
+    assert len(load_dataset(alone, contract=a_contract(classes=["0", "1", "2"])).train) == 6

@@ -22,7 +22,7 @@ def test_counts_are_of_all_images_and_a_few_are_opened(tmp_path: Path) -> None:
         a_picture(tmp_path / ("cat" if i % 2 else "dog") / f"{i // 2}.png")
     looked = first_look(f"folder:{tmp_path}")
     assert looked.class_counts == {"cat": 16, "dog": 16}
-    assert (looked.num_looked_at, looked.unreadable) == (NUM_LOOKED_AT, ())
+    assert (looked.num_looked_at, looked.unreadable, looked.smallest_side) == (NUM_LOOKED_AT, (), 8)
     assert first_look(f"folder:{tmp_path}", samples_per_class=3).class_counts == {"cat": 3, "dog": 3}
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.errors import InvalidModel
+from fedplcc.shared.errors import InvalidConfig, InvalidModel
 from fedplcc.shared.methods.fedavg import METHOD as FEDAVG
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.step import ClientStep, Term
@@ -95,6 +95,25 @@ def test_class_weights_change_what_is_trained_on_uneven_classes_alone() -> None:
     assert len(set(np.bincount(uneven.labels_N.numpy()).tolist())) > 1
     assert trained(uneven, class_weights="balanced") != trained(uneven)
     assert trained(uneven, class_weights="none") == trained(uneven)
+    assert trained(uneven, batches="balanced") not in (trained(uneven), trained(uneven, class_weights="balanced"))
+    assert trained(uneven, batches="balanced") == trained(uneven, batches="balanced")
+    assert trained(uneven, batches="shuffled") == trained(uneven)
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"training": {"class_weights": "balanced"}}, "both would count them twice"),
+        (
+            {"run": {"method": "fedplcc"}, "method": {"proto_pass": "last_epoch"}},
+            "makes prototypes of the images of the last",
+        ),
+    ],
+)
+def test_balanced_batches_are_refused_where_a_class_would_count_otherwise(sections: dict[str, Any], said: str) -> None:
+    training = {"batches": "balanced", **sections.pop("training", {})}
+    with pytest.raises(InvalidConfig, match=said):
+        a_config(training=training, **sections)
 
 
 def test_two_steps_are_sgd_with_momentum_and_weight_decay_on_the_mean_cross_entropy() -> None:

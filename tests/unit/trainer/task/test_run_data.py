@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.errors import InvalidData
-from fedplcc.shared.types import ForgottenRun
+from fedplcc.shared.types import ClientProblem, ForgottenRun, Membership
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
 from fedplcc.trainer.task.client_state import ClientStates
-from fedplcc.trainer.task.run_data import RunData
+from fedplcc.trainer.task.manifest import KEPT_RECORDS
+from fedplcc.trainer.task.run_data import Beginning, RunData
 
 names = st.dictionaries(st.text(max_size=4), st.text("01", min_size=1, max_size=4), max_size=5)
 records = st.builds(
@@ -22,6 +23,8 @@ records = st.builds(
     names,
     names,
 )
+
+MEMBER = Membership(heartbeat_interval_s=1, lease_s=1, max_chunk_bytes=1, max_blob_bytes=1)
 
 
 def record(train: str = "", test: str = "", validation: str = "") -> DataRecord:
@@ -97,3 +100,66 @@ def test_who_is_to_be_forgotten_keeps_no_record(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     states.keep_data_record("run-1", RunRecord(places={}, latest=record("a")))
     assert states.data_record("run-1") is None
+
+
+def begins(*runs: str, **rule: str) -> Beginning:
+    return Beginning(runs=runs, rule=rule)
+
+
+def test_a_run_that_begins_with_a_model_tests_on_no_image_that_was_trained_on_for_it(tmp_path: Path) -> None:
+    data(tmp_path).check("run-1", None, record("abx", "cx"), Beginning(rule={"run.seed": "0"}))
+    data(tmp_path).check("run-2", None, record("abcd", "x"), begins("run-1"))
+    for wrong in (record("a", "bc"), record("a", "c", "b"), record("q", "c")):
+        for parents in (("run-1", "run-2"), ("run-2", "run-1")):
+            with pytest.raises(
+                InvalidData, match=r"[12] images for testing or validation were trained on in run run-[12]"
+            ):
+                data(tmp_path).check("run-3", None, wrong, begins(*parents))
+    with pytest.raises(InvalidData, match=r"since then changed: run.seed \(0, now 1\);"):
+        data(tmp_path).check("run-3", None, record("a", "b"), Beginning(runs=("run-1",), rule={"run.seed": "1"}))
+    with pytest.raises(InvalidData, match="the files have changed sides since then"):
+        data(tmp_path).check("run-3", None, record("a", "b"), Beginning(runs=("run-1",), rule={"run.seed": "0"}))
+    data(tmp_path).check("run-3", None, record("abz", "x"), begins("run-1", "run-2"))
+    data(tmp_path).check("anew", None, record("c", "ab"))
+
+
+def test_an_heir_knows_what_its_ancestors_trained_on(tmp_path: Path) -> None:
+    data(tmp_path).check("run-1", None, record("ab", "c"))
+    data(tmp_path).check("run-2", None, record("d", "c"), begins("run-1"))
+    with pytest.raises(InvalidData, match="trained on in run run-2"):
+        data(tmp_path).check("run-3", None, record("e", "a"), begins("run-2"))
+    with pytest.raises(InvalidData, match="trained on earlier in run run-2"):
+        data(tmp_path).check("run-2", Place(1, 2), record("e", "a"))
+
+
+def test_who_cannot_know_says_so_once(tmp_path: Path) -> None:
+    said: list[ClientProblem] = []
+    for beginning in (Beginning(runs=None), begins("elsewhere")):
+        run_id = f"run of {beginning.runs}"
+        data(tmp_path).check(run_id, None, record("a", "b"), beginning, said.append)
+        data(tmp_path).check(run_id, None, record("a", "b"), beginning, said.append)
+    assert [problem.reason for problem in said] == ["TRAINED_IMAGES_UNKNOWN"] * 2
+    assert "nobody says which runs" in said[0].detail
+    assert "no record of its images in elsewhere" in said[1].detail
+    data(tmp_path).check("of no run here", None, record("a", "b"), Beginning(runs=()), said.append)
+    assert len(said) == 2
+
+
+def test_records_of_ended_runs_stay_up_to_a_number_and_without_the_forgotten(tmp_path: Path) -> None:
+    states = ClientStates(tmp_path)
+    for number in range(KEPT_RECORDS + 3):
+        states.keep_data_record(f"run-{number}", RunRecord(places={}, latest=record("ab"[: number % 2])))
+        states.settle(MEMBER, run_id="", identity=None)
+    again = ClientStates(tmp_path)
+    assert [name for name, _ in again.manifest.ended] == [f"run-{number}" for number in range(3, KEPT_RECORDS + 3)]
+    assert again.data_record("run-2") is None
+    assert again.data_record("run-3") is not None
+    again.forget_runs([ForgottenRun(run_id="run-3", round=1)])
+    assert again.data_record("run-3") is None
+
+
+def test_what_a_run_leaves_beside_its_model_names_no_image() -> None:
+    kept = RunRecord(places={"0": "x"}, latest=record("abx", "cx"), trained=frozenset("d"), rule={"run.seed": "0"})
+    left = RunRecord.from_bytes(kept.without_names.to_bytes())
+    assert left.barred == kept.barred == frozenset("abd")
+    assert (dict(left.latest.sides), dict(left.places), left.rule) == ({}, {}, {"run.seed": "0"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import pickle
 import sys
 from pathlib import Path
@@ -81,6 +82,17 @@ def test_equal_weights_have_one_name_by_content_whatever_file_they_came_in(tmp_p
     torch.save(dict(reversed(list(state.items()))), tmp_path / "b.pth")
     first = add_weights(store, str(tmp_path / "a.safetensors"), model="resnet18")
     assert add_weights(store, str(tmp_path / "b.pth"), model="resnet18", name="again").sha256 == first.sha256
+
+
+def test_weights_from_a_runs_folder_know_the_runs_that_trained_them(tmp_path: Path, store: WeightsStore) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save_file(resnet18().state_dict(), folder / "model.safetensors")
+    config = {"run": {"seed": 0, "initial_runs": ["scans-1"]}, "data": {"classes": ["a", "b"]}}
+    (folder / "run.json").write_text(json.dumps({"run_id": "scans-2", "config": config}))
+    added = add_weights(store, str(folder / "model.safetensors"), model="resnet18")
+    assert WeightsStore(store.folder).runs_of(added.sha256) == ("scans-2", "scans-1")
+    assert store.runs_of("0" * 64) == store.runs_of(None) == ()
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit3"])

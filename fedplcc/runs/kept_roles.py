@@ -1,0 +1,67 @@
+"""Roles that a local run gave to its clients' images, kept for runs that begin with its model.
+
+A trainer's state goes when a local run has completed, and with it the record of the images that each client trained on. What
+later runs compare stays beside the model, without names of images:
+
+    RUN/roles/CLIENT/RUN_ID    digests of the images that the client trained on in the run, or in one that it begins from
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedplcc.runs.atomic_file import atomic_file, make_folder
+from fedplcc.trainer.data.record import RunRecord
+from fedplcc.trainer.task.client_state import ClientStates
+from fedplcc.trainer.task.manifest import KEPT_RECORDS, manifest_in
+
+ROLES = "roles"
+
+
+def keep_roles(states: Mapping[str, Path], folder: Path) -> None:
+    """Write what clients keep of their images' roles into a run's folder.
+
+    Args:
+        states: Folder of each client's kept state; a process may work with it.
+        folder: The run's folder.
+
+    Raises:
+        StoreUnavailable: It cannot be written.
+    """
+    for client, kept in states.items():
+        try:
+            manifest = manifest_in(kept)
+            records = {
+                run_id: RunRecord.from_bytes((kept / blob.sha256).read_bytes()).without_names
+                for run_id, blob in (*manifest.ended, *manifest.data.items())
+            }
+        except (OSError, ValueError):
+            continue  # whoever begins from this run is told that nobody knows
+        for run_id, record in records.items():
+            make_folder(folder / ROLES / client)
+            with atomic_file(folder / ROLES / client / run_id) as file:
+                file.write(record.to_bytes())
+
+
+def bring_roles(model: Path | None, states: Mapping[str, Path]) -> None:
+    """Give clients the roles that their images had in the runs that trained a model file, where its folder has them.
+
+    Args:
+        model: The file; None where a run begins with a new model.
+        states: Folder of each client's kept state, with which no process works yet.
+
+    Raises:
+        DiskFull, StoreUnavailable: They cannot be kept.
+    """
+    for client, kept in states.items() if model is not None else ():
+        assert model is not None
+        folder = model.parent / ROLES / client
+        for path in sorted(folder.iterdir())[:KEPT_RECORDS] if folder.is_dir() else ():
+            try:
+                record = RunRecord.from_bytes(path.read_bytes())
+            except (OSError, ValueError):
+                continue
+            own = ClientStates(kept)
+            if own.data_record(path.name) is None:
+                own.keep_ended_record(path.name, record)
