@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from fedplcc.aggregator.rounds.far_updates import newly_far
-from fedplcc.aggregator.rounds.machine.run_facts import is_parked, is_retired, waits_for_quorum
+from fedplcc.aggregator.rounds.machine.run_facts import evaluators, is_parked, is_retired, waits_for_quorum
 from fedplcc.shared.reasons import Parked, sentence_of
 from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
 
@@ -52,7 +53,7 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
             happened("client_without_data", number=after.round_number, client_id=client_id, stage=stage, drawn=drawn)
     for first in after.stage_began[len(before.stage_began) :]:
         happened("stage_ended", number=after.round_number, stage=len(after.stage_began), first_round=first)
-    _round_events(before.current_round, after.current_round, happened)
+    _round_events(before.current_round, after.current_round, happened, evaluators(after))
     _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:
         happened("pause_requested", number=after.round_number)
@@ -85,7 +86,7 @@ def _quorum_events(before: Run, after: Run, happened: Any) -> None:
         happened("quorum_regained", number=after.round_number)
 
 
-def _round_events(before: Round | None, after: Round | None, happened: Any) -> None:
+def _round_events(before: Round | None, after: Round | None, happened: Any, evaluating: Sequence[str] = ()) -> None:
     if after is None or after == before:
         return
     if before is None or before.number != after.number:
@@ -124,6 +125,8 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
         data: dict[str, Any] = {}
         if after.phase is RoundPhase.COMMITTED and after.results_json:
             data = {"metrics": json.loads(after.results_json)}
+        if after.phase is RoundPhase.EVALUATING and evaluating:
+            data = {"evaluators": list(evaluating)}
         happened(f"round_{after.phase.value}", number=after.number, **data)
 
 

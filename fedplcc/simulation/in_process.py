@@ -33,6 +33,7 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
         samples_per_class=site.samples_per_class,
         fraction=site.fraction,
         validation_per_class=site.validation_per_class,
+        evaluate_only=site.evaluate_only,
         model=site.model,
         consent=site.consent,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.readings import UNREADABLE_FILES
 from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
 from fedplcc.trainer.aggregator.port import AggregatorPort
@@ -175,6 +176,11 @@ class TaskRunner:
 
     def _contribute(self, job: Job) -> None:
         """Make the update that the task asks for, unless it is finished already, and hand it in."""
+        if job.site.evaluate_only:
+            raise InvalidData(
+                f"client {job.site.client_id} evaluates only (evaluate_only), and the run asks it to train: begin the run "
+                "when its trainer has joined as it is now, retire it there, or start its trainer without the setting"
+            )
         if job.task.kind is TaskKind.TRAIN and not len(job.loaded.train):
             job.aggregator.commit_update(job.run.run_id, job.task.round, without_data(job))
             return

@@ -331,8 +331,10 @@ function changesOf(run, event) {
     case "client_without_data":
       return { cohort: [...run.cohort.filter((/** @type {string} */ name) => name !== client), ...(event.data.drawn ?? [])].sort() };
     case "round_collecting":
-    case "round_evaluating":
-      return { round: event.round, phase: event.type.slice("round_".length), done_clients: [] };
+    case "round_evaluating": {
+      const asked = [...new Set([...run.cohort, ...(event.data.evaluators ?? [])])].sort();
+      return { round: event.round, phase: event.type.slice("round_".length), cohort: asked, done_clients: [] };
+    }
     case "round_aggregating":
     case "round_committed":
       return { round: event.round, phase: event.type.slice("round_".length) };
