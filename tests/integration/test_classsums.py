@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fedplcc.command.all_commands import app
 from fedplcc.runs.artifacts import describe, read_record
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
-from tests.support.federation.simulations import hashed, simulated
+from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -67,3 +71,21 @@ def test_later_rounds_change_nothing(data: Path, tmp_path: Path) -> None:
     simulated(a_document(data, rounds=2), tmp_path / "two")
     simulated(a_document(data, rounds=4), tmp_path / "four")
     assert hashed(tmp_path / "two")["model.safetensors"] == hashed(tmp_path / "four")["model.safetensors"]
+
+
+def test_a_comparison_says_what_joining_is_worth(data: Path, tmp_path: Path) -> None:
+    write_config(tmp_path / "run.toml", a_document(data))
+    (tmp_path / "compare.toml").write_text(
+        '[datasets.stripes]\nconfig = "run.toml"\n\n[rows.sums]\nmethod = "classsums"\nlabel = "Sums"\n'
+    )
+    words = ["compare", "--config", str(tmp_path / "compare.toml"), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    cell = tmp_path / "out" / "stripes" / "sums" / "seed-0" / "metrics.jsonl"
+    joining = json.loads(cell.read_text().splitlines()[-1])["joining"]
+    gains = [*joining.values(), sum(joining.values()) / 2, min(joining.values())]
+    texts = [f"{round(100 * gain, 1) + 0.0:+.1f}" for gain in gains]
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert f"| Sums: joining is worth | {' | '.join(texts)} | 1 |" in report
+    with (tmp_path / "out" / "summary.csv").open() as file:
+        models = {line["model"] for line in csv.DictReader(file)}
+    assert {"global", "local", "alone"} <= models

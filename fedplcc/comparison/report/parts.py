@@ -18,6 +18,7 @@ from fedplcc.comparison.report.accuracy_maps import map_by_class, map_by_domain
 from fedplcc.comparison.report.candidates import candidate_tables
 from fedplcc.comparison.report.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.report.drawings import curve_drawings
+from fedplcc.comparison.report.joining_table import joining_table
 from fedplcc.comparison.report.stage_tables import stage_table
 from fedplcc.comparison.report.tables import (
     NOTHING,
@@ -131,6 +132,7 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
         yield from _absent(findings, dataset, rows)
         yield from sources_of_statistics(findings, dataset, having)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
+        yield from joining_table(findings, dataset, having, domains)
         is_asked_for = comparison.datasets[dataset].balanced
         balanced = [model for model in BALANCED_MODELS if is_asked_for and not _is_scored(findings, dataset, model)]
         for model in (*balanced, *PLAIN_MODELS, *DETAILED_MODELS, *ATTACKED_MODELS, *STREAM_MODELS):

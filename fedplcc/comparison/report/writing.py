@@ -50,14 +50,14 @@ from fedplcc.comparison.round_values import (
 )
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
-from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL
 
 Value = str | int | float | None
 CELL = ("dataset", "row", "method", "seed")
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
 SUMMARISED = (
-    *(GLOBAL_MODEL, LOCAL_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
+    *(GLOBAL_MODEL, LOCAL_MODEL, ALONE_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
     *(*ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS),
 )
 """Names of the models in summary.csv, in order."""
