@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
+from fedplcc.models.site_model import state_folder, write_site_model
 from fedplcc.runs.artifacts import describe, read_record
-from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig, InvalidModel, NotFound
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
@@ -89,3 +90,25 @@ def test_a_comparison_says_what_joining_is_worth(data: Path, tmp_path: Path) -> 
     with (tmp_path / "out" / "summary.csv").open() as file:
         models = {line["model"] for line in csv.DictReader(file)}
     assert {"global", "local", "alone"} <= models
+
+
+def test_a_site_makes_its_own_model_of_the_state_that_it_keeps_and_nobody_else_does(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    last = simulated(a_document(data), run)
+    states = next(path for path in run.rglob("trainers/left") if path.is_dir())
+    before = sorted((path, path.stat().st_mtime_ns) for path in states.iterdir())
+    made = write_site_model(run, states)
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert sorted((path, path.stat().st_mtime_ns) for path in states.iterdir()) == before
+    words = ["model", "evaluate", str(made), "--data", f"npz:{data / 'left.npz'}", "--device", "cpu", "--json"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["accuracy"] == pytest.approx(last["accuracy_local"]["left"])
+    assert made.read_bytes() != (run / "model.safetensors").read_bytes()
+
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(InvalidModel, match=r"client left keeps its state of round 2 of run .*, and .* has round 1"):
+        write_site_model(run, states)
+    with pytest.raises(NotFound, match="has no client's state; a site's model is made on the host of its trainer"):
+        state_folder(str(tmp_path / "elsewhere"))
