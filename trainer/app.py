@@ -11,7 +11,7 @@ from types import FrameType
 
 from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from fedplcc.shared.config.settings import TrainerSettings, limit_threads
-from fedplcc.shared.config.variables import warn_of_unknown_variables
+from fedplcc.shared.config.settings.variables import warn_of_unknown_variables
 from fedplcc.shared.errors import FedplccError, StoreUnavailable
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.methods import add_methods

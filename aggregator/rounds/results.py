@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import Any
 
 from fedplcc.aggregator.rounds.class_results import detail_entries
-from fedplcc.shared.config.stream import Place
+from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.reasons import sentence_of
 from fedplcc.shared.scores import BALANCED, balanced_accuracy, is_uneven, summed, unfound

@@ -9,14 +9,14 @@ from typing import Protocol
 from fedplcc.aggregator.rounds.machine import members, opening, round_parts, round_waits, run_facts, run_moves
 from fedplcc.aggregator.rounds.machine.run_moves import RunEvent
 from fedplcc.aggregator.rounds.quorum import Quorum
-from fedplcc.shared.config.membership import NO_PLAN, MembershipSection
-from fedplcc.shared.config.stream import NO_STREAM, StreamSection
+from fedplcc.shared.config.tables.membership import NO_PLAN, MembershipSection
+from fedplcc.shared.config.tables.stream import NO_STREAM, StreamSection
 from fedplcc.shared.reasons import StoppedEarly
 from fedplcc.shared.types import RoundPhase, Run, RunStatus
 
 
 class RosterRule(Protocol):
-    """The clients that take part in a run; see RunSection in shared/config/run_tables.py."""
+    """The clients that take part in a run; see RunSection in shared/config/tables/run_tables.py."""
 
     @property
     def clients(self) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fedplcc.aggregator.rounds.configuration import config_of, place_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.config.declared_arrays import sent_groups
-from fedplcc.shared.config.stream import PASS, STAGE
+from fedplcc.shared.config.tables.stream import PASS, STAGE
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.parts.part import TaskView
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange

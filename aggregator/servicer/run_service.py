@@ -21,7 +21,7 @@ from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.convert.clients import client_to_proto
 from fedplcc.shared.convert.evaluations import evaluation_to_proto
 from fedplcc.shared.convert.events import event_to_proto
-from fedplcc.shared.convert.json_text import parse_json_object
+from fedplcc.shared.convert.reading.json_text import parse_json_object
 from fedplcc.shared.convert.payloads import blob_to_proto
 from fedplcc.shared.convert.prototype_maps import prototype_map_to_proto
 from fedplcc.shared.convert.rounds import round_to_proto

@@ -26,7 +26,8 @@ from fedplcc.runs.atomic_file import disk_errors, make_folder
 from fedplcc.runs.configuration import domain_of
 from fedplcc.shared.config.run import ClientSection, canonical_json
 from fedplcc.shared.config.settings import environment_without_settings
-from fedplcc.shared.errors import Code, FedplccError, InvalidConfig, StoreUnavailable, Unavailable
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable, Unavailable
 from fedplcc.shared.identity.names import Role
 from fedplcc.trainer.consent import NO_CONSENT, Consent
 

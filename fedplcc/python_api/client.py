@@ -21,8 +21,8 @@ from fedplcc.python_api.class_names import Names, NamesAt, check_names, label_of
 from fedplcc.runs.atomic_file import atomic_file, make_folder
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.names import composed, listed
-from fedplcc.trainer.data.pixels import Unreadable, Unstated
-from fedplcc.trainer.data.pixels import picture as as_rgb
+from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
+from fedplcc.trainer.data.images.pixels import picture as as_rgb
 
 STORED = "fedplcc-data"
 """Folder of the written images, beside the folders of runs."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import FedplccError, from_reason
 from fedplcc.shared.types import Client, ClientProblem, RunSpec, Task
 from fedplcc.trainer.cancellation import ShouldStop

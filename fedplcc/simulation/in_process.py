@@ -9,7 +9,7 @@ from fedplcc.simulation.engine import Observers, Site, Work, naming
 from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import opened_once
 from fedplcc.trainer.task.client_state import ClientStates, States
-from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 

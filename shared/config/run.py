@@ -25,16 +25,16 @@ from pydantic import (
 from fedplcc.shared.bounds import MODEL_KIND, MODEL_KIND_RULE, NAME_PATTERN, SUBSET_RULE
 from fedplcc.shared.config.class_map import class_fault
 from fedplcc.shared.config.initial_model import ModelBlob
-from fedplcc.shared.config.model import ModelSection, batch_norm_refusal, mixing_refusal
-from fedplcc.shared.config.partition import expand
+from fedplcc.shared.config.tables.model import ModelSection, batch_norm_refusal, mixing_refusal
+from fedplcc.shared.config.tables.partition import expand
 from fedplcc.shared.config.run_checks import check_sections
-from fedplcc.shared.config.run_tables import DataSection as DataSection
-from fedplcc.shared.config.run_tables import RunTables
+from fedplcc.shared.config.tables.run_tables import DataSection as DataSection
+from fedplcc.shared.config.tables.run_tables import RunTables
 from fedplcc.shared.config.sections import FACTORY as FACTORY
 from fedplcc.shared.config.sections import InvalidKey, Name, Places, Section, check_keys, dotted_keys, validate
 from fedplcc.shared.config.sections import read_document as read_document
-from fedplcc.shared.config.stream import StreamSection, split_stages_spec, stages_spec
-from fedplcc.shared.config.training import TrainingSection as TrainingSection
+from fedplcc.shared.config.tables.stream import StreamSection, split_stages_spec, stages_spec
+from fedplcc.shared.config.tables.training import TrainingSection as TrainingSection
 from fedplcc.shared.config.younger_keys import without_unset
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import METHODS, add_methods, refusal

@@ -31,10 +31,10 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from fedplcc.shared.bounds import METHOD_NAME, MODEL_KIND, MODEL_KIND_RULE, SUBSET_RULE
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.config.sections import FACTORY, DisplayName, Name, explain, read_document, unknown, validate
-from fedplcc.shared.config.site_identity import STATE, with_identity
-from fedplcc.shared.config.stream import MAX_STAGES, stages_spec
+from fedplcc.shared.config.settings.site_identity import STATE, with_identity
+from fedplcc.shared.config.tables.stream import MAX_STAGES, stages_spec
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process.log import Level
 from fedplcc.shared.wire.addresses import is_host, is_loopback, split_address

@@ -9,7 +9,7 @@ from fedplcc.shared.convert.clients import (
     environment_from_proto,
     environment_to_proto,
 )
-from fedplcc.shared.convert.fields import (
+from fedplcc.shared.convert.reading.fields import (
     at_least,
     at_most,
     bounded_text,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedplcc.shared.config.run import DataSection
-from fedplcc.shared.config.stream import Place, StreamSection
+from fedplcc.shared.config.tables.stream import Place, StreamSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.loading import ClientData, ImageSet, load_balanced_test, load_dataset
 from fedplcc.trainer.data.specs import by_stage, opened_once

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedplcc.shared.config.declared_arrays import declared_arrays, sent_groups
 from fedplcc.shared.config.run import RunConfig, parse_run_config
-from fedplcc.shared.config.stream import FIRST, PASS, STAGE, Place
+from fedplcc.shared.config.tables.stream import FIRST, PASS, STAGE, Place
 from fedplcc.shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
 from fedplcc.shared.methods import refusal
 from fedplcc.shared.methods.arrays import ArrayGroup, ModelArrays, group_fault
@@ -42,10 +42,10 @@ from fedplcc.trainer.learning.public_images import PublicImages
 from fedplcc.trainer.models import TimmModel, load_arrays, state_arrays
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.reproducibility.randomness import derive_seed
-from fedplcc.trainer.task.fetched_model import FetchedModel
-from fedplcc.trainer.task.first_model_check import begins_with_first_model, check_first_model
+from fedplcc.trainer.task.models.fetched_model import FetchedModel
+from fedplcc.trainer.task.models.first_model_check import begins_with_first_model, check_first_model
 from fedplcc.trainer.task.job import Job, Loaded, OnActivity, OnProblem, StageFacts
-from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.site import ClientSite
 
 log = get_logger("fedplcc.trainer.task.inputs")

@@ -20,10 +20,10 @@ from fedplcc.trainer.reproducibility.determinism import prepare_torch
 from fedplcc.trainer.task.client_state import States
 from fedplcc.trainer.task.delivery import Delivery, Finished
 from fedplcc.trainer.task.failures import site_failures
-from fedplcc.trainer.task.initial_model import initial_update
+from fedplcc.trainer.task.models.initial_model import initial_update
 from fedplcc.trainer.task.inputs import TaskInputs, place_of
 from fedplcc.trainer.task.job import Job, OnActivity, OnProblem
-from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.local_update import trained_update, without_data
 from fedplcc.trainer.task.round_evaluation import round_evaluation
 from fedplcc.trainer.task.run_data import RunData

@@ -9,7 +9,7 @@ from typing import Self, cast
 import torch
 from torch import nn
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.config.run import RunConfig, canonical_json, own_kind_refusal
 from fedplcc.shared.errors import ModelKindRefused
 from fedplcc.shared.process.log import get_logger

@@ -16,7 +16,7 @@ from fedplcc.aggregator.rounds.machine.run_facts import (
     is_retired,
     trainers,
 )
-from fedplcc.shared.config.membership import MembershipSection
+from fedplcc.shared.config.tables.membership import MembershipSection
 from fedplcc.shared.errors import (
     InvalidTransition,
 )

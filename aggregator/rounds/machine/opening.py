@@ -11,7 +11,7 @@ from fedplcc.aggregator.rounds.machine.run_facts import has_open_round, trainers
 from fedplcc.aggregator.rounds.machine.run_moves import RunEvent, move
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.aggregator.rounds.selection import select_cohort
-from fedplcc.shared.config.stream import NO_STREAM, StreamSection
+from fedplcc.shared.config.tables.stream import NO_STREAM, StreamSection
 from fedplcc.shared.errors import (
     InvalidTransition,
     UpdateConflict,
