@@ -102,6 +102,7 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         samples_per_class=settings.samples_per_class,
         fraction=settings.fraction,
         validation_per_class=settings.validation_per_class,
+        evaluate_only=settings.evaluate_only,
         withhold_below=settings.withhold_below,
         model=settings.own_model,
         consent=Consent.of_owner(settings),

@@ -9,7 +9,7 @@ from fedplcc.aggregator.rounds import doubted_model, large_shares
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.doubted_model import FIRST_ROUND, doubters
 from fedplcc.aggregator.rounds.far_updates import UPDATE_FAR, FarUpdate, far_in, warning_of
-from fedplcc.aggregator.rounds.machine import run_facts
+from fedplcc.aggregator.rounds.machine import round_waits, run_facts
 from fedplcc.aggregator.rounds.standing_still import cannot_train
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.chance import RunWarning
@@ -61,8 +61,7 @@ class RunWarnings:
 
     def _problems(self, run: Run) -> dict[str, ClientProblem]:
         """Problems that keep clients of the open round from their work."""
-        cohort = () if run.current_round is None else run.current_round.cohort
-        sessions = {name: self._sessions.find(name) for name in cohort}
+        sessions = {name: self._sessions.find(name) for name in round_waits.asked_of(run)}
         return {
             name: problem
             for name, session in sessions.items()

@@ -89,6 +89,9 @@ class Consequences:
         connected = self._sessions.connected() if looks_for_clients else ()
         if run.status is RunStatus.PENDING and not run.roster and not connected:
             return run
+        noted = self._with_evaluators(run) if looks_for_clients else run
+        if noted is not run:
+            return noted  # before a cohort is drawn
         config = self._memories.config_of(run)
         if config.run.min_clients is not None and own_kind_refusal(config) is not None:
             # Its trainer would refuse every task, and the run would wait for it. A roster names it all the same.
@@ -96,6 +99,7 @@ class Consequences:
         around = Surroundings(
             rule=config.run,
             connected=connected,
+            evaluating=[name for name in connected if self._sessions.evaluates_only(name)],
             quorum=self.quorum_of,
             fails=config.quorum.on_no_quorum == "fail",
             evaluates=config.evaluates(run.round_number, run.total_rounds),
@@ -112,6 +116,12 @@ class Consequences:
     def _early_stop(self, run: Run, patience: int | None) -> StoppedEarly | None:
         best = self._memories.best_after(run)
         return early_stop(best, judged_round(run.current_round, best), patience)
+
+    def _with_evaluators(self, run: Run) -> Run:
+        """Return the run with the clients of its roster noted that are here and said that they have nothing to train on."""
+        unknown = (name for name in run.roster if name not in run.admitted_examples)
+        found = {name: 0 for name in unknown if self._sessions.evaluates_only(name)}
+        return members.record_examples(run, found) if found else run
 
     def _with_examples(self, run: Run) -> Run:
         clients = [self._find_client(name) for name in run.roster if name not in run.admitted_examples]

@@ -29,6 +29,8 @@ KEEP_ENDED_S = 120.0
 """Seconds for which an ended run keeps its series: several scrape intervals, so that its last round is scraped."""
 DOMAINS = 16
 """Most domains of a run with series."""
+CLIENTS = 16
+"""Clients of a run with a series of what joining is worth to them; the others share one, which is the last of them."""
 CLASSES = 16
 """A run with more classes has no series by class."""
 STAGES = 16
@@ -160,6 +162,12 @@ class RunMetrics:
         )
         self._local_accuracy = gauge(
             "local_accuracy_ratio", "Accuracy of clients' own models: mean and worst over domains.", "run", "summary"
+        )
+        self._joining = gauge(
+            "joining_ratio",
+            "What joining is worth to a client: the score of its own model minus that of its images alone.",
+            "run",
+            "client",
         )
         self._at_chance = gauge(
             "run_at_chance",
@@ -295,6 +303,7 @@ class RunMetrics:
         local = metrics.get("accuracy_local", {})
         summaries = {name: local.get(name) for name in ("mean", "worst")}
         self._set_all(self._local_accuracy, shown, summaries, label="summary", bound=len(summaries))
+        self._set_all(self._joining, shown, metrics.get("joining") or {}, label="client", bound=CLIENTS)
         self._set_all(self._accuracy, shown, domains, label="domain", bound=DOMAINS)
 
     def _show_score(self, run_id: str, metrics: Mapping[str, Any]) -> None:
@@ -382,6 +391,7 @@ class RunMetrics:
             self._accuracy_gap,
             self._score,
             self._local_accuracy,
+            self._joining,
             self._at_chance,
             self._stage,
             self._stage_accuracy,

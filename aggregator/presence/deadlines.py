@@ -103,7 +103,7 @@ class Deadlines:
         if watch is None or run.current_round is None:
             return Presence({}, ())
         # Any client of the roster may be asked next for the first model; it can make no progress before that.
-        asked = run.current_round.cohort
+        asked = round_waits.asked_of(run)
         clients = run.roster if run.current_round.phase is RoundPhase.INITIALISING else asked
         # In a simulation leases never end: clients do their tasks in turn, and none is away.
         may_be_away = deadline_s is not None and math.isfinite(self._sessions.lease_s)

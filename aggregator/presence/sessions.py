@@ -227,6 +227,11 @@ class Sessions:
         session = self.find(client_id)
         return "" if session is None else session.client.model_kind
 
+    def evaluates_only(self, client_id: str) -> bool:
+        """Whether a client that is here said that it has no image to train on."""
+        session = self.find(client_id)
+        return session is not None and not session.client.num_examples
+
     def end_expired(self) -> list[Session]:
         """Forget the sessions whose lease has run out; returns them."""
         with self._lock:

@@ -87,4 +87,4 @@ def first_model_came(before: Run, after: Run) -> bool:
 
 def why_uncompared(run: Run) -> str | None:
     """Return why nobody can compare a run's first model with another; None where others can."""
-    return "the run has no other client" if len(run_facts.eligible(run)) < 2 else None
+    return "the run has no other client" if len(run_facts.trainers(run)) < 2 else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from fedplcc.aggregator.rounds.far_updates import newly_far
-from fedplcc.aggregator.rounds.machine.run_facts import is_parked, is_retired, waits_for_quorum
+from fedplcc.aggregator.rounds.machine.run_facts import evaluators, is_parked, is_retired, waits_for_quorum
 from fedplcc.aggregator.rounds.results import score_intervals
 from fedplcc.shared.reasons import Parked, sentence_of
 from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
@@ -53,7 +54,7 @@ def events_between(before: Run, after: Run, *, now: float) -> list[Event]:
             happened("client_without_data", number=after.round_number, client_id=client_id, stage=stage, drawn=drawn)
     for first in after.stage_began[len(before.stage_began) :]:
         happened("stage_ended", number=after.round_number, stage=len(after.stage_began), first_round=first)
-    _round_events(before.current_round, after.current_round, happened)
+    _round_events(before.current_round, after.current_round, happened, evaluators(after))
     _quorum_events(before, after, happened)
     if after.is_pause_requested and not before.is_pause_requested:
         happened("pause_requested", number=after.round_number)
@@ -86,7 +87,7 @@ def _quorum_events(before: Run, after: Run, happened: Any) -> None:
         happened("quorum_regained", number=after.round_number)
 
 
-def _round_events(before: Round | None, after: Round | None, happened: Any) -> None:
+def _round_events(before: Round | None, after: Round | None, happened: Any, evaluating: Sequence[str] = ()) -> None:
     if after is None or after == before:
         return
     if before is None or before.number != after.number:
@@ -127,6 +128,8 @@ def _round_events(before: Round | None, after: Round | None, happened: Any) -> N
             line = json.loads(after.results_json)
             intervals = score_intervals(after, line)
             data = {"metrics": line, **({"intervals": intervals} if intervals else {})}
+        if after.phase is RoundPhase.EVALUATING and evaluating:
+            data = {"evaluators": list(evaluating)}
         happened(f"round_{after.phase.value}", number=after.number, **data)
 
 

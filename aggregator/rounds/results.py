@@ -223,7 +223,8 @@ def metrics_line(
     under = {attack: accuracy_by_domain(reports, names, evaluated[0], attacked_set(attack)) for attack in attacks}
     attacked = {"accuracy_attacked": under if is_evaluated else None} if attacks else {}
     needed = 1 if is_alone else 2
-    has_validation = is_validated or (len(reports) >= needed and all(map(_has_validation, reports)))
+    trained = [report for report in reports if report.client_id in current.cohort]
+    has_validation = is_validated or (len(trained) >= needed and all(map(_has_validation, trained)))
     on_validation = accuracy_by_domain(reports, names, evaluated[0], VALIDATION_SET) if is_evaluated else None
     validation = {"accuracy_validation": on_validation} if has_validation else {}
     has_balanced = has_validation and is_evaluated
@@ -345,9 +346,9 @@ def timings_line(current: Round, *, now: float, interrupted: Collection[str] = (
         "seconds": {**seconds, "total": sum(known) if len(known) == len(seconds) else None},
         "bytes_received": sum(blob.size_bytes for update in current.updates.values() for blob in update.payload.blobs),
         "clients": {
-            client_id: dict(current.updates[client_id].timings)
+            client_id: dict(current.updates[client_id].timings if client_id in current.updates else {})
             | {f"evaluation_{name}": value for name, value in _evaluation_timings(current, client_id).items()}
-            for client_id in sorted(current.updates)
+            for client_id in sorted({*current.updates, *current.evaluations})
         },
     }
 

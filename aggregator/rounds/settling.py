@@ -38,6 +38,8 @@ class Surroundings:
     rule: RosterRule
     connected: Collection[str]
     """Connected clients."""
+    evaluating: Collection[str] = ()
+    """Those of them that have no image to train on."""
     quorum: Callable[[Run], Quorum]
     """Returns the quorum of a run's open round."""
     fails: bool
@@ -75,7 +77,7 @@ def settled(run: Run, around: Surroundings, *, now: float) -> Run:
         connected = sorted(name for name in _planned(around, 1) if name not in run.quarantined)
         if rule.clients is not None and set(run_facts.eligible(run)) <= set(connected):
             return run_moves.move(run, RunEvent.ROSTER_MET)
-        if rule.min_clients is not None and len(connected) >= rule.min_clients:
+        if rule.min_clients is not None and len(set(connected) - set(around.evaluating)) >= rule.min_clients:
             return run_moves.move(members.admit(run, connected), RunEvent.ROSTER_MET)
         return run
     if run.status not in (RunStatus.RUNNING, RunStatus.PAUSED) or run_facts.is_parked(run):

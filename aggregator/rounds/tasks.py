@@ -21,7 +21,7 @@ MAX_IDLE_REASONS = 64
 def task_in(run: Run, client_id: str) -> Task | None:
     """The client's current task in this run, or None."""
     current = run.current_round
-    if run.status is not RunStatus.RUNNING or current is None or client_id not in current.cohort:
+    if run.status is not RunStatus.RUNNING or current is None or not run_facts.has_task_in(run, client_id):
         return None
     if client_id in run.quarantined or run_facts.takes_no_part(run, client_id):
         return None
@@ -110,7 +110,7 @@ def _scalars(run: Run, client_id: str) -> Mapping[str, float]:
     method = METHODS[run.method]
     if not method.has("scalars"):
         return _place_scalars(run)
-    counts = [run.admitted_examples.get(name, 0) for name in run_facts.eligible(run)]
+    counts = [run.admitted_examples.get(name, 0) for name in run_facts.trainers(run)]
     view = TaskView(
         round=run.round_number,
         num_examples=run.admitted_examples.get(client_id, 0),

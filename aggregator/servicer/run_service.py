@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.rounds.events import FINAL_EVENTS
+from fedplcc.aggregator.rounds.machine import round_waits
 from fedplcc.aggregator.servicer.blob_pieces import whole_pieces_of
 from fedplcc.aggregator.servicer.calls import Context, in_time
 from fedplcc.aggregator.servicer.calls import control_call as call
@@ -289,6 +291,9 @@ class RunServicer(run_grpc.RunServiceServicer):
         best_round = await call(self._coordinator.best_round, run)
         labels = await call(self._coordinator.labels.of, run.run_id)
         warnings = await call(self._coordinator.warnings, run)
+        current = run.current_round
+        shown = None if current is None else replace(current, cohort=round_waits.asked_of(run))
+        run = replace(run, current_round=shown)
         return run_to_proto(
             run, manifest_json=canonical_json(manifest), best_round=best_round, labels=labels, warnings=warnings
         )

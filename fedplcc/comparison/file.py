@@ -24,7 +24,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -84,6 +84,9 @@ class DatasetSection(Section):
     """What other programs say of the data set; it is not looked at."""
     seeds: Seeds | None = None
     """Instead of the comparison's."""
+    leave_out: Literal["none", "each"] = "none"
+    """Domains that training leaves out: none, or each once. Then a cell is a data set, a row, a seed and a domain whose
+    clients evaluate only, and the report's accuracies of a domain are of models that were trained without it."""
     balanced: bool = False
     """Whether the report has tables of balanced accuracy too, the mean recall of the classes that a test set has: for data
     whose classes are unequally frequent."""
@@ -280,6 +283,12 @@ def _of_the_sweep(table: Any, compare: Any, rows: Mapping[str, Any], datasets: M
         for row, settings in table.get(f"{key}_for", {}).items():
             yield from _setting_problems(f"sweep.{key}_for.{row}", settings)
     yield from sweep_problems(section, rows, _baselines(compare))
+    for name, dataset in datasets.items() if section.chooses else ():
+        if dataset.get("leave_out", "none") != "none":
+            yield (
+                f"datasets.{name}.leave_out: a sweep that chooses trains no left-out cells; choose without it, and then "
+                "compare the chosen values in another file"
+            )
     if section.chooses and TRIALS in datasets:
         yield f"datasets.{TRIALS}: trials have their folder there; give the data set another name"
 

@@ -3,6 +3,8 @@
 A cell's folder OUT/DATASET/ROW/seed-SEED is that of the following command, and either command goes on with the other's:
 
     fedplcc simulate --config FILE --method METHOD --seed SEED --set KEY=VALUE ... --out OUT/DATASET/ROW/seed-SEED
+
+Where domains are left out there is one for each domain too, OUT/DATASET.without-DOMAIN/ROW/seed-SEED.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedplcc.comparison import left_out as leaving
 from fedplcc.comparison.file import Comparison, assignments
 from fedplcc.comparison.groups import choosing
 from fedplcc.comparison.sweep.section import why_fixed
@@ -35,6 +38,7 @@ class Cell:
         seed: Seed of everything random in it.
         federation: Its configuration with its clients.
         folder: Folder of its training.
+        left_out: Domain whose clients evaluate only; None where all train.
         is_chosen: Whether to train it if it is missing.
         is_trial: Whether it is a trial of a sweep.
         is_candidate: Whether its row is in a group that chooses.
@@ -45,6 +49,7 @@ class Cell:
     seed: int
     federation: FederationFile
     folder: Path
+    left_out: str | None = None
     is_chosen: bool = True
     is_trial: bool = False
     is_candidate: bool = False
@@ -52,12 +57,22 @@ class Cell:
     @property
     def name(self) -> str:
         """Its name, which is also its folder below that of the comparison."""
-        return f"{self.dataset}/{self.row}/seed-{self.seed}"
+        return f"{self.place}/{self.row}/seed-{self.seed}"
+
+    @property
+    def place(self) -> str:
+        """Name of its data set and of the domain that is left out, which is that of their cells' folder and archive."""
+        return place_of(self.dataset, self.left_out)
 
     @property
     def hides_test(self) -> bool:
         """Whether validation images alone are told of it, because something is chosen by them."""
         return self.is_trial or self.is_candidate
+
+
+def place_of(dataset: str, left_out: str | None) -> str:
+    """Return the name of the folder of a data set's cells, without a domain where one is left out."""
+    return dataset if left_out is None else f"{dataset}.without-{left_out}"
 
 
 def plan(
@@ -88,14 +103,16 @@ def plan(
             dataset=dataset,
             row=row,
             seed=seed,
-            federation=_federation(comparison, dataset, row, seed, document),
-            folder=out / dataset / row / f"seed-{seed}",
+            federation=federation,
+            folder=out / place_of(dataset, left_out) / row / f"seed-{seed}",
+            left_out=left_out,
             is_candidate=comparison.chooses_among(row),
             is_chosen=(not only or row in only or f"{dataset}/{row}" in only) and (not seeds or seed in seeds),
         )
         for dataset, document in documents_of(comparison, file).items()
         for seed in sorted({*comparison.seeds_of(dataset), *seeds})
         for row in comparison.rows_of(dataset)
+        for left_out, federation in _federations(comparison, dataset, row, seed, document)
     ]
 
 
@@ -105,7 +122,8 @@ def command_of(comparison: Comparison, file: Path, dataset: str, row: str) -> st
     words += ["--method", comparison.rows[row].method]
     for assignment in assignments(comparison.settings_of(dataset, row)):
         words += ["--set", assignment]
-    return f"{shlex.join(words)} --seed SEED --out FOLDER"
+    left_out = " --set clients.CLIENT.evaluate_only=true" if comparison.datasets[dataset].leave_out == "each" else ""
+    return f"{shlex.join(words)}{left_out} --seed SEED --out FOLDER"
 
 
 def cell_problems(comparison: Comparison, file: Path) -> list[str]:
@@ -181,6 +199,20 @@ def _federation(
     return verdict.federation
 
 
+def _federations(
+    comparison: Comparison, dataset: str, row: str, seed: int, document: Mapping[str, Any]
+) -> list[tuple[str | None, FederationFile]]:
+    """Return the configuration of a row and a seed, or one for each domain that is left out, with the domain.
+
+    Raises:
+        InvalidConfig: It is wrong, or a domain cannot be left out.
+    """
+    whole = _federation(comparison, dataset, row, seed, document)
+    if comparison.datasets[dataset].leave_out == "none":
+        return [(None, whole)]
+    return [(domain, leaving.without(whole, domain)) for domain in leaving.domains_of(whole)]
+
+
 def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the problems of all cells' configurations; those of a data set's file itself only once."""
     for dataset, document in documents.items():
@@ -193,7 +225,7 @@ def _problems(comparison: Comparison, documents: Mapping[str, Mapping[str, Any]]
         federations = dict[str, FederationFile]()
         for row in comparison.rows_of(dataset):
             try:
-                federation = federations[row] = _federation(comparison, dataset, row, seed, document)
+                federation = federations[row] = _federations(comparison, dataset, row, seed, document)[0][1]
             except InvalidConfig as error:
                 yield f"row {row} on data set {dataset}: {error.detail}"
                 continue

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from fedplcc.aggregator.rounds.validation import best_of_lines, early_stop, judged_line
 from fedplcc.comparison.file import Comparison
+from fedplcc.comparison.left_out import joined
 from fedplcc.comparison.plan import Cell
 from fedplcc.comparison.round_values import (
     RoundValues,
@@ -92,7 +94,8 @@ class Findings:
     Attributes:
         comparison: The content of its file.
         file: The path of that file, as it was named.
-        results: The trained cells.
+        results: What tables show: the trained cells; where domains are left out, one result of all of a row and a seed.
+        whole: The trained cells, each by itself.
         missing: The other cells.
         choices: What a sweep has chosen, by data set and row.
         unchosen: Why a row that a sweep searches has no values yet.
@@ -102,6 +105,7 @@ class Findings:
     file: Path
     results: Sequence[CellResult]
     missing: Sequence[MissingCell]
+    whole: Sequence[CellResult]
     choices: Mapping[Key, Choice] = field(default_factory=dict)
     unchosen: Mapping[Key, str] = field(default_factory=dict)
     _by_row: dict[tuple[str, str], list[CellResult]] = field(init=False, default_factory=dict)
@@ -125,7 +129,8 @@ def seeds_by_reason(missing: Iterable[MissingCell]) -> dict[tuple[str, str, str]
     seeds: dict[tuple[str, str, str], list[str]] = {}
     for each in missing:
         reason = f"failed: {each.reason}" if each.absence is Absence.FAILED else each.reason
-        seeds.setdefault((each.cell.dataset, each.cell.row, reason), []).append(str(each.cell.seed))
+        left_out = "" if each.cell.left_out is None else f" without {each.cell.left_out}"
+        seeds.setdefault((each.cell.dataset, each.cell.row, reason), []).append(f"{each.cell.seed}{left_out}")
     return seeds
 
 
@@ -139,12 +144,31 @@ def read_findings(comparison: Comparison, file: Path, cells: Sequence[Cell], fai
         failures: Reasons of cells that could not be trained the last time, by their names.
     """
     read = [read_cell(cell, failures.get(cell.name)) for cell in cells]
+    whole = [each for each in read if isinstance(each, CellResult)]
     return Findings(
         comparison=comparison,
         file=file,
-        results=[each for each in read if isinstance(each, CellResult)],
+        results=[*_shown(whole, cells)],
+        whole=whole,
         missing=[each for each in read if isinstance(each, MissingCell)],
     )
+
+
+def _shown(whole: Sequence[CellResult], cells: Sequence[Cell]) -> Iterator[CellResult]:
+    """Yield the cells that leave nothing out, and one result of the others of each row and seed, if all are there."""
+    found: dict[tuple[str, str, int], dict[str, CellResult]] = {}
+    for each in whole:
+        cell = each.cell
+        if cell.left_out is None:
+            yield each
+        else:
+            found.setdefault((cell.dataset, cell.row, cell.seed), {})[cell.left_out] = each
+    planned = Counter((cell.dataset, cell.row, cell.seed) for cell in cells)
+    for key, by_domain in found.items():
+        if len(by_domain) == planned[key]:
+            rounds = joined({domain: each.rounds for domain, each in by_domain.items()})
+            first = next(iter(by_domain.values()))
+            yield replace(first, cell=replace(first.cell, left_out=None), rounds=rounds)
 
 
 def read_cell(cell: Cell, failure: str | None = None) -> CellResult | MissingCell:
@@ -183,7 +207,7 @@ def _files_of(cell: Cell, opened: ExitStack) -> Files | None:
     Raises:
         _Unreadable: The archive cannot be opened.
     """
-    archive = archive_path(cell.folder.parents[2], cell.dataset)
+    archive = archive_path(cell.folder.parents[2], cell.place)
     if cell.folder.is_dir() or not archive.is_file():
         return cell.folder if cell.folder.is_dir() else None
     try:

@@ -10,7 +10,7 @@ from fedplcc.runs.plots import SUMMARIES
 from fedplcc.shared.class_scores import pooled
 from fedplcc.shared.config.tables.evaluation import Attack
 from fedplcc.shared.scores import BALANCED, balanced_accuracy
-from fedplcc.shared.types import BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
+from fedplcc.shared.types import ALONE_MODEL, BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
 
 
 def under(model: str, attack: str) -> str:
@@ -61,8 +61,9 @@ class RoundValues:
 
     Attributes:
         number: Its number, from 1.
-        accuracy: By model (GLOBAL_MODEL, LOCAL_MODEL where clients have one, and `under` an attack), then domain: fraction
-            of correct predictions on the domain's test samples, or validation samples; None where nobody reported. Empty
+        accuracy: By model (GLOBAL_MODEL, LOCAL_MODEL and ALONE_MODEL where clients have them, and `under` an attack), then
+            domain: fraction of correct predictions on the domain's test samples, or validation samples; None where nobody
+            reported. Empty
             if the round was not evaluated.
         counts: The numbers of predictions behind them, where they are known.
         computed: Losses, numbers of prototypes and the like, by name; equal on every run.
@@ -147,6 +148,8 @@ def _accuracy(
     accuracy = {own: line["accuracy"]}
     if "accuracy_local" in line:
         accuracy[LOCAL_MODEL] = line["accuracy_local"]
+    if line.get("accuracy_alone"):
+        accuracy[ALONE_MODEL] = line["accuracy_alone"]
     for attack, values in (line.get("accuracy_attacked") or {}).items():
         accuracy[under(own, attack)] = values
     from_reports = {*ATTACKED_MODELS, *STREAM_MODELS}

@@ -79,7 +79,12 @@ class Untrained:
                     "row": row.cells[0].row,
                     "method": row.cells[0].federation.config.run.method,
                     "cells": [
-                        {"seed": cell.seed, "state": state, "folder": str(cell.folder)}
+                        {
+                            "seed": cell.seed,
+                            **({} if cell.left_out is None else {"left_out": cell.left_out}),
+                            "state": state,
+                            "folder": str(cell.folder),
+                        }
                         for cell, state in zip(row.cells, row.states, strict=True)
                     ],
                     "to_train": row.num_to_train,
@@ -94,7 +99,7 @@ class Untrained:
         """Yield lines for people: a heading and a line a row, why cells cannot be trained, and the sum."""
         table = [("cells of", "method", "seeds", "there", "to train", "")]
         for row in self.rows[:MAX_LINES]:
-            seeds = ",".join(str(cell.seed) for cell in row.cells)
+            seeds = ",".join(dict.fromkeys(str(cell.seed) for cell in row.cells))
             there = sum(state == "trained" for state in row.states)
             method = row.cells[0].federation.config.run.method
             first = f"{row.num_trials} trials come first" if row.num_trials else ""

@@ -259,6 +259,7 @@ class LocalFederation:
             _trainer(name),
             *("--aggregator", address, "--client", name, "--domain", domain_of(name, client), "--data", client.data),
             *("--device", self._device, "--threads", str(self._threads), "--metrics-port", "0", *samples),
+            *(["--evaluate-only"] if client.evaluate_only else []),
             *_model_flags(client),
             *self._consent.flags,
             *(("--privacy-epsilon", f"{MAX_SPENT:g}") if self._withholds else ()),

@@ -72,6 +72,7 @@ class Client:
         fraction: Share of the training images, drawn by the seed from each class alike, in place of `samples_per_class`.
         validation_per_class: Training images of a class that are set aside for validation; those of the run's
             data.validation_every if not given.
+        evaluate_only: Whether it never trains, and the run is tested on its test images.
         model: The client's own kind of model, with the keys of `[model]`, where models are not shared; the run's if not
             given.
     """
@@ -86,6 +87,7 @@ class Client:
     samples_per_class: int | None = None
     fraction: float | None = None
     validation_per_class: int | None = None
+    evaluate_only: bool | None = None
     model: Mapping[str, Any] | None = None
     _known: dict[Path, str] = field(default_factory=dict, init=False, repr=False)
 
@@ -111,7 +113,7 @@ class Client:
             StoreUnavailable: The folder cannot be written.
         """
         table: dict[str, Any] = {"data": self._specification(run_classes, folder)}
-        for name in ("domain", "samples_per_class", "fraction", "validation_per_class", "model"):
+        for name in ("domain", "samples_per_class", "fraction", "validation_per_class", "evaluate_only", "model"):
             if (value := getattr(self, name)) is not None:
                 table[name] = value
         return table

@@ -87,12 +87,12 @@ class ComparisonResult:
     @property
     def cells(self) -> Table[CellRow]:
         """A record for each trained cell."""
-        return Table(CellRow, [_row(cell) for cell in self._findings.results])
+        return Table(CellRow, [_row(cell) for cell in self._findings.whole])
 
     @property
     def results(self) -> dict[str, Result]:
         """The result of each trained cell whose folder is there, by DATASET/ROW/seed-SEED."""
-        cells = [each.cell for each in self._findings.results]
+        cells = [each.cell for each in self._findings.whole]
         return {cell.name: Result(cell.folder, is_own=True) for cell in cells if cell.folder.is_dir()}
 
 
@@ -166,7 +166,7 @@ def _row(result: CellResult) -> CellRow:
     own = [accuracy.get(GLOBAL_MODEL) or next(iter(accuracy.values())) for accuracy in evaluated]
     means = [mean for accuracy in own if (mean := mean_of(accuracy)) is not None]
     return CellRow(
-        dataset=cell.dataset,
+        dataset=cell.place,
         row=cell.row,
         method=cell.federation.config.run.method,
         seed=cell.seed,

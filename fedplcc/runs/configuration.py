@@ -14,6 +14,7 @@ from typing import Any
 from fedplcc.runs.backbone_digests import with_digests
 from fedplcc.runs.initial_model import anchored, with_model_file
 from fedplcc.shared.config.run import ClientSection, FederationFile, canonical_json, parse_federation, read_document
+from fedplcc.shared.config.younger_keys import without_unset
 from fedplcc.shared.errors import InvalidConfig
 
 
@@ -141,17 +142,28 @@ def local_clients(federation: FederationFile) -> dict[str, ClientSection]:
     missing = [name for name in wanted if name not in federation.clients]
     if missing:
         raise InvalidConfig(f"run.clients names {missing[0]!r}, but there is no table [clients.{missing[0]}]")
-    if run.min_clients is not None and len(wanted) < run.min_clients:
-        raise InvalidConfig(f"run.min_clients = {run.min_clients}, but there are {len(wanted)} tables [clients.NAME]")
+    trained = [name for name in wanted if not federation.clients[name].evaluate_only]
+    if wanted and not trained:
+        raise InvalidConfig("every client has evaluate_only = true: a run needs at least one that trains")
+    if run.min_clients is not None and len(trained) < run.min_clients:
+        which = "" if len(trained) == len(wanted) else " that train"
+        raise InvalidConfig(
+            f"run.min_clients = {run.min_clients}, but there are {len(trained)} tables [clients.NAME]{which}"
+        )
     return {name: federation.clients[name] for name in sorted(wanted)}
 
 
 def without_validation(federation: FederationFile) -> str | None:
-    """Return the first client without validation images; None if each has some."""
+    """Return the first client that trains without validation images; None if each has some."""
     if federation.config.data.validation_every is not None:
         return None
     return next(
-        (name for name, client in local_clients(federation).items() if client.validation_per_class is None), None
+        (
+            name
+            for name, client in local_clients(federation).items()
+            if client.validation_per_class is None and not client.evaluate_only
+        ),
+        None,
     )
 
 
@@ -177,7 +189,8 @@ def domain_of(name: str, client: ClientSection) -> str:
 
 def federation_json(federation: FederationFile) -> str:
     """The configuration with its clients as canonical JSON: equal texts mean equal training on equal data."""
-    clients = {name: client.model_dump(mode="json") for name, client in federation.clients.items()}
+    tables = {name: client.model_dump(mode="json") for name, client in federation.clients.items()}
+    clients = {name: without_unset({"clients": table})["clients"] for name, table in tables.items()}
     return canonical_json({"config": json.loads(federation.config.canonical_json), "clients": clients})
 
 

@@ -53,6 +53,7 @@ class Site:
         samples_per_class: Size of a class-balanced training subset; None for all samples.
         fraction: Share of each class's training samples, in place of it; None for all samples.
         validation_per_class: Training samples of a class to set aside for validation; None for the run's rule.
+        evaluate_only: Whether it reports on its test images and never trains.
         model: Its own kind of model; None for the run's.
         device: auto, cpu, cuda or cuda:N.
         states: Folder of the client's kept state.
@@ -65,6 +66,7 @@ class Site:
     samples_per_class: int | None
     fraction: float | None
     validation_per_class: int | None
+    evaluate_only: bool
     model: ModelSection | None
     device: str
     states: Path

@@ -96,6 +96,7 @@ class Simulation:
                 samples_per_class=client.samples_per_class,
                 fraction=client.fraction,
                 validation_per_class=client.validation_per_class,
+                evaluate_only=client.evaluate_only,
                 model=client.model,
                 device=device,
                 states=state_dir / TRAINERS_FOLDER / name,

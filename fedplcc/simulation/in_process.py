@@ -34,6 +34,7 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
         samples_per_class=site.samples_per_class,
         fraction=site.fraction,
         validation_per_class=site.validation_per_class,
+        evaluate_only=site.evaluate_only,
         model=site.model,
         consent=site.consent,
         budget=Budget(site.states.parent.parent / "privacy" / site.client_id),

@@ -52,6 +52,7 @@ class RunHistory:
             self._committed(event)
         elif name.startswith("round_"):
             self._begin(name.removeprefix("round_"), event.time)
+            self.cohort |= frozenset(event.data.get("evaluators", ()))
         elif name == "client_without_data":
             self.cohort = self.cohort - {client} | frozenset(event.data["drawn"])
         elif name == "client_dropped":

@@ -109,6 +109,8 @@ class ClientSection(Section):
     validation_per_class: int | None = Field(None, ge=1)
     """Training samples of a class that are set aside for validation, drawn by the seed, at most half of them; those of
     data.validation_every if not set."""
+    evaluate_only: bool = False
+    """Whether it never trains and reports on its test images alone, as a domain that is left out does."""
     model: ModelSection | None = None
     """Its own kind of model: a table with the keys of [model]. Only where models are not shared; the run's if not set."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 YOUNGER_KEYS: Mapping[str, Any] = {
+    "clients.evaluate_only": False,
     "evaluation.histograms": False,
     "evaluation.joining": False,
     "method.balance": 0.0,

@@ -61,7 +61,7 @@ def client_from_join(request: round_service_pb2.JoinRequest) -> Client:
         domain=plain_name("domain", request.domain),
         display_name=shown_name("display_name", request.display_name),
         model_kind=model_kind("model_kind", request.model_kind),
-        num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(1, "num_examples", request.num_examples)),
+        num_examples=at_most(MAX_EXAMPLES, "num_examples", at_least(0, "num_examples", request.num_examples)),
         class_counts=class_counts_from_proto(request.class_counts),
         environment=_environment(request.environment),
         smallest_side=at_most(MAX_SIDE, "smallest_side", at_least(0, "smallest_side", request.smallest_side)),

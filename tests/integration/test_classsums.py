@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fedplcc.aggregator.metrics.transfers import Direction
+from fedplcc.command.all_commands import app
+from fedplcc.models.site_model import state_folder, write_site_model
 from fedplcc.runs.artifacts import describe, read_record
-from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.errors import InvalidConfig, InvalidModel, NotFound
 from fedplcc.shared.methods.heads.classsums import GLOBAL_SUMS, SCORES, SUMS
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import BlobRef
 from fedplcc.simulation.in_process_aggregator import InProcessAggregator
 from fedplcc.trainer.models import build_model, state_arrays
 from tests.support.federation import tiny_federation
-from tests.support.federation.simulations import hashed, simulated
+from tests.support.federation.simulations import hashed, simulated, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +94,43 @@ def test_sums_that_have_not_changed_are_sent_once(data: Path, tmp_path: Path, mo
     assert sent.count(("received", SUMS)) == num_clients
     assert sent.count(("received", SCORES)) == 2 * num_clients
     assert sent.count(("sent", GLOBAL_SUMS)) == num_clients
+
+
+def test_a_comparison_says_what_joining_is_worth(data: Path, tmp_path: Path) -> None:
+    write_config(tmp_path / "run.toml", a_document(data))
+    (tmp_path / "compare.toml").write_text(
+        '[datasets.stripes]\nconfig = "run.toml"\n\n[rows.sums]\nmethod = "classsums"\nlabel = "Sums"\n'
+    )
+    words = ["compare", "--config", str(tmp_path / "compare.toml"), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    cell = tmp_path / "out" / "stripes" / "sums" / "seed-0" / "metrics.jsonl"
+    joining = json.loads(cell.read_text().splitlines()[-1])["joining"]
+    gains = [*joining.values(), sum(joining.values()) / 2, min(joining.values())]
+    texts = [f"{round(100 * gain, 1) + 0.0:+.1f}" for gain in gains]
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert f"| Sums: joining is worth | {' | '.join(texts)} | 1 |" in report
+    with (tmp_path / "out" / "summary.csv").open() as file:
+        models = {line["model"] for line in csv.DictReader(file)}
+    assert {"global", "local", "alone"} <= models
+
+
+def test_a_site_makes_its_own_model_of_the_state_that_it_keeps_and_nobody_else_does(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    last = simulated(a_document(data), run)
+    states = next(path for path in run.rglob("trainers/left") if path.is_dir())
+    before = sorted((path, path.stat().st_mtime_ns) for path in states.iterdir())
+    made = write_site_model(run, states)
+    assert made.stat().st_mode & 0o777 == 0o600
+    assert sorted((path, path.stat().st_mtime_ns) for path in states.iterdir()) == before
+    words = ["model", "evaluate", str(made), "--data", f"npz:{data / 'left.npz'}", "--device", "cpu", "--json"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["accuracy"] == pytest.approx(last["accuracy_local"]["left"])
+    assert made.read_bytes() != (run / "model.safetensors").read_bytes()
+
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(InvalidModel, match=r"client left keeps its state of round 2 of run .*, and .* has round 1"):
+        write_site_model(run, states)
+    with pytest.raises(NotFound, match="has no client's state; a site's model is made on the host of its trainer"):
+        state_folder(str(tmp_path / "elsewhere"))

@@ -47,6 +47,7 @@ def first_look(
     *,
     samples_per_class: int | None = None,
     fraction: float | None = None,
+    evaluate_only: bool = False,
     test_every: int = DEFAULT_TEST_EVERY,
 ) -> FirstLook:
     """Count a data set's training images and open a few, spread over it.
@@ -55,34 +56,36 @@ def first_look(
         spec: See `specs.open_source`.
         samples_per_class: Size of a class-balanced training subset; all training images if None.
         fraction: Share of each class's training images, in place of it.
+        evaluate_only: Whether to look at test images instead, and to count none for training.
         test_every: For folders without a split of their own.
 
     Raises:
         InvalidData: The data set cannot be opened, has no training image, or none of those looked at can be read.
     """
     source = open_source(spec, test_every)
-    if not len(source.train):
-        raise InvalidData(f"data {spec!r} has no training image; a client needs at least one")
-    numbers = spread(len(source.train)).tolist()
-    looked, bad = _looked_at(source.train, numbers)
+    side, images = ("test", source.test) if evaluate_only else ("training", source.train)
+    if not len(images):
+        raise InvalidData(f"data {spec!r} has no {side} image; a client needs at least one")
+    numbers = spread(len(images)).tolist()
+    looked, bad = _looked_at(images, numbers)
     remarks = source.remarks
-    found = source.train.auto() if bad and source.train.auto is not None else None
+    found = images.auto() if bad and images.auto is not None else None
     if found is not None:  # a run's data.window is not known yet: what that would show is no fault of the site
-        seen = source.train.seen_through(found)
+        seen = images.seen_through(found)
         more, bad = _looked_at(seen, bad)
         looked += more
         remarks = (*remarks, RANGE.format(*found))
-    why = source.train.why(bad[0]) if bad else ""
-    unreadable = [source.train.name(i) for i in bad]
+    why = images.why(bad[0]) if bad else ""
+    unreadable = [images.name(i) for i in bad]
     if len(unreadable) == len(numbers):
         raise InvalidData(
-            f"data {spec!r}: none of the {len(numbers)} training images that were looked at can be read, "
+            f"data {spec!r}: none of the {len(numbers)} {side} images that were looked at can be read, "
             f"{unreadable[0]!r} among them: {why}; `fedplcc data describe SPEC --check` reads all of them"
         )
     counts = np.bincount(source.train.labels_N, minlength=len(source.class_names)).tolist()
     return FirstLook(
         class_counts={
-            name: subset_size(n, samples_per_class, fraction)
+            name: 0 if evaluate_only else subset_size(n, samples_per_class, fraction)
             for name, n in zip(source.class_names, counts, strict=True)
         },
         num_looked_at=len(numbers),

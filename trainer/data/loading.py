@@ -59,7 +59,7 @@ class ClientData:
 
     Attributes:
         classes: The contract's class names; labels count from 0 in this order.
-        train: At least one image.
+        train: At least one image, or none of a client that evaluates only.
         test: May be empty.
         validation: Training images that are set aside, see validation.py; may be empty.
         unreadable: Files that could not be read and were left out, as paths within the data set. Files that a subset did not
@@ -91,6 +91,7 @@ def load_dataset(
     validation_per_class: int | None = None,
     seed: int = 0,
     may_be_empty: bool = False,
+    evaluate_only: bool = False,
     began: DataRecord | None = None,
 ) -> ClientData:
     """Read a client's data set and fit it to the run's data contract.
@@ -105,15 +106,21 @@ def load_dataset(
         validation_per_class: Training images of a class to set aside for validation; the contract's rule if None.
         seed: Decides the images of a subset. Clients that share a data set need different seeds.
         may_be_empty: Whether there may be no training image, as in a stage that a client has nothing of.
+        evaluate_only: Whether to read test images alone, of a client that never trains.
         began: The images of a run that goes on: of each side those of these names are read, whatever has arrived.
 
     Raises:
-        InvalidData: The data set cannot be opened, breaks the contract, or gives no training image.
+        InvalidData: The data set cannot be opened, breaks the contract, or gives no training image; no test image where
+            those alone are read.
     """
     source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
     size = contract.image_size
-    if began is None:
+    never_trained = evaluate_only or (began is not None and not began.sides.get(TRAIN))
+    if evaluate_only:
+        aside, chosen = NOTHING, list[Selection]()
+        tested = _selections(source, source.test, None, seed) if began is None else [_named(source.test, began, TEST)]
+    elif began is None:
         aside = _aside(source, contract, validation_per_class, seed)
         chosen = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
         tested = _selections(source, source.test, None, seed)
@@ -124,7 +131,9 @@ def load_dataset(
     validation, bad_validation = _read(source.train, class_ids, size, [(aside, len(aside))])
     test, bad_test = _read(source.test, class_ids, size, tested)
     unreadable = (*bad_train, *bad_validation, *bad_test)
-    if not len(train) and not may_be_empty:
+    if never_trained and not len(test) and not may_be_empty:
+        raise InvalidData(f"data {spec!r} has no test image; a client that evaluates only needs at least one")
+    if not len(train) and not never_trained and not may_be_empty:
         raise _nothing_to_train_on(spec, unreadable)
     return ClientData(
         classes=contract.classes,

@@ -117,6 +117,7 @@ def read_stream(
     samples_per_class: int | None = None,
     fraction: float | None = None,
     validation_per_class: int | None = None,
+    evaluate_only: bool = False,
     client_id: str,
     seed: int,
 ) -> StreamData:
@@ -130,6 +131,7 @@ def read_stream(
         samples_per_class: Of each stage.
         fraction: Of each stage.
         validation_per_class: Of each stage.
+        evaluate_only: Whether to read test images alone.
         client_id: The client, whose subsets differ from those of others.
         seed: The run's seed.
 
@@ -151,6 +153,7 @@ def read_stream(
                     validation_per_class=validation_per_class,
                     seed=derive_seed("subset", seed, client_id),
                     may_be_empty=True,
+                    evaluate_only=evaluate_only,
                 )
             wanted = _class_ids(stream, stage, contract.classes)
             whole = read[of_stage]
@@ -161,7 +164,7 @@ def read_stream(
                 validation=_of_classes(whole.validation, wanted),
             )
         balanced = load_balanced_test(spec, contract=contract)
-    if not any(len(data.train) for data in found.values()):
+    if not evaluate_only and not any(len(data.train) for data in found.values()):
         raise InvalidData(f"data {spec!r} has no training image in any stage; a client needs at least one")
     return StreamData(stream=stream, contract=contract, seed=seed, specs=specs, stages=found, balanced_test=balanced)
 

@@ -226,6 +226,7 @@ class TaskInputs:
             samples_per_class=site.samples_per_class,
             fraction=site.fraction,
             validation_per_class=site.validation_per_class,
+            evaluate_only=site.evaluate_only,
             client_id=site.client_id,
             seed=config.run.seed,
         )
@@ -388,6 +389,7 @@ def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None) -> tu
         samples_per_class=site.samples_per_class,
         fraction=site.fraction,
         validation_per_class=site.validation_per_class,
+        evaluate_only=site.evaluate_only,
         seed=derive_seed("subset", config.run.seed, site.client_id),
         began=began,
     )

@@ -53,7 +53,7 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
     of their own.
 
     The client's own model is that of its last committed update, even if another process trained it. A client that has none
-    yet, or has no image to take statistics of, reports on the global model alone.
+    yet or never trains, or has no image to take statistics of, reports on the global model alone.
 
     Args:
         job: The task.
@@ -162,7 +162,7 @@ def _counted(job: Job, name: str, arrays: ModelArrays, *, begin: float, share: f
     if _has_site_statistics(job, name):
         begin, share = _calibrated(job, model, begin=begin, share=share / 2)
     score = _score(job, model) if name == LOCAL_MODEL and _is_methods(job, name) else None
-    own_score = _own_score(job, model) if config.evaluation.own_classes else None
+    own_score = _own_score(job, model) if config.evaluation.own_classes and job.loaded.own_classes else None
     attacks = {attack: ImageAttack.named(attack, config.attack_epsilon, test) for attack in config.evaluation.attacks}
     sets: list[tuple[str, DeviceImages, ImageAttack | None]] = [(TEST_SET, test, None)]
     sets += [(attacked_set(attack), test, made) for attack, made in attacks.items()]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.readings import UNREADABLE_FILES
 from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
 from fedplcc.trainer.aggregator.port import AggregatorPort
@@ -188,12 +189,17 @@ class TaskRunner:
         """
         known = self.announced
         if client.num_examples and known is not None and samples_of(client) != samples_of(known):
-            client = replace(client, smallest_side=known.smallest_side)
+            client = replace(client, smallest_side=known.smallest_side if client.class_counts else 0)
             aggregator.announce(client)
             self.announced = client
 
     def _contribute(self, job: Job) -> None:
         """Make the update that the task asks for, unless it is finished already, and hand it in."""
+        if job.site.evaluate_only:
+            raise InvalidData(
+                f"client {job.site.client_id} evaluates only (evaluate_only), and the run asks it to train: begin the run "
+                "when its trainer has joined as it is now, retire it there, or start its trainer without the setting"
+            )
         if job.task.kind is TaskKind.TRAIN and not len(job.loaded.train):
             job.aggregator.commit_update(job.run.run_id, job.task.round, without_data(job))
             return

@@ -36,6 +36,7 @@ class ClientSite:
         samples_per_class: Size of a class-balanced training subset; all samples if None.
         fraction: Share of each class's training samples, in place of it; all samples if None.
         validation_per_class: Training samples of a class to set aside for validation; those of the run's rule if None.
+        evaluate_only: Whether it never trains: it says that it has no training image, and its test images alone are read.
         withhold_below: Images of a class below which no confusion matrix and no histogram of a set is reported.
         model: Its own kind of model, for runs that share no models; None where it trains the run's.
         device: Where models are trained and evaluated.
@@ -53,6 +54,7 @@ class ClientSite:
     samples_per_class: int | None
     fraction: float | None
     validation_per_class: int | None
+    evaluate_only: bool
     withhold_below: int
     model: ModelSection | None
     device: torch.device
@@ -73,6 +75,7 @@ class ClientSite:
         samples_per_class: int | None = None,
         fraction: float | None = None,
         validation_per_class: int | None = None,
+        evaluate_only: bool = False,
         withhold_below: int = 1,
         model: ModelSection | None = None,
         consent: Consent = NO_CONSENT,
@@ -93,6 +96,7 @@ class ClientSite:
             samples_per_class=samples_per_class,
             fraction=fraction,
             validation_per_class=validation_per_class,
+            evaluate_only=evaluate_only,
             withhold_below=withhold_below,
             model=model,
             device=found,
@@ -108,7 +112,12 @@ class ClientSite:
         Raises:
             InvalidData: The data set cannot be opened, or none of the images looked at can be read.
         """
-        looked = first_look(self.data, samples_per_class=self.samples_per_class, fraction=self.fraction)
+        looked = first_look(
+            self.data,
+            samples_per_class=self.samples_per_class,
+            fraction=self.fraction,
+            evaluate_only=self.evaluate_only,
+        )
         if looked.unreadable:
             log.warning(
                 "unreadable_files",
@@ -120,7 +129,8 @@ class ClientSite:
             )
         for remark in looked.remarks:
             log.warning("data_remark", client_id=self.client_id, remark=remark)
-        return replace(self.client(looked.class_counts), smallest_side=min(looked.smallest_side, MAX_SIDE))
+        smallest_side = min(looked.smallest_side, MAX_SIDE) if self.tells_counts else 0
+        return replace(self.client(looked.class_counts), smallest_side=smallest_side)
 
     def client(self, class_counts: Mapping[str, int], *, withholds: bool = False) -> Client:
         """Return the client with these numbers of training samples by class name, of which it may tell the sum alone."""

@@ -42,7 +42,7 @@ def folded(made: RoundMade, of: RoundInputs) -> RoundMade:
         parameters=of.places(PARAMETERS),
         start=of.start,
         slots=of.state(list(slots)),
-        view=ServerView(round=current.number, num_eligible=len(run_facts.eligible(of.run))),
+        view=ServerView(round=current.number, num_eligible=len(run_facts.trainers(of.run))),
     )
     state = _written(of.blobs, of.observed(fold_with_slots(inputs, weighted, method, hyper, of.block_elements)))
     model, start = state.pop(MODEL), state.pop(START, None)

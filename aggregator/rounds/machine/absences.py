@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from fedplcc.aggregator.rounds.machine.round_waits import TAKING, can_do_without, damage_of, done_in, lack_of, owed_by
-from fedplcc.aggregator.rounds.machine.run_facts import eligible, is_out, waits_for_quorum
+from fedplcc.aggregator.rounds.machine.run_facts import is_out, trainers, waits_for_quorum
 from fedplcc.aggregator.rounds.machine.run_moves import RoundEvent, RunEvent, in_next_phase, move
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.shared.reasons import (
@@ -67,7 +67,7 @@ def drop_absent(
     late = {name: absent[name] for name in owing if name in absent and name not in current.dropped}
     rest = set(owing) - set(current.dropped) - set(late)
     if current.phase is RoundPhase.INITIALISING:
-        others = [name for name in eligible(run) if name not in current.cohort and name not in absent]
+        others = [name for name in trainers(run) if name not in current.cohort and name not in absent]
         if not rest and others:
             current = replace(dropping(current, late), cohort=tuple(sorted((*current.cohort, others[0]))))
             return replace(

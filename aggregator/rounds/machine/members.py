@@ -7,7 +7,15 @@ from dataclasses import replace
 
 from fedplcc.aggregator.rounds.machine.absences import dropping, left_out, taking_back, with_round, without
 from fedplcc.aggregator.rounds.machine.round_waits import done_in
-from fedplcc.aggregator.rounds.machine.run_facts import eligible, has_open_round, is_out, is_parked, is_retired
+from fedplcc.aggregator.rounds.machine.run_facts import (
+    evaluates_only,
+    has_open_round,
+    has_task_in,
+    is_out,
+    is_parked,
+    is_retired,
+    trainers,
+)
 from fedplcc.shared.config.tables.membership import MembershipSection
 from fedplcc.shared.errors import (
     InvalidTransition,
@@ -121,9 +129,9 @@ def retire(run: Run, client_id: str, *, forgets: bool = False, min_clients: int 
         return run
     if is_retired(run, client_id):
         return after
-    _require_rest(after, client_id, set(eligible(after)), "the run", min_clients)
+    _require_rest(after, client_id, set(trainers(after)), "the run", min_clients)
     current = run.current_round
-    if current is None or not has_open_round(run) or client_id not in current.cohort:
+    if current is None or not has_open_round(run) or not has_task_in(run, client_id):
         return after
     if current.phase is RoundPhase.EVALUATING and client_id in current.evaluations:
         return after
@@ -169,7 +177,7 @@ def quarantine(run: Run, client_id: str, reason: str) -> Run:
     if client_id not in run.quarantined:
         run = replace(run, quarantined=dict(sorted({**run.quarantined, client_id: reason}.items())))
     current = run.current_round
-    if current is None or client_id not in current.cohort or not has_open_round(run):
+    if current is None or not has_task_in(run, client_id) or not has_open_round(run):
         return run
     if client_id in done_in(current) or is_out(current, client_id):
         return run
@@ -194,4 +202,5 @@ def release(run: Run, client_id: str) -> Run:
     if current is None or not has_open_round(run):
         return run
     takes_updates = current.phase in (RoundPhase.INITIALISING, RoundPhase.COLLECTING)
-    return with_round(run, taking_back(current, [client_id] if takes_updates or client_id in current.updates else []))
+    takes_part = takes_updates or client_id in current.updates or evaluates_only(run, client_id)
+    return with_round(run, taking_back(current, [client_id] if takes_part else []))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fedplcc.aggregator.rounds.machine.absences import without_quorum
 from fedplcc.aggregator.rounds.machine.members import require_open
 from fedplcc.aggregator.rounds.machine.round_parts import close_updates, round_in
-from fedplcc.aggregator.rounds.machine.run_facts import eligible, has_open_round
+from fedplcc.aggregator.rounds.machine.run_facts import has_open_round, trainers
 from fedplcc.aggregator.rounds.machine.run_moves import RunEvent, move
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.aggregator.rounds.selection import select_cohort
@@ -40,7 +40,7 @@ def next_step(
 ) -> Run:
     """Return the run after a committed round: completed, paused, or with the next round open.
 
-    A run that is not running, or whose round is open, is returned unchanged. A run without any eligible client waits for
+    A run that is not running, or whose round is open, is returned unchanged. A run without any client that trains waits for
     one and has a reason; with `fails` it fails instead. With `stops_early` it completes for that reason.
     """
     if run.status is not RunStatus.RUNNING or has_open_round(run):
@@ -51,7 +51,7 @@ def next_step(
         return move(run, RunEvent.FINISH, reason=stops_early)
     if run.is_pause_requested:
         return move(run, RunEvent.PAUSE)
-    if not eligible(run):
+    if not trainers(run):
         return without_quorum(run, NobodyLeft(), fails=fails)
     return open_round(run, run.round_number + 1, cohort_size=cohort_size, now=now, stream=stream)
 
@@ -62,7 +62,7 @@ def open_round(run: Run, number: int, *, cohort_size: int | None, now: float, st
     A run in whose next stage no client has an image fails.
     """
     phase = RoundPhase.COLLECTING if number else RoundPhase.INITIALISING
-    cohort = cohort_of(run, number, cohort_size=cohort_size, stream=stream) if number else eligible(run)[:1]
+    cohort = cohort_of(run, number, cohort_size=cohort_size, stream=stream) if number else trainers(run)[:1]
     if not cohort:
         return _without_data(run, number, stream)
     opened = Round(number=number, phase=phase, cohort=cohort, phase_started_at={phase.value: now})
@@ -76,7 +76,7 @@ def cohort_of(run: Run, number: int, *, cohort_size: int | None, stream: StreamS
     once, and is smaller in a stage for which some of its clients have nothing.
     """
     place = stream.place(number, run.stage_began)
-    clients = eligible(run)
+    clients = trainers(run)
     if place is None:
         return select_cohort(clients, seed=run.seed, round_number=number, cohort_size=cohort_size)
     having = [name for name in clients if place.stage not in run.without_data.get(name, ())]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from fedplcc.aggregator.rounds.machine.absences import dropping, left_out, taking_back
 from fedplcc.aggregator.rounds.machine.round_waits import damage_of, is_waiting, lack_of
-from fedplcc.aggregator.rounds.machine.run_facts import is_parked, takes_no_part
+from fedplcc.aggregator.rounds.machine.run_facts import evaluates_only, is_parked, takes_no_part
 from fedplcc.aggregator.rounds.machine.run_moves import RoundEvent, in_next_phase
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.shared.errors import (
@@ -158,7 +158,7 @@ def add_evaluation(run: Run, number: int, evaluation: Evaluation) -> Run:
     current = round_in(run, number, (RoundPhase.EVALUATING,), evaluation.client_id, "evaluations")
     if evaluation.client_id in current.evaluations:
         return run
-    if evaluation.client_id in current.updates:
+    if evaluation.client_id in current.updates or evaluates_only(run, evaluation.client_id):
         current = taking_back(current, {evaluation.client_id})
     return replace(
         run, current_round=replace(current, evaluations={**current.evaluations, evaluation.client_id: evaluation})
@@ -196,7 +196,9 @@ def round_in(run: Run, number: int, phases: tuple[RoundPhase, ...], client_id: s
         raise ClientQuarantined(f"client {client_id} is quarantined in this run: {run.quarantined[client_id]}", **facts)
     if takes_no_part(run, client_id) and client_id not in known:
         raise NotInCohort(f"client {client_id} was retired from this run, and takes no part in round {number}", **facts)
-    if client_id not in current.cohort:
+    if what == "updates" and evaluates_only(run, client_id):
+        raise NotInCohort(f"client {client_id} said that it evaluates only: the run takes no update of it", **facts)
+    if client_id not in current.cohort and not evaluates_only(run, client_id):
         raise NotInCohort(f"client {client_id} was not asked to take part in round {number}", **facts)
     if current.phase not in phases and client_id not in known:
         if what == "updates":

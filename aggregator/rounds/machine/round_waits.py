@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from fedplcc.aggregator.rounds.machine.run_facts import eligible, is_out
+from fedplcc.aggregator.rounds.machine.run_facts import evaluators, is_out, trainers
 from fedplcc.aggregator.rounds.quorum import WHOLE_COHORT, Quorum
 from fedplcc.shared.reasons import (
     Lack,
@@ -59,13 +59,26 @@ def done_in(current: Round) -> Collection[str]:
     return current.evaluations.keys() if current.phase is RoundPhase.EVALUATING else current.updates.keys()
 
 
+def _asked(run: Run, current: Round) -> Collection[str]:
+    """Clients of whom the phase wants something: an update of the cohort, a report of those with one and of evaluators."""
+    return {*current.updates, *evaluators(run)} if current.phase is RoundPhase.EVALUATING else current.cohort
+
+
+def asked_of(run: Run) -> tuple[str, ...]:
+    """Clients with a part in the open phase, sorted: the cohort and, while it is evaluated, those that evaluate only."""
+    current = run.current_round
+    if current is None:
+        return ()
+    more = evaluators(run) if current.phase is RoundPhase.EVALUATING else ()
+    return tuple(sorted({*current.cohort, *more})) if more else current.cohort
+
+
 def owed_by(run: Run) -> list[str]:
     """Clients whose part of the open phase is missing, sorted; a client without an update need not report."""
     current = run.current_round
     if current is None or current.phase not in TAKING:
         return []
-    asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
-    missing = set(asked) - set(done_in(current)) - set(run.quarantined)
+    missing = set(_asked(run, current)) - set(done_in(current)) - set(run.quarantined)
     return sorted(name for name in missing if not is_out(current, name))
 
 
@@ -85,7 +98,7 @@ def can_do_without(run: Run, away: Collection[str], quorum: Quorum) -> bool:
     assert current is not None
     rest = [name for name in owed_by(run) if name not in away]
     if current.phase is RoundPhase.INITIALISING:
-        return any(name not in current.cohort and name not in away for name in eligible(run))
+        return any(name not in current.cohort and name not in away for name in trainers(run))
     return lack_of(run, {*done_in(current), *rest}, quorum) is None
 
 
@@ -93,7 +106,7 @@ def lack_of(run: Run, here: Collection[str], quorum: Quorum) -> Lack | None:
     """Return the clients or domains that the open phase lacks for its quorum; a client without an update need not report."""
     current = run.current_round
     assert current is not None
-    asked = current.updates if current.phase is RoundPhase.EVALUATING else current.cohort
+    asked = _asked(run, current)
     left = [name for name in asked if not is_out(current, name)]
     if current.phase is RoundPhase.EVALUATING and len(left) < len(asked):
         # A report is no share of the model: where clients were retired, fewer reports do, or none.

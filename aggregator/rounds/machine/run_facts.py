@@ -45,6 +45,33 @@ def eligible(run: Run) -> tuple[str, ...]:
     return tuple(name for name in sorted(set(run.roster) - set(run.quarantined)) if not is_retired(run, name))
 
 
+def evaluates_only(run: Run, client_id: str) -> bool:
+    """Whether a client of the run said when it joined that it has no image to train on: it reports, and never trains."""
+    return run.admitted_examples.get(client_id) == 0
+
+
+def trainers(run: Run) -> tuple[str, ...]:
+    """Eligible clients that train, sorted: those of which cohorts are drawn."""
+    return tuple(name for name in eligible(run) if not evaluates_only(run, name))
+
+
+def evaluators(run: Run) -> tuple[str, ...]:
+    """Eligible clients that report on every evaluated round and never train, sorted."""
+    return (
+        tuple(name for name in eligible(run) if evaluates_only(run, name))
+        if 0 in run.admitted_examples.values()
+        else ()
+    )
+
+
+def has_task_in(run: Run, client_id: str) -> bool:
+    """Whether the open round may have a task for a client: of the cohort, or of an evaluator while it is evaluated."""
+    current = run.current_round
+    if current is None:
+        return False
+    return client_id in current.cohort or (current.phase is RoundPhase.EVALUATING and evaluates_only(run, client_id))
+
+
 def is_retired(run: Run, client_id: str) -> bool:
     """Whether a client was retired from the run and not admitted again."""
     retired = run.retired.get(client_id)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.runs.artifacts import RunRecord
 
-EXAMPLES = examples("fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results")
+EXAMPLES = examples(
+    "fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results", "fedplcc run fetch --site north"
+)
 
 
 @explains_errors
@@ -30,6 +32,15 @@ def fetch(
             help="Folder for the files; made if it is not there. fedplcc-runs/RUN if not given.", file_okay=False
         ),
     ] = None,
+    site: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|DIR",
+            help="Also write the own model of a client whose trainer runs on this host, of the state that it keeps in "
+            "fedplcc-state/trainer-NAME, or in DIR; nobody else can.",
+            show_default=False,
+        ),
+    ] = None,
     way: Way,
     as_json: bool,
 ) -> int:
@@ -40,7 +51,11 @@ def fetch(
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for, shown_transfers
 
-    console = console_for(json=as_json)
+    console, states = console_for(json=as_json), None
+    if site is not None:
+        from fedplcc.models.site_model import state_folder, write_site_model
+
+        states = state_folder(site)
     with shown_transfers(console) as on_bytes:
 
         async def ask(there: AsyncGateway) -> tuple[RunRecord, Path]:
@@ -51,6 +66,8 @@ def fetch(
         record, folder = ask_gateway(way, ask)
     for line in describe(record, folder):
         console.print(line)
+    if states is not None:
+        console.print(f"model of {states.name}, for that site alone: {write_site_model(folder, states)}")
     if as_json:
         print(canonical_json(summary(record, folder)))
     return ExitCode.OK

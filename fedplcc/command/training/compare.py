@@ -112,7 +112,7 @@ def compare(
     was_interrupted = found.was_interrupted or (not report_only and train(cells, folder, log=log or ()))
     findings, names = write_report(found, config, cells, folder)
     console.print(
-        f"{len(findings.results)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
+        f"{len(findings.whole)} of {len(cells)} cells are in the report: {folder / REPORT_PAGE} ({len(names)} files)"
     )
     if others := strays(folder, cells):
         console.print(

@@ -20,13 +20,13 @@ LOCAL_NOTE = " (local models)"
 
 def class_lines(findings: Findings) -> Iterator[tuple[str | int | float | None, ...]]:
     """Yield the lines of classes.csv: each class of each domain in a cell's last evaluated round."""
-    for result in findings.results:
+    for result in findings.whole:
         config, round_number = result.cell.federation.config, result.rounds[-1].number if result.rounds else 0
         evaluated = [current for current in result.rounds if current.classes]
         for (domain, model), counts in evaluated[-1].classes.items() if evaluated else ():
             round_number = evaluated[-1].number
             key = (
-                result.cell.dataset,
+                result.cell.place,
                 result.cell.row,
                 config.run.method,
                 result.cell.seed,

@@ -18,6 +18,7 @@ from fedplcc.comparison.report.accuracy_maps import map_by_class, map_by_domain
 from fedplcc.comparison.report.candidates import candidate_tables
 from fedplcc.comparison.report.document import Bullets, Code, Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.report.drawings import curve_drawings
+from fedplcc.comparison.report.joining_table import joining_table
 from fedplcc.comparison.report.stage_tables import stage_table
 from fedplcc.comparison.report.tables import (
     NOTHING,
@@ -80,8 +81,10 @@ def report(findings: Findings, additions: Additions = NO_ADDITIONS) -> list[Part
 
 
 def _state(findings: Findings) -> str:
-    total = len(findings.results) + len(findings.missing)
-    text = f"{len(findings.results)} of {total} cells (data set, row, seed) are trained"
+    total = len(findings.whole) + len(findings.missing)
+    leaves_out = any(each.leave_out == "each" for each in findings.comparison.datasets.values())
+    kinds = "data set, row, seed" + (", domain that is left out" if leaves_out else "")
+    text = f"{len(findings.whole)} of {total} cells ({kinds}) are trained"
     if not findings.missing:
         return text + "."
     num_failed = sum(each.absence is Absence.FAILED for each in findings.missing)
@@ -94,6 +97,12 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
     label = comparison.label_of_dataset(dataset)
     yield Heading(2, label)
     yield from choice_tables(findings, dataset)
+    if comparison.datasets[dataset].leave_out == "each":
+        yield Paragraph(
+            "Each domain was left out once: its clients evaluated only. A domain's values are of the model that was trained "
+            "without it, on its test images; mean and worst are of these. Bytes and seconds are sums over the domains that "
+            "were left out."
+        )
     domains = _domains(findings, dataset, additions.domain_labels(findings, dataset))
     if not domains:
         yield Paragraph("No cell of this data set is trained yet.")
@@ -123,6 +132,7 @@ def _of_dataset(findings: Findings, dataset: str, additions: Additions) -> Itera
         yield from _absent(findings, dataset, rows)
         yield from sources_of_statistics(findings, dataset, having)
         yield from tables_of_views(findings, dataset, having, domains, LOCAL_MODEL)
+        yield from joining_table(findings, dataset, having, domains)
         is_asked_for = comparison.datasets[dataset].balanced
         balanced = [model for model in BALANCED_MODELS if is_asked_for and not _is_scored(findings, dataset, model)]
         for model in (*balanced, *PLAIN_MODELS, *DETAILED_MODELS, *ATTACKED_MODELS, *STREAM_MODELS):
@@ -201,7 +211,8 @@ def _whole_cells(findings: Findings) -> Iterator[Part]:
     lines = []
     for dataset in comparison.datasets:
         for row in comparison.rows_of(dataset):
-            for result in findings.cells(dataset, row):
+            of_row = [each for each in findings.whole if (each.cell.dataset, each.cell.row) == (dataset, row)]
+            for result in of_row:
                 values = (
                     comparison.rows[row].method,
                     " ".join(assignments(comparison.settings_of(dataset, row))) or NOTHING,
@@ -229,7 +240,7 @@ def _missing_lines(missing: Sequence[MissingCell]) -> Iterator[Line]:
 def _environments(findings: Findings) -> dict[str, int]:
     """Return machine types and versions, each with its number of cells."""
     found: dict[str, int] = {}
-    for result in findings.results:
+    for result in findings.whole:
         aggregator = result.manifest.get("aggregator", {})
         clients = [client.get("environment", {}) for client in result.manifest.get("clients", {}).values()]
         names = {

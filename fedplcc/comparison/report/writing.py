@@ -15,7 +15,9 @@
 
 CSV files have one value, or one evaluation, in a line; accuracies are fractions. All but measured.csv hold computed values
 only, so equal cells give equal bytes. Where balanced accuracy is a run's score, the values of a model in summary.csv,
-differences.csv and uncertainty.csv are that, and its accuracies stand there as MODEL/accuracy.
+differences.csv and uncertainty.csv are that, and its accuracies stand there as MODEL/accuracy. Where domains
+are left out, files of single cells have DATASET.without-DOMAIN as their data set, and the others what the report has: each
+domain's values from the cell without it.
 """
 
 from __future__ import annotations
@@ -48,14 +50,14 @@ from fedplcc.comparison.round_values import (
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
 from fedplcc.shared.score_intervals import DIGITS
-from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
+from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL
 
 Value = str | int | float | None
 CELL = ("dataset", "row", "method", "seed")
 REPORT_MARKDOWN, REPORT_PAGE = "report.md", "report.html"
 FAILURES = "failures.json"
 SUMMARISED = (
-    *(GLOBAL_MODEL, LOCAL_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
+    *(GLOBAL_MODEL, LOCAL_MODEL, ALONE_MODEL, *PLAIN_MODELS, *DETAILED_MODELS),
     *(*ATTACKED_MODELS, *VALIDATED_MODELS, *STREAM_MODELS),
 )
 """Names of the models in summary.csv, in order."""
@@ -150,7 +152,7 @@ def summary(out: Path, findings: Findings) -> dict[str, Any]:
     return {
         "name": comparison.compare.name,
         "directory": str(out.resolve()),
-        "cells": {"whole": len(findings.results), "missing": len(findings.missing)},
+        "cells": {"whole": len(findings.whole), "missing": len(findings.missing)},
         "missing": {each.cell.name: each.reason for each in findings.missing},
         "failed": [each.cell.name for each in findings.missing if each.absence is Absence.FAILED],
         "results": results,
@@ -182,13 +184,13 @@ def csv_tables(findings: Findings) -> dict[str, str]:
     """Return the content of each CSV file by its name."""
     return {
         "evaluations.csv": _csv(
-            (*CELL, "round", "domain", "model", "correct", "total", "accuracy"), _evaluations(findings.results)
+            (*CELL, "round", "domain", "model", "correct", "total", "accuracy"), _evaluations(findings.whole)
         ),
         "classes.csv": _csv(
             (*CELL, "round", "domain", "model", "class", "correct", "total", "precision", "specificity", "f1"),
             class_lines(findings),
         ),
-        "rounds.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.results, "computed")),
+        "rounds.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.whole, "computed")),
         "summary.csv": _csv(
             ("dataset", "row", "method", "view", "model", "column", "mean", "std", "seeds"),
             _summary(findings),
@@ -203,7 +205,7 @@ def csv_tables(findings: Findings) -> dict[str, str]:
             (*CELL, "settings", "state", "reason", "rounds", "config_hash", "model_sha256", "prototypes_sha256"),
             _cells(findings),
         ),
-        "measured.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.results, "measured")),
+        "measured.csv": _csv((*CELL, "round", "quantity", "value"), _named(findings.whole, "measured")),
     }
 
 
@@ -258,7 +260,7 @@ def _differences(findings: Findings) -> Iterator[tuple[Value, ...]]:
 
 
 def _cells(findings: Findings) -> Iterator[tuple[Value, ...]]:
-    cells: list[CellResult | MissingCell] = [*findings.results, *findings.missing]
+    cells: list[CellResult | MissingCell] = [*findings.whole, *findings.missing]
     for each in cells:
         settings = " ".join(assignments(findings.comparison.settings_of(each.cell.dataset, each.cell.row)))
         key = (*_key(each), settings)
@@ -275,7 +277,7 @@ def _cells(findings: Findings) -> Iterator[tuple[Value, ...]]:
 
 def _key(each: CellResult | MissingCell) -> tuple[Value, ...]:
     cell = each.cell
-    return cell.dataset, cell.row, cell.federation.config.run.method, cell.seed
+    return cell.place, cell.row, cell.federation.config.run.method, cell.seed
 
 
 def _csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:

@@ -266,6 +266,9 @@ class TrainerSettings(Settings):
     validation_per_class: int | None = Field(None, ge=1)
     """Training samples of a class that are set aside for validation, drawn by the run's seed, at most half of them; those of
     the run's data.validation_every if not set."""
+    evaluate_only: bool = False
+    """Whether the client never trains and sends no update: it says that it has no training image, and reports on its test
+    images in every evaluated round. Runs do not wait for its updates."""
     withhold_below: int = Field(1, ge=1)
     """Least images of a class with which an evaluation set's confusion matrix and histograms leave this site, of the classes
     that the set has. Correct and total predictions of each class always do. 1 withholds nothing."""

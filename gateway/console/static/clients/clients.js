@@ -175,7 +175,7 @@ function updateRow(line, client) {
   setText(error, client.problem ? client.problem.detail || client.problem.reason : "");
   setText(hint, client.problem?.hint ?? "");
   setAttribute(problem, "data-empty", !client.problem);
-  setText(/** @type {Element} */ (samples.firstElementChild), count(client.num_examples));
+  setText(/** @type {Element} */ (samples.firstElementChild), client.num_examples ? count(client.num_examples) : "evaluates only");
   const [device, model, packages] = machine.children;
   const { environment } = client;
   setText(device, [...new Set([environment.device, environment.cpu, environment.platform])].filter(Boolean).join(", "));

@@ -89,7 +89,8 @@ function stateIn(run, { clientId, client, works, drop, isQuarantined, retirement
     if (done.has(clientId)) return { state: "done", tone: "good" };
     if (!isWorking(client)) return { state: "waiting", tone: "neutral" };
   }
-  return isWorking(client) ? { state: "busy with another run", tone: "info" } : own;
+  if (isWorking(client)) return { state: "busy with another run", tone: "info" };
+  return client?.num_examples === 0 && client.is_connected ? { state: "evaluates only", tone: "neutral" } : own;
 }
 
 /**

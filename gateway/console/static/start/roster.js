@@ -300,7 +300,7 @@ export class Roster {
     const [box, , domain, samples, badge, problem] = /** @type {any} */ (item.firstElementChild).children;
     box.checked = this.#picked.has(name);
     setText(domain, besideId(client));
-    setText(samples, client ? `${counted(client.num_examples, "sample")}, ${counted(Object.keys(client.class_counts).length, "class", "classes")}` : "");
+    setText(samples, client ? `${client.num_examples ? counted(client.num_examples, "sample") : "evaluates only"}, ${counted(Object.keys(client.class_counts).length, "class", "classes")}` : "");
     const { state, tone } = stateOf(client);
     setAttribute(badge, "data-tone", tone);
     setText(badge, client && !client.is_connected ? `${state}, seen ${ago(client.last_seen_at, Date.now())}` : state);

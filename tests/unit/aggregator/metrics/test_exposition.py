@@ -127,6 +127,21 @@ def test_the_accuracy_of_local_models_is_shown_as_long_as_it_is_known(
     assert series(registry, "local_accuracy_ratio") == {}
 
 
+def test_what_joining_is_worth_is_shown_for_a_bounded_number_of_clients(
+    registry: CollectorRegistry, metrics: AggregatorMetrics
+) -> None:
+    gains = {f"site-{number:02}": number / 100 - 0.05 for number in range(20)}
+    run = a_committed_run(joining=gains)
+    metrics.runs.follow([run], now=100.0)
+    commit(metrics, run, [], now=104.0)
+    shown = series(registry, "joining_ratio")
+    assert shown["site-00", "one"] == -0.05
+    assert len(shown) == 17
+    assert ("other", "one") in shown
+    commit(metrics, a_committed_run(number=2, joining=None), [], now=108.0)
+    assert series(registry, "joining_ratio") == {}
+
+
 def test_a_committed_round_shows_its_results_and_durations(
     registry: CollectorRegistry, metrics: AggregatorMetrics
 ) -> None:

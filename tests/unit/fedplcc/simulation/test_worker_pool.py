@@ -104,6 +104,7 @@ def sites(folder: Path, **data: str) -> list[Site]:
             samples_per_class=None,
             fraction=None,
             validation_per_class=None,
+            evaluate_only=False,
             model=None,
             device="cpu",
             states=folder / "states" / name,

@@ -1,0 +1,59 @@
+"""Table of what joining is worth: each row's global model, the clients' own, those of their images alone, and the gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fedplcc.comparison.outcomes import MEAN, SUMMARIES, WORST, Spread, outcome, over_seeds, spread
+from fedplcc.comparison.reading import CellResult, Findings
+from fedplcc.comparison.report.document import Line, Part, Table, Value
+from fedplcc.comparison.report.tables import accuracy_value, gain_text, score_in_words
+from fedplcc.comparison.round_values import mean_of, worst_of
+from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL
+
+MODELS = {GLOBAL_MODEL: "one model for all", LOCAL_MODEL: "each client's own", ALONE_MODEL: "each client alone"}
+"""Models of the lines, in order."""
+
+
+def joining_table(findings: Findings, dataset: str, rows: Sequence[str], domains: Mapping[str, str]) -> Iterator[Part]:
+    """Yield the last round of the rows whose clients also have models of their images alone."""
+    comparison, lines = findings.comparison, []
+    columns = [*domains, *SUMMARIES]
+    for row in rows:
+        cells = findings.cells(dataset, row)
+        gain = gain_over_seeds(cells)
+        if not gain:
+            continue
+        label = comparison.label_of_row(row)
+        for model, what in MODELS.items():
+            found = over_seeds(cells, "last", model)
+            values = [accuracy_value(found.get(column), None) for column in columns]
+            lines.append(Line(f"{label}: {what}", (*values, Value(str(len(cells)))), is_aside=model != LOCAL_MODEL))
+        texts = [gain_text(gain.get(column)) for column in columns]
+        lines.append(Line(f"{label}: joining is worth", tuple(map(Value, (*texts, str(len(cells)))))))
+    if lines:
+        yield Table(
+            caption="What joining is worth: points of each client's own model over that of its images alone (worst: the "
+            f"lowest gain), last round{score_in_words(findings, dataset, rows, LOCAL_MODEL)}, "
+            f"{comparison.label_of_dataset(dataset)}",
+            heads=("", *domains.values(), *SUMMARIES, "seeds"),
+            lines=tuple(lines),
+        )
+
+
+def gain_over_seeds(cells: Sequence[CellResult]) -> dict[str, Spread]:
+    """Return by how much clients' own models are above those of their images alone: by domain, mean, lowest; fractions."""
+    found: dict[str, list[float]] = {}
+    for cell in cells:
+        own, alone = (outcome(cell.rounds, "last", model) for model in (LOCAL_MODEL, ALONE_MODEL))
+        if own is None or alone is None:
+            continue
+        by_domain: dict[str, float | None] = {
+            domain: value - other
+            for domain, value in own.accuracy.items()
+            if domain not in SUMMARIES and value is not None and (other := alone.accuracy.get(domain)) is not None
+        }
+        for column, value in {**by_domain, MEAN: mean_of(by_domain), WORST: worst_of(by_domain)}.items():
+            if value is not None:
+                found.setdefault(column, []).append(value)
+    return {column: each for column, values in found.items() if (each := spread(values)) is not None}
