@@ -12,6 +12,7 @@ from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.folds.rules import Rule, clip_scales
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.tensors import TensorTable
 from fedplcc.shared.types import BlobRef, PrototypeSet, Run, Update
@@ -77,6 +78,17 @@ class RoundInputs:
         assert self.run.current_round is not None
         found = self.run.current_round.updates
         return [found[client_id] for client_id in sorted(found)]
+
+    @cached_property
+    def rule(self) -> Rule | None:
+        """The rule by which the round's updates become one; None for the mean."""
+        section = self.config.aggregation
+        if section.rule == "mean":
+            return None
+        norms = [update.norm for update in self.updates]
+        measured = [norm for norm in norms if norm is not None]
+        assert section.rule != "clipped_mean" or len(measured) == len(norms), "each model's step is measured"
+        return Rule(name=section.rule, trim_share=section.trim_share, scales=clip_scales(measured, section.clip_to))
 
     @property
     def start(self) -> Path:

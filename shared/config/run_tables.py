@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from fedplcc.shared.config.adversarial import EPSILON
+from fedplcc.shared.config.aggregation import AggregationSection
 from fedplcc.shared.config.class_map import ClassMap, class_map
 from fedplcc.shared.config.evaluation import EvaluationSection
 from fedplcc.shared.config.initial_model import parse_initial_model
@@ -280,6 +281,7 @@ class RunTables(BaseModel):
     data: DataSection
     training: TrainingSection = TrainingSection.model_validate({})
     admission: AdmissionSection = AdmissionSection.model_validate({})
+    aggregation: AggregationSection = AggregationSection.model_validate({})
     quorum: QuorumSection = QuorumSection.model_validate({})
     evaluation: EvaluationSection = EvaluationSection.model_validate({})
     public: PublicSection = PublicSection.model_validate({})

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 YOUNGER_KEYS: Mapping[str, Any] = {
+    "aggregation.clip_to": "median",
+    "aggregation.max_weight_share": None,
+    "aggregation.rule": "mean",
+    "aggregation.trim_share": 0.25,
     "evaluation.histograms": False,
     "method.balance": 0.0,
+    "method.small_clusters": "withhold",
     "model.weights": None,
     "model.weights_sha256": None,
     "training.class_weights": "none",
@@ -18,8 +23,8 @@ in no canonical JSON, so that hashes of 0.2 stay; with the next version they are
 
 
 def without_unset(document: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the sections of a configuration without younger keys that change nothing."""
-    return {
+    """Return the sections of a configuration without younger keys that change nothing, or sections of such alone."""
+    found = {
         section: {
             key: value
             for key, value in keys.items()
@@ -27,3 +32,4 @@ def without_unset(document: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
         }
         for section, keys in document.items()
     }
+    return {section: keys for section, keys in found.items() if keys or not document[section]}
