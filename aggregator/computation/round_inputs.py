@@ -85,10 +85,12 @@ class RoundInputs:
         section = self.config.aggregation
         if section.rule == "mean":
             return None
-        norms = [update.norm for update in self.updates]
-        measured = [norm for norm in norms if norm is not None]
-        assert section.rule != "clipped_mean" or len(measured) == len(norms), "each model's step is measured"
-        return Rule(name=section.rule, trim_share=section.trim_share, scales=clip_scales(measured, section.clip_to))
+        scales: list[float] = []
+        if section.rule == "clipped_mean":
+            norms = [update.norm for update in self.updates]
+            scales = clip_scales([norm for norm in norms if norm is not None], section.clip_to)
+            assert len(scales) == len(norms), "the step of each model is measured before it is accepted"
+        return Rule(name=section.rule, trim_share=section.trim_share, scales=scales)
 
     @property
     def start(self) -> Path:
