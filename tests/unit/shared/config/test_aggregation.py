@@ -41,7 +41,7 @@ def test_every_method_has_a_rule_or_says_why_not(method: str, rule: str) -> None
     if refused is None:
         assert config(method, rule).aggregation.rule == rule
         return
-    with pytest.raises(InvalidConfig, match="aggregation.rule") as problem:
+    with pytest.raises(InvalidConfig, match=r"aggregation\.rule") as problem:
         config(method, rule)
     assert refused in str(problem.value)
 
