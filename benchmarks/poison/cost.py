@@ -1,0 +1,110 @@
+"""Time of each rule of the fold beside the mean's, in pairs in one process, and the memory that it needs.
+
+`python -m benchmarks.poison.cost`; `--quick` for tiny sizes. Times are medians, ratios medians of the ratios of neighbours in
+time; memory is the most anonymous memory above that of the idle process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.fold import model_files
+from benchmarks.peak import PeakMemory
+from benchmarks.processes import Peer, peer
+from benchmarks.report import Row, Sample, alternate, finish, median, options, ratio, timed
+
+RULES = ("clipped_mean", "trimmed_mean", "median")
+CASES = ((2, 4_900_000), (5, 4_900_000), (10, 4_900_000), (20, 4_900_000))
+"""Clients and parameters whose time is measured."""
+MANY = ((2, 500_000), (1000, 500_000))
+"""Those whose memory is compared."""
+
+
+def main() -> None:
+    """Measure every case."""
+    arguments = options(__doc__)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="fedplcc-rules-") as name:
+        folder = Path(name)
+        for num_clients, num_parameters in ((3, 10_000), (5, 10_000)) if arguments.quick else CASES:
+            rows.extend(_times(folder, num_clients, num_parameters, 1 if arguments.quick else 7))
+        memory = {}
+        for num_clients, num_parameters in ((2, 10_000), (30, 10_000)) if arguments.quick else MANY:
+            memory[str(num_clients)] = _memory(folder, num_clients, num_parameters)
+    finish("fold_rules", rows, arguments, **{"memory above idle (MiB), by clients": memory})
+    print(f"memory above idle (MiB), by clients: {memory}")
+
+
+def work(control: Connection, paths: list[Path]) -> None:
+    """The process that folds: does what it is told to, and says how long it took."""
+    from fedplcc.aggregator.computation.fold import BLOCK_ELEMENTS, WeightedModel, fold_models
+    from fedplcc.shared.methods import METHODS
+    from fedplcc.shared.methods.folds.rules import Rule, with_rule
+    from fedplcc.shared.process.allocator import keep_freed_memory
+    from fedplcc.shared.tensors import read_header
+
+    keep_freed_memory()  # as an aggregator's process does
+    with paths[0].open("rb") as file:
+        table = read_header(file)
+    updates = [WeightedModel(path, 100.0 + index) for index, path in enumerate(paths)]
+
+    def fold(name: str) -> None:
+        rule = None if name == "mean" else Rule(name=name, scales=[0.5] * len(paths))  # type: ignore[arg-type]
+        method = with_rule(METHODS["fedavg"], rule)
+        size = BLOCK_ELEMENTS if rule is None else rule.block_elements(len(paths), BLOCK_ELEMENTS)
+        for _ in fold_models(table, paths[0], updates, method, method.config(), size):
+            pass
+
+    cases: dict[str, Callable[[], None]] = {name: partial(fold, name) for name in ("mean", *RULES)}
+    control.send(None)
+    try:
+        while True:
+            control.send(timed(cases[control.recv()]))
+    except EOFError:
+        pass
+
+
+def _once(worker: Peer, case: str) -> Sample:
+    worker.control.send(case)
+    sample = worker.receive()
+    assert isinstance(sample, Sample)
+    return sample
+
+
+def _times(folder: Path, num_clients: int, num_parameters: int, repeats: int) -> list[Row]:
+    with peer(work, model_files(folder, num_clients, num_parameters)) as worker:
+        worker.receive()
+        for rule in ("mean", *RULES):
+            _once(worker, rule)
+        samples = alternate({case: partial(_once, worker, case) for case in ("mean", *RULES)}, repeats)
+    return [
+        {
+            "clients": num_clients,
+            "parameters": num_parameters,
+            "rule": rule,
+            "mean (s)": median(samples["mean"]),
+            "rule (s)": median(samples[rule]),
+            "ratio": ratio(samples[rule], samples["mean"]),
+            "CPU ratio": ratio(samples[rule], samples["mean"], "cpu_s"),
+        }
+        for rule in RULES
+    ]
+
+
+def _memory(folder: Path, num_clients: int, num_parameters: int) -> dict[str, float]:
+    found = {}
+    for rule in ("mean", *RULES):
+        with peer(work, model_files(folder, num_clients, num_parameters)) as worker:
+            worker.receive()
+            with PeakMemory(worker.pid) as memory:
+                _once(worker, rule)
+            found[rule] = memory.extra_mib
+    return found
+
+
+if __name__ == "__main__":
+    main()
