@@ -1,10 +1,10 @@
-"""What one liar of four does in one round: attack by rule, mean and worst domain; models, class sums and prototypes.
+"""What one liar of four does in one round: attack by rule, mean and worst domain; of models, class sums, prototypes.
 
-`python -m benchmarks.poison`: minutes on two cores; `--quick` in seconds. Digits of four domains, a client each. Honest rounds
-make the model; in the round after it each client in turn is the liar, for three seeds. Attacks on models: the negated step times
-10, labels flipped to 9 - d in training, and these with a claim of 2^29 samples. On class sums and prototypes: classes
-swapped likewise, and with that claim; sums negated and times 10. Accuracies of heads and prototypes are of frozen features
-of the honest model.
+`python -m benchmarks.poison`: minutes on two cores; `--quick` in seconds. Digits of four domains, a client each. Honest
+rounds make the model; in the round after it each client in turn is the liar, for three seeds. Attacks on models: the negated
+step times 10, labels flipped to 9 - d in training, and these with a claim of 2^29 samples. On class sums and prototypes:
+classes swapped likewise, and with that claim; sums negated and times 10. Accuracies of heads and prototypes are of frozen
+features of the honest model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Time of each rule of the fold beside the mean's, in pairs in one process, and the memory that it needs.
 
-`python -m benchmarks.poison.cost`; `--quick` for tiny sizes. Times are medians, ratios medians of the ratios of neighbours in
-time; memory is the most anonymous memory above that of the idle process.
+`python -m benchmarks.poison.cost`; `--quick` for tiny sizes. Times are medians, ratios medians of the ratios of neighbours
+in time; memory is the most anonymous memory above that of the idle process.
 """
 
 from __future__ import annotations

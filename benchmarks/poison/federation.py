@@ -87,37 +87,41 @@ class Federation:
             )
             for name in domains
         )
-        self._model: nn.Module = build_model(self.config.model, NUM_CLASSES, contract.image_size, seed)
+        self.model: nn.Module = build_model(self.config.model, NUM_CLASSES, contract.image_size, seed)
 
     def first_model(self) -> ModelArrays:
         """The model of round 0, asked before anything is trained."""
-        return state_arrays(self._model)
+        return state_arrays(self.model)
 
     def trained(self, start: ModelArrays, site: Site, number: int, train: ImageSet | None = None) -> ModelArrays:
         """The model that a site sends in a round, trained on its own images or on those given."""
-        load_arrays(self._model, start)
+        load_arrays(self.model, start)
         inputs = RoundInputs(config=self.config, method=FEDAVG, round=number, client_id=site.name)
-        local_train(self._model, self.put(train or site.train), inputs)
-        return state_arrays(self._model)
+        local_train(self.model, self.put(train or site.train), inputs)
+        return state_arrays(self.model)
 
     def put(self, images: ImageSet) -> DeviceImages:
         """Images as training and evaluation take them."""
         return DeviceImages.put(images, self.config.data, CPU)
 
+    def pixels(self, images: ImageSet) -> torch.Tensor:
+        """Images as the model sees them, `[N, 3, S, S]`."""
+        return self.put(images).batch(torch.arange(len(images)))[0]
+
     def features(self, model: ModelArrays, images: ImageSet) -> tuple[FloatArray, IntArray]:
         """Features `[N, D]` of images under a model, and their labels."""
-        load_arrays(self._model, model)
-        return collect_features(self._model, self.put(images), self.config)
+        load_arrays(self.model, model)
+        return collect_features(self.model, self.put(images), self.config)
 
     def losses(self, model: ModelArrays, images: ImageSet) -> FloatArray:
         """Cross-entropy of each image under a model, `[N]`."""
-        load_arrays(self._model, model)
-        self._model.eval()
+        load_arrays(self.model, model)
+        self.model.eval()
         data, found = self.put(images), []
         with torch.no_grad():
             for numbers in torch.arange(len(images)).split(100):
                 x_B3SS, labels_B = data.batch(numbers)
-                logits_BM = self._model(x_B3SS)
+                logits_BM = self.model(x_B3SS)
                 found.append(nn.functional.cross_entropy(logits_BM, labels_B, reduction="none").numpy())
         return np.concatenate(found)
 
@@ -125,8 +129,8 @@ class Federation:
         """Accuracy on each site's test images; 0 for a model that names no class."""
         if not all(np.isfinite(array).all() for array in model.values()):
             return [0.0] * len(self.sites)
-        load_arrays(self._model, model)
-        counts = [evaluate(self._model, self.put(site.test), self.config) for site in self.sites]
+        load_arrays(self.model, model)
+        counts = [evaluate(self.model, self.put(site.test), self.config) for site in self.sites]
         return [sum(each.correct) / sum(each.total) for each in counts]
 
     def rounds(self, model: ModelArrays, numbers: range) -> ModelArrays:
