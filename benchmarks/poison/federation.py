@@ -5,6 +5,7 @@ Shape legend: N samples, D feature size, M classes.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -169,6 +170,11 @@ def flipped(labels_N: IntArray) -> IntArray:
     """Each digit d becomes 9 - d."""
     other: IntArray = NUM_CLASSES - 1 - labels_N
     return other
+
+
+def with_seeds(parser: argparse.ArgumentParser) -> None:
+    """Let a benchmark's seeds be chosen."""
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of images, model and training")
 
 
 def mean_and_worst(accuracies: Sequence[Sequence[float]]) -> Mapping[str, float]:

@@ -20,7 +20,9 @@ from fedplcc.shared.methods.maths import to_float32
 MOST_IN_NETWORK = 40
 """Most clients whose values a network of comparisons sorts; it has about K log^2 K / 4 of them."""
 COLUMNS = 1 << 12
-"""Elements that are sorted at a time, so that the values of all clients stay in the processor's cache."""
+"""Most elements that are sorted at a time."""
+SORTED_VALUES = 1 << 17
+"""Most values of all clients that are sorted at a time, so that they stay in the processor's cache."""
 
 
 def median(blocks: Iterable[Block], num_blocks: int) -> Block:
@@ -53,8 +55,9 @@ def trimmed_mean(blocks: Iterable[Block], num_blocks: int, num_trimmed: int) -> 
     shape, flat_KE = values_KE.shape[1:], values_KE.reshape(num_blocks, -1)
     made = np.empty(flat_KE.shape[1], flat_KE.dtype)
     is_whole = np.issubdtype(made.dtype, np.integer)
-    for first in range(0, flat_KE.shape[1], COLUMNS):
-        here = slice(first, first + COLUMNS)
+    columns = max(1, min(COLUMNS, SORTED_VALUES // num_blocks))
+    for first in range(0, flat_KE.shape[1], columns):
+        here = slice(first, first + columns)
         rows = _ascending(flat_KE[:, here])
         if is_whole:
             made[here] = rows[(num_blocks - 1) // 2]

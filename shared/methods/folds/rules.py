@@ -28,8 +28,8 @@ from fedplcc.shared.methods.parts.slots import FoldedBlock, ServerSlots, ServerV
 RuleName = Literal["mean", "clipped_mean", "trimmed_mean", "median"]
 BY_COORDINATE = ("trimmed_mean", "median")
 """Rules that look at one number of all clients at a time, and count each client once."""
-MOST_ELEMENTS = 1 << 20
-"""Most elements of all clients that a rule by coordinates has in memory: 4 MiB of float32."""
+MOST_ELEMENTS = 1 << 21
+"""Most elements of all clients that a rule by coordinates has in memory: 8 MiB of float32."""
 LEAST_BLOCK = 1 << 10
 """Fewest elements of a client that are read at a time."""
 
