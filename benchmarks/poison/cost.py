@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from benchmarks.fold import model_files
 from benchmarks.peak import PeakMemory
@@ -76,6 +77,7 @@ def _once(worker: Peer, case: str) -> Sample:
 
 
 def _times(folder: Path, num_clients: int, num_parameters: int, repeats: int) -> list[Row]:
+    arithmetic = _arithmetic(num_clients, 3 * repeats)
     with peer(work, model_files(folder, num_clients, num_parameters)) as worker:
         worker.receive()
         for rule in ("mean", *RULES):
@@ -90,9 +92,32 @@ def _times(folder: Path, num_clients: int, num_parameters: int, repeats: int) ->
             "rule (s)": median(samples[rule]),
             "ratio": ratio(samples[rule], samples["mean"]),
             "CPU ratio": ratio(samples[rule], samples["mean"], "cpu_s"),
+            "CPU ratio, arithmetic alone": arithmetic[rule],
         }
         for rule in RULES
     ]
+
+
+def _arithmetic(num_clients: int, repeats: int) -> dict[str, float]:
+    """Return the processor time of each rule in that of the weighted mean, for one block of each client in memory."""
+    import numpy as np
+
+    from fedplcc.shared.methods.folds.rules import Rule
+    from fedplcc.shared.methods.maths import weighted_mean
+
+    rules = {name: Rule(name=name, scales=[0.5] * num_clients) for name in RULES}
+    size = rules["median"].block_elements(num_clients, 1 << 18)
+    blocks = np.random.default_rng(0).normal(size=(num_clients, size)).astype(np.float32)
+    weights = [100.0 + client for client in range(num_clients)]
+    cases: dict[str, Callable[[], Sample]] = {"mean": lambda: timed(lambda: weighted_mean(iter(blocks), weights))}
+    for name, rule in rules.items():
+        cases[name] = partial(timed, partial(_fold_blocks, rule.fold, blocks, weights))
+    samples = alternate(cases, repeats)
+    return {name: ratio(samples[name], samples["mean"], "cpu_s") for name in RULES}
+
+
+def _fold_blocks(fold: Callable[..., object], blocks: Any, weights: list[float]) -> object:
+    return fold(blocks[0].copy, iter(blocks), weights)
 
 
 def _memory(folder: Path, num_clients: int, num_parameters: int) -> dict[str, float]:

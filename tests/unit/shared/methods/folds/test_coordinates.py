@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -97,3 +100,20 @@ def test_a_rule_by_coordinates_reads_less_at_a_time_the_more_clients_there_are()
     rule = Rule(name="median")
     assert [rule.block_elements(clients, 1 << 18) for clients in (2, 4, 20, 1000)] == [1 << 18, 1 << 18, 104857, 2097]
     assert Rule(name="clipped_mean").block_elements(1000, 1 << 18) == 1 << 18
+
+
+@pytest.mark.parametrize("name", ["clipped_mean", "trimmed_mean", "median"])
+def test_a_thousand_clients_need_16_mib_more_than_two_at_most(name: Any) -> None:
+    def peak(num_clients: int) -> int:
+        rule = Rule(name=name, scales=[0.5] * num_clients)
+        size = rule.block_elements(num_clients, 1 << 18)
+        rng = np.random.default_rng(0)
+        blocks = (rng.random(size, dtype=np.float32) for _ in range(num_clients))  # one at a time, as they are read
+        tracemalloc.start()
+        try:
+            rule.fold(np.zeros(size, np.float32).copy, blocks, [1.0] * num_clients)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(1000) - peak(2) <= 16 << 20
