@@ -39,7 +39,7 @@ def nearness(features_ND: FloatArray, labels_N: IntArray, sent: PrototypeSet) ->
     """Return each image's largest cosine with the sent vectors of its class; -1 where there is none."""
     cosines_NP = _units(features_ND) @ _units(sent.vectors).T
     cosines_NP[labels_N[:, None] != sent.class_ids[None, :]] = -1.0
-    return cosines_NP.max(axis=1, initial=-1.0)
+    return np.asarray(cosines_NP.max(axis=1, initial=-1.0))
 
 
 def is_sent(features_ND: FloatArray, labels_N: IntArray, sent: PrototypeSet) -> npt.NDArray[np.bool_]:
