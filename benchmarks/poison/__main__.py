@@ -9,7 +9,7 @@ features of the honest model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -171,7 +171,10 @@ def _attacked_prototypes(train: Features, test: Features) -> Iterator[tuple[tupl
         assert exchange is not None
         what = f"prototypes, {name}" + (", by counts" if hyper else "")
         honest = [exchange.report(x, labels, NUM_CLASSES, config).prototypes for x, labels in train]
-        rules = {"mean": lambda sets: sets, f"mean, share {SHARE:g}": partial(capped_sets, share=SHARE)}
+        rules: Mapping[str, Callable[[Sequence[PrototypeSet]], Sequence[PrototypeSet]]] = {
+            "mean": lambda sets: sets,
+            f"mean, share {SHARE:g}": partial(capped_sets, share=SHARE),
+        }
 
         def scored(sets: Sequence[PrototypeSet], made: Any = exchange.merge, config: Any = config) -> list[float]:
             return _by_prototypes(made(sets, NUM_CLASSES, config), test)

@@ -17,8 +17,9 @@ from benchmarks.fold import model_files
 from benchmarks.peak import PeakMemory
 from benchmarks.processes import Peer, peer
 from benchmarks.report import Row, Sample, alternate, finish, median, options, ratio, timed
+from fedplcc.shared.methods.folds.rules import RuleName
 
-RULES = ("clipped_mean", "trimmed_mean", "median")
+RULES: tuple[RuleName, ...] = ("clipped_mean", "trimmed_mean", "median")
 CASES = ((2, 4_900_000), (5, 4_900_000), (20, 4_900_000))
 """Clients and parameters whose time is measured."""
 MANY = ((2, 200_000), (1000, 200_000))
@@ -121,7 +122,7 @@ def _fold_blocks(fold: Callable[..., object], blocks: Any, weights: list[float])
 
 
 def _memory(folder: Path, num_clients: int, num_parameters: int) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for rule in ("mean", *RULES):
         with peer(work, model_files(folder, num_clients, num_parameters)) as worker:
             worker.receive()

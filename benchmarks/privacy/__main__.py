@@ -122,7 +122,8 @@ def _add_scores(
     scores: _Scores, federation: Federation, received: ModelArrays, own: ModelArrays, site: Site, others: ImageSet
 ) -> None:
     name = site.name
-    scores.add(MODEL, name, -federation.losses(own, site.train), -federation.losses(own, others))
+    told = [-federation.losses(own, images).astype(np.float64) for images in (site.train, others)]
+    scores.add(MODEL, name, told[0], told[1])
     members, rest = (
         [federation.features(model, images) for model in (received, own)] for images in (site.train, others)
     )

@@ -73,7 +73,7 @@ def test_one_liar_of_four_changes_little_where_it_turns_the_sum(head: str) -> No
         made = which.step(step, config)
         assert made.head is not None
         assert (made.head["bias"] > ABSENT).all()
-        return (np.eye(CLASSES, DIM) @ made.head["weight"].T + made.head["bias"]).argmax(1)
+        return np.asarray((np.eye(CLASSES, DIM) @ made.head["weight"].T + made.head["bias"]).argmax(1))
 
     lying = [{classsums.SUMS: lies}, *uploads[1:]]
     assert head_of(uploads, part).tolist() == [0, 1, 2]

@@ -22,12 +22,13 @@ def values(num_blocks: int, *, ties: bool = True, seed: int = 0) -> Block:
     found = rng.normal(size=(num_blocks, COLUMNS + 37)).astype(np.float32)
     if ties:
         found[:, ::3] = np.round(found[:, ::3])  # ties, 0 and -0 among them
-    return found
+    made: Block = found
+    return made
 
 
 def in_numpy(values_KE: Block, trimmed: int) -> Block:
     ascending = np.sort(values_KE.astype(np.float64) + 0.0, axis=0)[trimmed : len(values_KE) - trimmed]
-    return (np.add.reduce(ascending, axis=0) / len(ascending)).astype(np.float32)
+    return np.asarray(np.add.reduce(ascending, axis=0) / len(ascending), np.float32)
 
 
 @pytest.mark.parametrize("num_blocks", SIZES)
