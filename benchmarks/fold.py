@@ -15,11 +15,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.bare import mean_blocks
-from benchmarks.models import Updates
-from benchmarks.peak import PeakMemory
-from benchmarks.processes import Peer, peer
-from benchmarks.report import Row, Sample, alternate, finish, median, options, ratio, timed
+from benchmarks.support.bare import mean_blocks
+from benchmarks.support.models import Updates
+from benchmarks.support.peak import PeakMemory
+from benchmarks.support.processes import Peer, peer
+from benchmarks.support.report import Row, Sample, alternate, finish, median, options, ratio, timed
 from fedplcc.aggregator.store.blobs.files import sha256_of
 from fedplcc.shared.tensors import TensorTable, laid_out, sha256_hex
 
@@ -128,7 +128,7 @@ def _creff_step(num_clients: int, *, quick: bool) -> Row:
     """Return the processor time of CReFF's step after the fold, with its defaults."""
     import numpy as np
 
-    from fedplcc.shared.methods.creff import HEAD, METHOD, Config, before_training
+    from fedplcc.shared.methods.heads.creff import HEAD, METHOD, Config, before_training
     from fedplcc.shared.methods.parts.part import BeforeTraining, ServerRound
 
     num_classes, dim, rng = 10, 512, np.random.default_rng(0)

@@ -25,10 +25,10 @@ from benchmarks.poison.federation import (
     relabelled,
     with_seeds,
 )
-from benchmarks.report import Row, finish, options
+from benchmarks.support.report import Row, finish, options
 from fedplcc.shared.methods import METHODS, classsums
 from fedplcc.shared.methods.arrays import ArrayGroup, ModelArrays
-from fedplcc.shared.methods.fixed_point import LARGEST
+from fedplcc.shared.methods.arithmetic.fixed_point import LARGEST
 from fedplcc.shared.methods.folds.class_medians import with_medians
 from fedplcc.shared.methods.folds.shares import capped_sets
 from fedplcc.shared.methods.parts.arrays import ServerArrays

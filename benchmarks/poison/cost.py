@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fold import model_files
-from benchmarks.peak import PeakMemory
-from benchmarks.processes import Peer, peer
-from benchmarks.report import Row, Sample, alternate, finish, median, options, ratio, timed
+from benchmarks.support.peak import PeakMemory
+from benchmarks.support.processes import Peer, peer
+from benchmarks.support.report import Row, Sample, alternate, finish, median, options, ratio, timed
 from fedplcc.shared.methods.folds.rules import RuleName
 
 RULES: tuple[RuleName, ...] = ("clipped_mean", "trimmed_mean", "median")

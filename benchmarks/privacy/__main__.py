@@ -20,7 +20,7 @@ import torch
 from benchmarks.poison.federation import NUM_CLASSES, Federation, Site, folded, with_seeds
 from benchmarks.poison.federation import Fold as Folding
 from benchmarks.privacy import attacks
-from benchmarks.report import Row, finish, options
+from benchmarks.support.report import Row, finish, options
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.arrays import ModelArrays
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange

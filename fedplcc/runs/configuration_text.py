@@ -13,13 +13,13 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedplcc.shared.config.adversarial import AdversarialSettings
+from fedplcc.shared.config.tables.adversarial import AdversarialSettings
 from fedplcc.shared.config.key_descriptions import key_descriptions
-from fedplcc.shared.config.mix_style import MixStyleSettings
-from fedplcc.shared.config.model import TimmOptions
-from fedplcc.shared.config.partition import RULES
+from fedplcc.shared.config.tables.mix_style import MixStyleSettings
+from fedplcc.shared.config.tables.model import TimmOptions
+from fedplcc.shared.config.tables.partition import RULES
 from fedplcc.shared.config.run import ClientSection, FederationFile
-from fedplcc.shared.config.run_tables import RunSection
+from fedplcc.shared.config.tables.run_tables import RunSection
 from fedplcc.shared.config.sections import Section
 from fedplcc.shared.config.toml_text import WIDTH, toml_assignment, toml_key
 

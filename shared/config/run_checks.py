@@ -5,11 +5,11 @@ from __future__ import annotations
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.config.aggregation import check_aggregation
 from fedplcc.shared.config.class_map import class_fault
-from fedplcc.shared.config.model import TIMM, batch_norm_refusal, mixing_refusal
-from fedplcc.shared.config.public import PublicSection
-from fedplcc.shared.config.run_tables import RunTables
+from fedplcc.shared.config.tables.model import TIMM, batch_norm_refusal, mixing_refusal
+from fedplcc.shared.config.tables.public import PublicSection
+from fedplcc.shared.config.tables.run_tables import RunTables
 from fedplcc.shared.config.sections import InvalidKey, unknown
-from fedplcc.shared.config.stream import unknown_classes
+from fedplcc.shared.config.tables.stream import unknown_classes
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.parts.prototypes import MAX_PAIRS, most_rows_per_class
 from fedplcc.shared.methods.parts.public import PublicLearning

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from fedplcc.shared.methods.config import MethodConfig
-from fedplcc.shared.methods.finch import MIN_NORM, Clusters, MergeMean, finch_star, partition_level
+from fedplcc.shared.methods.arithmetic.finch import MIN_NORM, Clusters, MergeMean, finch_star, partition_level
 from fedplcc.shared.methods.parts.prototypes import Report, per_class_counts
 from fedplcc.shared.methods.step import Array, ClientStep, Ops, Prototypes
 from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet

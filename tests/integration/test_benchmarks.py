@@ -62,7 +62,7 @@ def test_every_benchmark_runs_and_writes_its_table(tmp_path: Path) -> None:
 
 
 def test_thousands_of_rounds_are_looked_at_from_time_to_time(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks.endurance", "--quick", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks.by_hand.endurance", "--quick", "--results", str(tmp_path)]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr
     document = json.loads((tmp_path / "endurance.json").read_text())

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from fedplcc.shared.methods import classsums
+from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.arrays import ArrayGroup
-from fedplcc.shared.methods.exact_maths import DoubleArray
-from fedplcc.shared.methods.fixed_point import narrow, rounded, widened
+from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
+from fedplcc.shared.methods.arithmetic.fixed_point import narrow, rounded, widened
 from fedplcc.shared.methods.parts.arrays import ServerArrays
 from fedplcc.shared.methods.parts.part import ServerResult, ServerRound
 

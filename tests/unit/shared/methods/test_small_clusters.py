@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedplcc.shared.methods.finch import Clusters
+from fedplcc.shared.methods.arithmetic.finch import Clusters
 from fedplcc.shared.methods.prototypes import ClusterConfig, local_clusters, merged_clusters
 
 

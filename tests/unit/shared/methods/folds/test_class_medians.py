@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.shared.methods import classsums
+from fedplcc.shared.methods.heads import classsums
 from fedplcc.shared.methods.arrays import ArrayGroup
-from fedplcc.shared.methods.class_heads import ABSENT
-from fedplcc.shared.methods.fixed_point import widened
+from fedplcc.shared.methods.heads.class_heads import ABSENT
+from fedplcc.shared.methods.arithmetic.fixed_point import widened
 from fedplcc.shared.methods.folds import class_medians
 from fedplcc.shared.methods.folds.class_medians import median_upload, with_medians
 from fedplcc.shared.methods.parts.arrays import ServerArrays
