@@ -35,7 +35,7 @@ def main() -> None:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="fedplcc-fold-") as folder:
         for num_clients, num_parameters in ((3, 10_000), (30, 10_000)) if arguments.quick else CASES:
-            paths = _models(Path(folder), num_clients, num_parameters)
+            paths = model_files(Path(folder), num_clients, num_parameters)
             repeats = 1 if arguments.quick else 9 if num_clients * num_parameters < 2e8 else 3
             with peer(work, Path(folder), paths, num_parameters) as worker:
                 worker.receive()
@@ -168,7 +168,7 @@ def _zeros(folder: Path, table: TensorTable) -> Path:
     return path.rename(folder / sha256_of(path))
 
 
-def _models(folder: Path, num_clients: int, num_parameters: int) -> list[Path]:
+def model_files(folder: Path, num_clients: int, num_parameters: int) -> list[Path]:
     """Files of models that all differ, named by their SHA-256 as stored blobs are; made where they are not there yet."""
     paths = []
     for index in range(min(num_clients, MOST_FILES)):

@@ -28,6 +28,8 @@ class RunWarningKind(StrEnum):
     """Clients make another first model of the run's specification and seed than was sent."""
     SHARE_LARGE = "share_large"
     """One client has nearly all samples of the last round, or nearly all predictions."""
+    SHARE_CAPPED = "share_capped"
+    """A client counts for less than the samples that it says, as the run's configuration limits its share."""
     CLASSES_UNFOUND = "classes_unfound"
     """The model finds no test image of some classes."""
 

@@ -12,6 +12,7 @@ from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.methods.config import MethodConfig
+from fedplcc.shared.methods.folds.rules import Rule, clip_scales
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.tensors import TensorTable
 from fedplcc.shared.types import BlobRef, PrototypeSet, Run, Update
@@ -77,6 +78,19 @@ class RoundInputs:
         assert self.run.current_round is not None
         found = self.run.current_round.updates
         return [found[client_id] for client_id in sorted(found)]
+
+    @cached_property
+    def rule(self) -> Rule | None:
+        """The rule by which the round's updates become one; None for the mean."""
+        section = self.config.aggregation
+        if section.rule == "mean":
+            return None
+        scales: list[float] = []
+        if section.rule == "clipped_mean":
+            norms = [update.norm for update in self.updates]
+            scales = clip_scales([norm for norm in norms if norm is not None], section.clip_to)
+            assert len(scales) == len(norms), "the step of each model is measured before it is accepted"
+        return Rule(name=section.rule, trim_share=section.trim_share, scales=scales)
 
     @property
     def start(self) -> Path:

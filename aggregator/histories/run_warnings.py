@@ -6,7 +6,7 @@ import json
 
 from fedplcc.aggregator.presence.sessions import Sessions
 from fedplcc.aggregator.rounds import doubted_model, large_shares
-from fedplcc.aggregator.rounds.configuration import document_of
+from fedplcc.aggregator.rounds.configuration import config_of, document_of
 from fedplcc.aggregator.rounds.doubted_model import FIRST_ROUND, doubters
 from fedplcc.aggregator.rounds.far_updates import UPDATE_FAR, FarUpdate, far_in, warning_of
 from fedplcc.aggregator.rounds.machine import round_waits, run_facts
@@ -75,7 +75,9 @@ class RunWarnings:
         if known is None or known[0] != number:
             is_it = run.current_round is not None and run.round_number == number
             last = run.current_round if is_it else self._store.find_round(run.run_id, number) if number else None
-            found = () if last is None else (large_shares.warning_of(last), self._unfound(run, last))
+            found = (
+                () if last is None else (large_shares.warning_of(last), _capped(run, last), self._unfound(run, last))
+            )
             known = number, tuple(each for each in found if each is not None)
             self._last = dict([*self._last.items()][1 - MAX_RUNS :]) | {run.run_id: known}
         return known[1]
@@ -84,6 +86,12 @@ class RunWarnings:
         line = json.loads(last.results_json) if last.results_json else {}
         classes = document_of(run).get("data", {}).get("classes", ())
         return unfound_warning(line, classes, run.total_rounds) if line else None
+
+
+def _capped(run: Run, last: Round) -> RunWarning | None:
+    """The warning about capped shares; a configuration without [aggregation] may be of a version that nobody reads."""
+    is_said = document_of(run).get("aggregation")
+    return large_shares.capped_warning(last, config_of(run)) if is_said else None
 
 
 def doubts(store: Store, run: Run, newest: Event | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -40,6 +40,7 @@ SECTIONS = (
     "data",
     "training",
     "admission",
+    "aggregation",
     "quorum",
     "evaluation",
     "public",

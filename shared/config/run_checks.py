@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
+from fedplcc.shared.config.aggregation import check_aggregation
 from fedplcc.shared.config.class_map import class_fault
 from fedplcc.shared.config.sections import InvalidKey, unknown
 from fedplcc.shared.config.tables.model import TIMM, batch_norm_refusal, mixing_refusal
@@ -283,6 +284,10 @@ def _a_backbone_that_stays(config: RunTables) -> None:
             )
 
 
+def _a_rule_that_is_defined(config: RunTables) -> None:
+    check_aggregation(config.aggregation, config.algorithm, config.method)
+
+
 def _window(config: RunTables) -> int:
     """Rounds whose local prototypes are in one pool."""
     return config.method.proto_window if isinstance(config.method, PrototypeConfig) else 1
@@ -343,5 +348,6 @@ CHECKS = (
     _a_pass_that_makes_prototypes,
     _a_backbone_that_stays,
     _joining_that_can_be_said,
+    _a_rule_that_is_defined,
 )
 """All of them; the first that does not hold is reported."""

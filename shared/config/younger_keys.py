@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 YOUNGER_KEYS: Mapping[str, Any] = {
+    "aggregation.clip_to": "median",
+    "aggregation.max_weight_share": None,
+    "aggregation.rule": "mean",
+    "aggregation.trim_share": 0.25,
     "clients.evaluate_only": False,
     "evaluation.histograms": False,
     "evaluation.joining": False,
     "method.balance": 0.0,
+    "method.small_clusters": "withhold",
     "model.weights": None,
     "model.weights_sha256": None,
     "privacy.claim": "none",

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import AfterValidator, Field
 
-from fedplcc.shared.methods.arithmetic.finch import MIN_NORM, MergeMean, finch_star, partition_level
+from fedplcc.shared.methods.arithmetic.finch import MIN_NORM, Clusters, MergeMean, finch_star, partition_level
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.parts.prototypes import Report, per_class_counts
 from fedplcc.shared.methods.step import Array, ClientStep, Ops, Prototypes
@@ -69,6 +69,9 @@ class ClusterConfig(PrototypeConfig):
     """FINCH's partition for clients and server: last, first or index:<l>."""
     min_cluster_size: Annotated[int, Field(ge=1, le=2**24)] = 1
     """Clusters of fewer samples stay on the client; a cluster of one sample is that sample's feature."""
+    small_clusters: Literal["withhold", "merge"] = "withhold"
+    """Samples of clusters below `min_cluster_size`: they stay on the client (withhold), or join the class's nearest cluster
+    that is large enough, by the cosine of their centres; where none is, all of the class become one, if that is (merge)."""
 
 
 # -- Prototypes: those of a client, and the server's from all clients ---------------------------------------------------
@@ -93,11 +96,40 @@ def local_clusters(features_ND: FloatArray, labels_N: IntArray, num_classes: int
     for class_id in range(num_classes):
         rows_ND = features_ND[labels_N == class_id]
         clusters = finch_star(rows_ND, np.ones(len(rows_ND)), config.partition)
+        if config.small_clusters == "merge":
+            clusters = merged_clusters(clusters, config.min_cluster_size)
         kept_C = clusters.weights_C >= config.min_cluster_size
         sets.append((class_id, clusters.centres_CD[kept_C], clusters.weights_C[kept_C]))
     prototypes = _stack(sets, features_ND.shape[1])
     num_represented = int(prototypes.weights.sum(dtype=np.float64))
     return Report(prototypes=prototypes, num_excluded=len(labels_N) - num_represented)
+
+
+def merged_clusters(clusters: Clusters, min_size: int) -> Clusters:
+    """Return the clusters of a class with each small one in the nearest of the others; of all where none is large enough.
+
+    Nearest is the largest cosine of their centres as FINCH made them, of equal ones the first. A centre is the mean of
+    all samples of its cluster, rounded once.
+
+    Args:
+        clusters: Of one class; a weight is a number of samples.
+        min_size: Fewest samples of a cluster.
+    """
+    is_small_C = clusters.weights_C < min_size
+    if not is_small_C.any():
+        return clusters
+    large = np.flatnonzero(~is_small_C)
+    into_C = np.zeros(len(is_small_C), np.int64)
+    if len(large):
+        units_CD = clusters.centres_CD.astype(np.float64)
+        units_CD /= np.maximum(np.linalg.norm(units_CD, axis=1, keepdims=True), MIN_NORM)
+        into_C[large] = np.arange(len(large))
+        into_C[is_small_C] = (units_CD[is_small_C] @ units_CD[large].T).argmax(1)
+    weights = np.bincount(into_C, weights=clusters.weights_C)
+    centres = np.zeros((len(weights), clusters.centres_CD.shape[1]))
+    np.add.at(centres, into_C, clusters.weights_C[:, None] * clusters.centres_CD)
+    labels_N = np.where(clusters.labels_N < 0, -1, into_C[clusters.labels_N])
+    return Clusters((centres / weights[:, None]).astype(np.float32), weights, labels_N, clusters.num_excluded)
 
 
 def local_means(features_ND: FloatArray, labels_N: IntArray, num_classes: int) -> Report:

@@ -70,6 +70,17 @@ def test_thousands_of_rounds_are_looked_at_from_time_to_time(tmp_path: Path) -> 
     assert document["most_waiting"] <= 1000
 
 
+@pytest.mark.parametrize("name", ["poison", "poison.cost", "privacy"])
+def test_attacks_and_the_cost_of_rules_are_measured(tmp_path: Path, name: str) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--results", str(tmp_path)]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert answer.returncode == 0, answer.stderr
+    (path,) = tmp_path.iterdir()
+    rows = json.loads(path.read_text())["rows"]
+    assert rows
+    assert all(str(row[column]) in answer.stdout for row in rows for column in ("rule", "from") if column in row)
+
+
 @pytest.mark.parametrize("benchmark", [simulated_round, steps])
 def test_a_device_that_is_not_there_is_named(benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmark", "--quick", "--device", "cuda:999"])

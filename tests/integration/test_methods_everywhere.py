@@ -224,6 +224,31 @@ def test_rounds_that_are_not_evaluated_train_the_same_simulated_and_as_processes
     assert tuple(line for line in processes.metrics_lines(run_id) if line) == outcome.lines
 
 
+@pytest.mark.parametrize(
+    ("method", "hyper", "aggregation"),
+    [
+        ("fedplcc", {}, {"rule": "clipped_mean", "max_weight_share": 0.6}),
+        pytest.param("fedopt", {}, {"rule": "median"}, marks=pytest.mark.full),
+        pytest.param("classsums", {"shrinkage": 0.3}, {"rule": "median"}, marks=pytest.mark.full),
+    ],
+)
+def test_rules_of_the_fold_give_the_same_bytes_simulated_and_as_processes(
+    method: str,
+    hyper: Mapping[str, Any],
+    aggregation: Mapping[str, Any],
+    data: Path,
+    folder: Path,
+    processes: RunControl,
+    undisturbed: Undisturbed,
+) -> None:
+    values = {**document(data, method, hyper), "aggregation": dict(aggregation)}
+    outcome = simulated(values, folder)
+    assert outcome.models[-1] != undisturbed(method, hyper).models[-1]
+    run_id = processes.create(tiny_federation.run_document(values)).run_id
+    eventually(lambda: processes.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    assert tuple(line for line in processes.metrics_lines(run_id) if line) == outcome.lines
+
+
 def attacked(values: dict[str, Any]) -> dict[str, Any]:
     """The same run with adversarial training, evaluated under attacks too."""
     training = {**values["training"], "adversarial": {"epsilon": 0.1, "step_size": 0.05, "steps": 2}}

@@ -13,6 +13,7 @@ from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
 from fedplcc.aggregator.store.blobs.hashed_reading import HashedBlob, whole_bytes
 from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uploads
 from fedplcc.shared.methods.arrays import ArrayGroup, group_fault
+from fedplcc.shared.methods.folds.rules import with_rule
 from fedplcc.shared.methods.parts.part import ServerResult, ServerRound
 from fedplcc.shared.tensors import DTYPES, TensorEntry, TensorTable, from_bytes, to_bytes
 from fedplcc.shared.types import FEATURE_DIM, HEAD, MODEL
@@ -41,7 +42,7 @@ def with_arrays(made: RoundMade, of: RoundInputs) -> RoundMade:
         start_head=_tensors(of.start, head),
         head=_tensors(model, head),
     )
-    result = of.method.server_step(step, of.hyper)
+    result = with_rule(of.method, of.rule).server_step(step, of.hyper)
     _check_made(
         result, {name: group_fault(result.arrays.get(name, {}), declared[name], num_classes) for name in declared}
     )

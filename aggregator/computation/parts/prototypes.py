@@ -16,6 +16,7 @@ from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.hashed_reading import whole_bytes
+from fedplcc.shared.methods.folds.shares import capped_sets
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, per_class_counts
 from fedplcc.shared.methods.prototypes import PrototypeConfig
 from fedplcc.shared.tensors import prototypes_from_bytes
@@ -36,6 +37,8 @@ def with_prototypes(made: RoundMade, of: RoundInputs) -> RoundMade:
     paths = [of.stored(update.payload.prototype_set(exchange.kind)) for update in pool]
     sets = [prototypes_from_bytes(whole_bytes(path)) for path in paths]
     norms = {update.client_id: prototype_norm(each) for update, each in zip(pool, sets, strict=True)}  # newest last
+    share = of.config.aggregation.max_weight_share
+    sets = sets if share is None else capped_sets(sets, share)
     previous = PrototypeSet.empty()
     if exchange.carry is not None and of.run.prototypes is not None:
         previous = prototypes_from_bytes(whole_bytes(of.stored(of.run.prototypes)))

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedplcc.shared.config.aggregation import AggregationSection
 from fedplcc.shared.config.class_map import ClassMap, class_map
 from fedplcc.shared.config.initial_model import MAX_INITIAL_RUNS, RunId, parse_initial_model
 from fedplcc.shared.config.privacy import PrivacySection
@@ -289,6 +290,7 @@ class RunTables(BaseModel):
     data: DataSection
     training: TrainingSection = TrainingSection.model_validate({})
     admission: AdmissionSection = AdmissionSection.model_validate({})
+    aggregation: AggregationSection = AggregationSection.model_validate({})
     quorum: QuorumSection = QuorumSection.model_validate({})
     evaluation: EvaluationSection = EvaluationSection.model_validate({})
     public: PublicSection = PublicSection.model_validate({})

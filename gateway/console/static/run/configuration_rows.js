@@ -10,7 +10,7 @@
  */
 
 /** Order of the sections. */
-const SECTIONS = ["run", "method", "model", "data", "training", "evaluation", "quorum", "admission"];
+const SECTIONS = ["run", "method", "model", "data", "training", "evaluation", "quorum", "admission", "aggregation"];
 
 /**
  * @param {Record<string, any>} config As the run's document has it.

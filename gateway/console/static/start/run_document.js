@@ -13,7 +13,7 @@ import { listed, sentence } from "../lib/format.js";
  */
 
 /** Sections in the order in which people write them. */
-export const SECTIONS = Object.freeze(["run", "method", "model", "data", "training", "evaluation", "quorum", "admission"]);
+export const SECTIONS = Object.freeze(["run", "method", "model", "data", "training", "evaluation", "quorum", "admission", "aggregation"]);
 
 /**
  * The document of values by location, "training.batch_size". Undefined values and defaults are left out, except for the

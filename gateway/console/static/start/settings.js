@@ -32,6 +32,7 @@ const GROUPS = {
   evaluation: { title: "Evaluation", note: "The rounds in which clients evaluate. Training is the same in any case." },
   quorum: { title: "Quorum", note: "Conditions under which a round continues without absent clients. Without a quorum a round waits for all." },
   admission: { title: "Admission", note: "Limits on updates, and the treatment of clients whose updates exceed them." },
+  aggregation: { title: "Aggregation", note: "How the updates of a round become one." },
 };
 
 export class Settings {
@@ -188,7 +189,7 @@ export class Settings {
     return h(
       "details",
       { class: "card disclosure" },
-      h("summary", null, h("h2", null, "More settings"), h("span", { class: "muted small" }, "The method's own, local training, evaluation, quorum, admission. All have defaults.")),
+      h("summary", null, h("h2", null, "More settings"), h("span", { class: "muted small" }, "The method's own, local training, evaluation, quorum, admission, aggregation. All have defaults.")),
       h("section", { class: "settings" }, this._methodHeading, this._methodBody),
       this.#model.stemElement,
       groups,

@@ -1,0 +1,1 @@
+"""What may be told of training images from what clients send."""
