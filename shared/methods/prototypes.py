@@ -125,7 +125,7 @@ def merged_clusters(clusters: Clusters, min_size: int) -> Clusters:
         units_CD /= np.maximum(np.linalg.norm(units_CD, axis=1, keepdims=True), MIN_NORM)
         into_C[large] = np.arange(len(large))
         into_C[is_small_C] = (units_CD[is_small_C] @ units_CD[large].T).argmax(1)
-    weights = np.bincount(into_C, weights=clusters.weights_C)
+    weights = np.bincount(into_C, weights=clusters.weights_C).astype(np.float64)
     centres = np.zeros((len(weights), clusters.centres_CD.shape[1]))
     np.add.at(centres, into_C, clusters.weights_C[:, None] * clusters.centres_CD)
     labels_N = np.where(clusters.labels_N < 0, -1, into_C[clusters.labels_N])

@@ -20,6 +20,7 @@ from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.identity.certificates import issuer_of, key_to_pem, load_certificate, request_for
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.standing import Standing
 from fedplcc.shared.process import disk
 from fedplcc.shared.wire.enrolling.renewal import keep, next_key
 
@@ -107,7 +108,7 @@ class Members:
         if has_old and not authority.is_rotating:
             answered(("roots", admissions.begin_rotation()[0], False))
         if authority.is_rotating:
-            if not admissions.is_revoked(held.serial) and authority.is_of_oldest_root(held.chain_pem):
+            if admissions.standing(held.serial) is Standing.LISTED and authority.is_of_oldest_root(held.chain_pem):
                 _renewed(admissions, site, held, answered)
             answered(("roots", admissions.finish_rotation()[0], True))
 

@@ -97,7 +97,7 @@ def _ascending(values_KE: Block) -> Sequence[Block]:
     """Return the rows of the values with each column in ascending order; the values may be changed."""
     num_blocks = len(values_KE)
     if num_blocks > MOST_IN_NETWORK:
-        return np.ascontiguousarray(np.sort(np.ascontiguousarray(values_KE.T), axis=1).T)  # type: ignore[no-any-return]
+        return list(np.ascontiguousarray(np.sort(np.ascontiguousarray(values_KE.T), axis=1).T))
     rows, spare = list(values_KE), np.empty_like(values_KE[0])
     for low, high in comparisons(num_blocks):
         np.minimum(rows[low], rows[high], out=spare)

@@ -49,7 +49,7 @@ class PrivateSums(Part):
         return {SUMS: {"counts": ("I64", (num_classes,)), "sums": ("I64", (num_classes, feature_dim))}}
 
     def server_arrays(self, config: Any, num_classes: int, feature_dim: int) -> Mapping[str, GroupSchema]:
-        return {GLOBAL_SUMS: {**self.uploads(config, num_classes, feature_dim)[SUMS], "shift": ("I64", (1,))}}
+        return {GLOBAL_SUMS: {"counts": ("F32", (num_classes,)), "sums": ("F32", (num_classes, feature_dim))}}
 
     def makes_model(self, config: Any) -> bool:
         return True
@@ -75,9 +75,7 @@ class PrivateSums(Part):
             num_clients * (self.noise * self.clip) ** 2,
             num_clients * (COUNT_RATIO * self.noise) ** 2,
         )
-        shift = max(total.shift for total in totals.values())
-        kept: dict[str, np.ndarray] = {name: total.quanta(shift) for name, total in totals.items()}
-        kept["shift"] = np.array([shift], np.int64)
+        kept = {name: to_float32(total.value) for name, total in totals.items()}
         return ServerResult(arrays={GLOBAL_SUMS: kept}, head=_tensors(head, step.head))
 
 

@@ -21,6 +21,7 @@ from fedplcc.remote.own_address import invitation_address, own_address
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.invitation_codes import InvitationCode
+from fedplcc.shared.identity.standing import Standing
 from fedplcc.shared.wire.enrolling.renewal import NEXT_KEY_FILE
 from tests.support.identity.enrol_port import EnrolPort
 from tests.support.identity.member_port import MemberPort
@@ -105,7 +106,7 @@ def test_who_has_joined_joins_anew_only_on_purpose(host: Host, tmp_path: Path) -
     assert refused.exit_code == 1
     assert "client north already" in refused.stderr
     assert host.run("join", "--state-dir", site, "--replace", given=again).exit_code == 0
-    assert host.admissions.is_revoked(host.admissions.list_certificates()[1].serial)
+    assert host.admissions.standing(host.admissions.list_certificates()[1].serial) is Standing.REVOKED
 
 
 def test_a_spent_line_and_a_wrong_one_are_told_apart(host: Host, tmp_path: Path) -> None:

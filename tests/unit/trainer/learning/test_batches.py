@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedplcc.shared.config.run import TrainingSection
 from fedplcc.trainer.learning.batches import balanced_batches, batches, batches_per_pass, num_steps
 
-WHO = {"seed": 0, "client_id": "a", "round": 1}
+WHO: dict[str, Any] = {"seed": 0, "client_id": "a", "round": 1}
 
 
 def first(count: int, num_examples: int = 12, batch_size: int = 4, **who: Any) -> list[list[int]]:
