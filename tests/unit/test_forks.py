@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.federation.forks import can_fork
 from tests.support.federation.processes import Federation, Process
 
@@ -56,3 +60,10 @@ def test_a_fork_is_its_own_process_with_its_own_folder_and_dies_by_signals(feder
 def test_what_is_read_while_a_process_loads_needs_a_start(module: str, arguments: list[str], variable: str) -> None:
     assert not can_fork(module, arguments, {variable: "1"})
     assert can_fork("fedplcc.trainer", [], {"SITE": "1"})
+
+
+def test_libraries_load_with_one_thread_in_tests_and_what_they_start() -> None:
+    assert os.environ["OPENBLAS_NUM_THREADS"] == os.environ["OMP_NUM_THREADS"] == "1"
+    code = "import sys, tests.support; sys.exit(any(name in sys.modules for name in ('numpy', 'torch')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert done.returncode == 0, "said too late: a library has loaded before"

@@ -172,12 +172,7 @@ def _become(log: int, module: str, arguments: list[str], cwd: str, environment: 
 
 def main(descriptor: int, kind: str) -> None:
     """Load what the kind needs, then serve; a fork goes on as its module's own process."""
-    if kind == "trainer":
-        from fedplcc.shared.config.settings import limit_threads
-
-        limit_threads(
-            1
-        )  # libraries read it when they load; a trainer's own setting, which is 1 where nobody says another
+    # Libraries have the one thread that tests/support says, which is a trainer's own setting where nobody chooses another.
     for name in LOADED[kind]:
         importlib.import_module(name)
     gc.collect()
