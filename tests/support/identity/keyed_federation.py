@@ -13,8 +13,6 @@ from tests.support.identity.issued import issued as issued
 class Keyed(Federation):
     """An aggregator, a gateway, and their owner's commands."""
 
-    may_fork = False  # a test looks for secrets in the processes' command lines
-
     def begin(self, *flags: str) -> None:
         self.start_aggregator(*flags)
         self.start_gateway()
