@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import pytest
-import timm
 import torch
 from typer.testing import CliRunner
 
@@ -24,6 +22,11 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed, simulated
+from tests.support.later import later
+
+onnxruntime = later("onnxruntime")
+
+timm = later("timm")
 
 pytestmark = pytest.mark.slow
 
