@@ -11,6 +11,8 @@ class _Later:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith(("_", "pytest", "is_hypothesis")):
+            raise AttributeError(attribute)  # what pytest and its plugins ask every name of a file of tests for
         return getattr(importlib.import_module(self._name), attribute)
 
 
