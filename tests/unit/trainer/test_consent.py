@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.config.settings import TrainerSettings, from_command_line, load
 from fedplcc.shared.errors import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedplcc.shared.config.model import ModelSection, TimmOptions
+from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
 from fedplcc.shared.errors import InvalidModel, WeightsMissing
 from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.consent import Consent

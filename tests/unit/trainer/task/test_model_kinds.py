@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import CodeNotAllowed, ModelKindRefused, WeightsMissing
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes

@@ -71,8 +71,8 @@ from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.task import work
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.hints import HINTS
-from fedplcc.trainer.task.initial_model import UnfitInitialModel
-from fedplcc.trainer.task.latest_model import LatestModel
+from fedplcc.trainer.task.models.initial_model import UnfitInitialModel
+from fedplcc.trainer.task.models.latest_model import LatestModel
 from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.parts.prototypes import TooManyPrototypes
 from fedplcc.trainer.task.runner import TaskRunner

@@ -13,7 +13,7 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 
-from fedplcc.shared.config.model import ModelSection
+from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidConfig, InvalidModel
 from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import build_model
