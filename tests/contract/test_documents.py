@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,31 @@ def test_the_command_of_a_guarantee_names_tests_that_there_are(row: list[str]) -
         assert [file for file in files if not (ROOT / file).exists()] == []
         for word in re.findall(r"\w+", picked.replace(" or ", " ")):
             assert any(word in name for name in TESTS), f"-k {word} picks no file of tests"
+
+
+def is_in_make_test(path: Path) -> bool:
+    """Whether a file has a test that is not left to `make test-full`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    marks = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node.targets[0])
+    ]
+    if any("mark.full" in ast.unparse(mark) for mark in marks):
+        return False
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return any("pytest.mark.full" not in map(ast.unparse, test.decorator_list) for test in tests)
+
+
+def test_every_guarantee_has_a_test_in_make_test() -> None:
+    """But those that are a number, which a benchmark measures."""
+    without = []
+    for promise, cited, _command in GUARANTEES:
+        files = [ROOT / file for file in re.findall(r"\]\(\.\./([\w/]+\.py)\)", cited)]
+        tests = [file for file in files if file.name.startswith("test_")]
+        if not any(map(is_in_make_test, tests)) and not all("benchmarks" in file.parts for file in files):
+            without.append(promise)
+    assert without == []
 
 
 WHERE = rows((DOCS / "architecture.md").read_text(encoding="utf-8").split("<!-- where -->")[1])

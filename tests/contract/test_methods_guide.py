@@ -115,7 +115,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     folder = tmp_path_factory.mktemp("project")
     for part in COPIED:
         if (ROOT / part).is_dir():
-            shutil.copytree(ROOT / part, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / part, folder / part, symlinks=True)  # compiled modules too
         else:
             shutil.copy(ROOT / part, folder / part)
     methods = folder / "shared" / "methods"

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import pytest
-import timm
 import torch
 from typer.testing import CliRunner
 
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.interruption import Interrupted
-from fedplcc.shared.config.toml_text import toml_tables
 from fedplcc.shared.errors import WeightsMissing
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.weights.store import Source, WeightsStore
-from tests.support import ROOT
+from tests.integration.test_methods_everywhere import ENDED
 from tests.support.federation import tiny_federation
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed, simulated
+from tests.support.later import later
+
+onnxruntime = later("onnxruntime")
+
+timm = later("timm")
 
 pytestmark = pytest.mark.slow
 
@@ -63,9 +65,25 @@ def a_document(data: Path, weights: Path, method: str, train: str = "head") -> d
     return tiny_federation.document(data, method, run={"rounds": 2}, model=model, training={"train": train})
 
 
+@pytest.fixture(scope="module")
+def deployed(data: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunControl]:
+    """An aggregator and two trainers, each a process of its own."""
+    with Federation(tmp_path_factory.mktemp("deployed")) as federation:
+        federation.start_aggregator()
+        for client in tiny_federation.CLIENTS:
+            trainer = federation.trainer(
+                f"trainer-{client}", client, f"npz:{data / client}.npz", state_dir=federation.folder / client
+            )
+            trainer.environment = {"FEDPLCC_WEIGHTS_DIR": str(weights)}
+            trainer.start()
+        control = RunControl(federation.address, tls=federation.operator_tls)
+        yield control
+        control.close()
+
+
 @pytest.mark.parametrize(("method", "train"), [("fedplcc", "head"), ("classsums", "head"), ("fedavg", "last:1")])
 def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
-    method: str, train: str, data: Path, weights: Path, tmp_path: Path
+    method: str, train: str, data: Path, weights: Path, deployed: RunControl, tmp_path: Path
 ) -> None:
     (weights / "features.sqlite").unlink(missing_ok=True)
     values = a_document(data, weights, method, train)
@@ -73,18 +91,10 @@ def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
     assert (weights / "features.sqlite").exists() == (train == "head")
     simulated(values, tmp_path / "known")
     assert hashed(tmp_path / "known") == hashed(tmp_path / "first")
-    config = tmp_path / "run.toml"
-    config.write_text(toml_tables(values))
-    done = subprocess.run(
-        [sys.executable, "-m", "fedplcc", "demo", "--config", str(config), "--out", str(tmp_path / "demo"), "--json"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDPLCC_DEVICE": "cpu"},
-        timeout=RUN_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert hashed(tmp_path / "demo") == hashed(tmp_path / "first")
+    run_id = deployed.create(tiny_federation.run_document(values)).run_id
+    eventually(lambda: deployed.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+    lines = [line for line in deployed.metrics_lines(run_id) if line]
+    assert lines == (tmp_path / "first" / "metrics.jsonl").read_text().splitlines()
     names = set(from_bytes((tmp_path / "first" / "model.safetensors").read_bytes()))
     whole = {f"backbone.{name}" for name in timm.create_model(MODEL.removeprefix("timm:"), num_classes=0).state_dict()}
     assert {"classifier.weight", "classifier.bias"} <= names

@@ -20,6 +20,7 @@ ORIGIN = {"X-Fedplcc-Console": "1"}
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     with Keyed(tmp_path_factory.mktemp("keyed")) as federation:
+        federation.may_fork = False  # secrets are looked for in the processes' command lines
         federation.begin()
         yield federation
 

@@ -20,8 +20,6 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Process, eventually
 from tests.support.identity.keyed_federation import Keyed
 
-pytestmark = pytest.mark.full
-
 HEARTBEAT_S = 10.0
 """Within this time all calls of a revoked member end; so long that a busy machine cannot be the reason."""
 SLOW_BYTES_PER_S = 8_000

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
 from fedplcc.runs.artifacts import EVALUATIONS, FILES, METRICS, MODEL, PROTOTYPES, RELIABILITY
@@ -270,16 +272,16 @@ def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path
     values = tiny_federation.document(data, training={"local_steps": 40})
     simulated(values, tmp_path / "whole")
     config, out = write_config(tmp_path / "tiny_federation.toml", values), tmp_path / "out"
-    arguments = command("simulate", "--config", config, "--device", "cpu", "--out", out, "--json")
+    words = ["simulate", "--config", str(config), "--device", "cpu", "--out", str(out), "--json"]
     with (tmp_path / "progress").open("wb") as progress:
-        first = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=progress, env=environment())
+        first = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=progress, env=environment())
         eventually(lambda: " 1 " in (tmp_path / "progress").read_text() or first.poll() is not None, "round 1", RUN_S)
         first.send_signal(signal.SIGKILL)
         first.wait()
     assert not (out / "run.json").exists(), "it was too quick to be killed"
 
-    second = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=RUN_S, check=False)
-    assert second.returncode == 0, second.stderr
+    second = CliRunner().invoke(app, words)
+    assert second.exit_code == 0, second.stderr
     (line,) = second.stdout.splitlines()
     document = json.loads(line)
     assert hashed(out) == hashed(tmp_path / "whole")
@@ -299,11 +301,11 @@ def test_a_killed_command_goes_on_and_prints_one_json_line_at_the_end(data: Path
     assert document["prototypes"].keys() == {"local", "global"}
     assert not (out / "state").exists()
 
-    third = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=RUN_S, check=False)
-    assert (third.returncode, third.stdout) == (0, second.stdout)
+    third = CliRunner().invoke(app, words)
+    assert (third.exit_code, third.stdout) == (0, second.stdout)
     assert "holds this run already" in third.stderr
-    other = subprocess.run([*arguments, "--seed", "1"], capture_output=True, text=True, env=environment(), check=False)
-    assert other.returncode == 2
+    other = CliRunner().invoke(app, [*words, "--seed", "1"])
+    assert other.exit_code == 2
     assert "another configuration" in other.stderr
 
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
@@ -26,8 +26,14 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.federation.simulations import hashed, simulated, write_config
+from tests.support.later import later
 from tests.support.records import kept_curves
 from tests.support.records.kept_curves import Curves
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+mlflow = later("mlflow")
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # MLflow, wandb and TensorBoard about themselves
 
@@ -66,7 +72,7 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def mlflow_run(url: str, experiment: str) -> tuple[MlflowClient, str]:
     """The one run of an experiment."""
-    client = MlflowClient(url)
+    client = mlflow.MlflowClient(url)
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     (run,) = client.search_runs([found.experiment_id])

@@ -1,18 +1,27 @@
-"""The wheel as a stranger gets it: built, installed in a new environment, and used from a folder far from the sources."""
+"""The wheel as a stranger gets it: built, installed in a new environment, and used from a folder far from the sources.
+
+The environment has the wheel alone and finds the libraries of this one, of which it may load those that the wheel declares;
+`make test-full` installs the libraries too, which takes minutes.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from fedplcc.shared.version import VERSION
 from tests.support import ROOT
@@ -66,36 +75,39 @@ class Installed:
         """Run a command of the environment; returns its standard output."""
         return _run([str(self.environment / "bin" / command[0]), *command[1:]], self.folder, stdin, timeout_s)
 
+    def requirements(self) -> list[str]:
+        """What the wheel asks for."""
+        (place,) = self.environment.glob("lib/python*/site-packages")
+        (own,) = importlib.metadata.distributions(name="fedplcc", path=[str(place)])
+        return own.requires or []
+
     def file_names(self) -> list[str]:
         """Every file in the wheel."""
         with zipfile.ZipFile(self.wheel) as archive:
             return archive.namelist()
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+@pytest.fixture(scope="module", params=["wheel", pytest.param("wheel and libraries", marks=pytest.mark.full)])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     top = tmp_path_factory.mktemp("wheel")
     sources, environment, foreign = top / "sources", top / "environment", top / "foreign"
     foreign.mkdir()
     _copy_sources(sources)
-    probe = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--dest",
-        str(top / "probe"),
-        "setuptools",
-    ]
-    if subprocess.run(probe, capture_output=True, timeout=INSTALL_S, check=False).returncode != 0:
+    build, install = ["build", "--wheel", "--outdir", str(top)], ["install", "--quiet", "--disable-pip-version-check"]
+    # Modules are compiled when they are imported, which spares most of torch's.
+    install.append("--no-compile")
+    if request.param == "wheel":
+        build.append("--no-isolation")
+        install.append("--no-deps")
+    elif not _reaches_an_index(top / "probe"):
         pytest.skip("needs a package index, and pip reaches none")
-    _run([sys.executable, "-m", "build", "--wheel", "--outdir", str(top), str(sources)], top)
+    _run([sys.executable, "-m", *build, str(sources)], top)
     (wheel,) = top.glob("*.whl")
     _run([sys.executable, "-m", "venv", str(environment)], top)
-    # Modules are compiled when they are imported, which spares most of torch's.
-    install = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", f"fedplcc[demo] @ {wheel.as_uri()}"]
+    if request.param == "wheel":
+        (libraries,) = environment.glob("lib/python*/site-packages")
+        (libraries / "borrowed.pth").write_text(sysconfig.get_path("purelib"))  # whose own .pth files are not read
+    install.append(f"fedplcc[demo] @ {wheel.as_uri()}")
     try:
         _run([str(environment / "bin" / "python"), "-m", "pip", *install], top)
         yield Installed(wheel, environment, foreign)
@@ -125,6 +137,11 @@ def test_every_module_is_imported_from_the_installed_wheel(installed: Installed)
     assert len(places) > 100
     elsewhere = {name: place for name, place in places.items() if not Path(place).is_relative_to(installed.environment)}
     assert elsewhere == {}
+    homes, declared = importlib.metadata.packages_distributions(), _declared(installed.requirements())
+    loaded = {name for place in places.values() for name in _loaded_by(Path(place))}
+    undeclared = {name for name in loaded if name in homes and declared.isdisjoint(map(canonicalize_name, homes[name]))}
+    assert loaded >= {"torch", "fastapi", "sqlalchemy"}
+    assert undeclared == set(), "loaded, and not among what the wheel asks for"
 
 
 def test_the_console_is_served_from_the_installed_wheel(installed: Installed) -> None:
@@ -142,6 +159,46 @@ def test_the_demo_runs_from_a_foreign_folder(installed: Installed) -> None:
     results = installed.folder / "fedplcc-runs" / "digits"
     assert Path(summary["directory"]) == results.resolve()
     assert (results / "model.safetensors").stat().st_size > 19_000_000
+
+
+def _reaches_an_index(folder: Path) -> bool:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), "setuptools"]
+    return subprocess.run(command, capture_output=True, timeout=INSTALL_S, check=False).returncode == 0
+
+
+def _loaded_by(module: Path) -> set[str]:
+    """The packages that a module loads when it is imported."""
+    nodes = ast.parse(module.read_text()).body
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in imported} - {"fedplcc"}
+
+
+def _declared(requirements: Sequence[str], extras: frozenset[str] = frozenset({"demo"})) -> set[str]:
+    """Names of all distributions that these requirements lead to, with their own ones."""
+    found: set[str] = set()
+    left = [(text, extras) for text in requirements]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while left:
+        text, wanted = left.pop()
+        requirement = Requirement(text)
+        marker, name = requirement.marker, canonicalize_name(requirement.name)
+        if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in wanted | {""}):
+            continue
+        further = frozenset(requirement.extras)
+        found.add(name)
+        if (name, further) not in seen:
+            seen.add((name, further))
+            texts = requirements if name == "fedplcc" else _required_by(name)
+            left += [(each, further) for each in texts]
+    return found
+
+
+def _required_by(name: str) -> Sequence[str]:
+    try:
+        return importlib.metadata.requires(name) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ()
 
 
 def _copy_sources(folder: Path) -> None:

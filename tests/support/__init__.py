@@ -1,8 +1,16 @@
-"""Parts that tests share, by what they are."""
+"""Parts that tests share, by what they are.
+
+Numerical libraries have one thread in tests, as services start with: each test process would otherwise keep all cores busy
+waiting for threads that have next to nothing to do. A library reads it when it loads, so it is said here, before any does.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from fedplcc.shared.config.settings import limit_threads
+
 ROOT = Path(__file__).parents[2]
 """The repository's folder."""
+
+limit_threads(1)

@@ -32,6 +32,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.tls import ClientTls
 from tests.support import ROOT
+from tests.support.federation import forks
 from tests.support.federation.ports import free_port as free_port
 from tests.support.identity.enrolled import enrolled
 from tests.support.identity.issued import OperatorTls
@@ -70,14 +71,20 @@ class Process:
         self.log_file = folder / f"{name}.log"
         self.environment: dict[str, str] = {}
         """What it gets beside this process's environment."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self.may_fork = True
+        """Whether a fork of one that has loaded the same will do (forks.py)."""
+        self._process: subprocess.Popen[bytes] | forks.Forked | None = None
 
     def start(self) -> None:
         assert self._process is None or self._process.poll() is not None, f"{self.name} runs already"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self.environment}
+        module, *arguments = as_module(self.arguments)
         with self.log_file.open("ab") as log:
+            if self.may_fork and not self._prefix and forks.can_fork(module, arguments, self.environment):
+                self._process = forks.parent_of(module).fork(module, arguments, self.folder, environment, log)
+                return
             self._process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", *as_module(self.arguments)],
+                [*self._prefix, sys.executable, "-m", module, *arguments],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -121,6 +128,9 @@ class Process:
 
 class Federation:
     """An aggregator, any number of trainers and a gateway, each a process of its own below one folder."""
+
+    may_fork = True
+    """Whether its processes may be forks (forks.py); a test that reads a process's command line needs real starts."""
 
     def __init__(self, folder: Path, *, tls: bool = True) -> None:
         """Prepare; nothing starts yet.
@@ -246,6 +256,11 @@ class Federation:
 
     # Processes
 
+    def _prepared(self, name: str, arguments: Sequence[str]) -> Process:
+        process = self.processes[name] = Process(name, self.folder, arguments)
+        process.may_fork = self.may_fork
+        return process
+
     @property
     def gateway_url(self) -> str:
         return f"http://127.0.0.1:{self.gateway_port}"
@@ -258,7 +273,7 @@ class Federation:
             known = {"--port": self.port, "--metrics-port": self.metrics_port, "--enrol-port": self.enrol_port}
             ports = [text for flag, port in known.items() for text in (flag, str(port))]
             arguments = ("aggregator", *self.transport, "--state-dir", str(state), *ports, *flags)
-            process = self.processes["aggregator"] = Process("aggregator", self.folder, arguments)
+            process = self._prepared("aggregator", arguments)
         if self.tls is not None:
             _ = self.authority  # before the aggregator's process, which locks the state directory
         (state / "endpoint.json").unlink(missing_ok=True)
@@ -300,8 +315,7 @@ class Federation:
         arguments = ["trainer", *self.transport, "--aggregator", self.address, "--client", client]
         arguments += ["--domain", client, "--data", data]
         arguments += ["--state-dir", str(state_dir), "--device", "cpu", *flags]
-        self.processes[name] = Process(name, self.folder, arguments)
-        return self.processes[name]
+        return self._prepared(name, arguments)
 
     def start_gateway(self, *flags: str) -> Process:
         """Start a gateway on a free port and wait until it is ready."""
@@ -312,7 +326,7 @@ class Federation:
                 file = self.identity_file(Role.GATEWAY, "console", self.folder / "gateway")
                 arguments += ["--state-dir", str(file.parent)]
             arguments += flags
-            self.processes["gateway"] = Process("gateway", self.folder, arguments)
+            self._prepared("gateway", arguments)
         self.processes["gateway"].start()
 
         def is_ready() -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
-from mlflow import MlflowClient
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-wandb_internal_pb2: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")  # its types are made when it loads
+from tests.support.later import later
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+wandb_internal_pb2 = later("wandb.proto.wandb_internal_pb2")  # its types are made when it loads
+tensorboard = later("tensorboard.backend.event_processing.event_accumulator")
 Curves = dict[str, list[tuple[int, float]]]
 """(round, value) of each number by name; a value that is kept twice is there twice."""
 BLOCK = 32_768
@@ -27,7 +30,7 @@ def of_jsonl(file: Path, label: str | None = None) -> Curves:
 
 
 def of_tensorboard(folder: Path) -> Curves:
-    found = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    found = tensorboard.EventAccumulator(str(folder), size_guidance={"scalars": 0})
     found.Reload()
     return {tag: [(each.step, each.value) for each in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 

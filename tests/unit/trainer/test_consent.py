@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.config.settings import TrainerSettings, from_command_line, load
@@ -31,7 +30,10 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import WeightsStore
 from tests.support import ROOT
+from tests.support.later import later
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
+
+timm = later("timm")
 
 KNOWN = (
     "torch.hub:load",

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from PIL import Image
@@ -27,7 +26,10 @@ from fedplcc.models.trained_model import read_trained_model
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.trainer.data.roles import TEST, has_role
 from tests.support.federation import tiny_federation
+from tests.support.later import later
 from tests.unit.fedplcc.command.model_calls import called, refused
+
+onnxruntime = later("onnxruntime")
 
 
 @pytest.fixture(scope="module")

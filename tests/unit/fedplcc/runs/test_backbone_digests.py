@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.runs.configuration import Overrides, read_as_it_stands, read_federation
@@ -18,6 +17,9 @@ from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.weights.store import Backbone, Source, WeightsStore
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, simulated, write_config
+from tests.support.later import later
+
+timm = later("timm")
 
 MODEL = {"name": "timm:test_resnet", "weights": "net"}
 

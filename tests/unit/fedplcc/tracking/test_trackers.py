@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
 from fedplcc.shared.errors import InvalidConfig, Unavailable
 from fedplcc.tracking.callbacks import RunEnd
@@ -17,9 +16,12 @@ from fedplcc.tracking.measurements import flat_configuration, measurements
 from fedplcc.tracking.observation import Observation
 from fedplcc.tracking.tracker import Tracker
 from tests.support.federation.processes import eventually
+from tests.support.later import later
 from tests.support.records import kept_curves
 from tests.support.records.kept_curves import Curves
 from tests.support.records.round_results import a_result, a_start
+
+mlflow = later("mlflow")
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of MLflow, wandb and TensorBoard about themselves
 WHERE = {"jsonl": "log.jsonl", "tensorboard": "boards", "mlflow": "mlflow", "wandb": "offline"}
@@ -37,7 +39,7 @@ def kept(kind: str, folder: Path, label: str = "shops-1") -> Curves:
         return kept_curves.of_tensorboard(place / label)
     if kind == "wandb":
         return kept_curves.of_wandb(place.glob("wandb/offline-run-*"))
-    client = MlflowClient(f"sqlite:///{place}/mlflow.db")
+    client = mlflow.MlflowClient(f"sqlite:///{place}/mlflow.db")
     experiment = client.get_experiment_by_name("shops")
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id], f"tags.`fedplcc.label` = '{label}'")

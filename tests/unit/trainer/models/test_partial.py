@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
 
 from fedplcc.shared.config.run import RunConfig
@@ -18,7 +17,10 @@ from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import build_model, state_arrays
 from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support.later import later
 from tests.unit.trainer.builders import a_config, some_data, some_prototypes
+
+timm = later("timm")
 
 VIT, CONV = "timm:test_vit3", "timm:test_resnet"
 

@@ -4,7 +4,6 @@ import sys
 from typing import Any
 
 import pytest
-import timm
 import torch
 from torch import nn
 
@@ -16,7 +15,10 @@ from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import build_model as strictly_build_model
 from fedplcc.trainer.models import head_names, load_arrays, state_arrays
 from fedplcc.trainer.models.timm_backbone import TimmModel, timm_model
+from tests.support.later import later
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes
+
+timm = later("timm")
 
 VIT, CONV = "timm:test_vit3", "timm:test_resnet"
 

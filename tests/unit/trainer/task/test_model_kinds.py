@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.tables.model import ModelSection
@@ -21,8 +20,11 @@ from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import Source, WeightsStore
+from tests.support.later import later
 from tests.unit.trainer.builders import a_config, a_model
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
+
+timm = later("timm")
 
 RESNET, CNN5 = ModelSection(name="resnet10", stem="cifar3x3"), ModelSection(name="cnn5")
 DIM = 128

@@ -12,7 +12,6 @@ from typing import Any, Never
 
 import numpy as np
 import pytest
-import timm
 from PIL import Image
 
 from fedplcc.shared.config.run import parse_run_config
@@ -80,7 +79,10 @@ from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.hosts.failing_disk import Killed
+from tests.support.later import later
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
+
+timm = later("timm")
 
 CLASSES = ("a", "b", "c")
 

