@@ -278,3 +278,11 @@ def test_a_site_that_withholds_tells_kinds_of_problems_alone(tmp_path: Path, con
     open_site.runner.client_for(private_run(consent, "none"), told.append)
     assert "3 of the data set's files" in told[-1].detail
     assert open_site.runner.readings() != {}
+
+
+def test_who_keeps_its_class_counts_keeps_the_size_of_its_images(tmp_path: Path, consent: Consent) -> None:
+    data = data_of(tmp_path, 1, [0, 1, 2])
+    told = Site(tmp_path / "told", data, consent, tells_counts=True).site.announced()
+    kept = Site(tmp_path / "kept", data, consent, tells_counts=False).site.announced()
+    assert (told.smallest_side, kept.smallest_side) == (16, 0)
+    assert (sum(told.class_counts.values()), kept.class_counts) == (3, {})
