@@ -54,6 +54,7 @@ class Site:
         fraction: Share of each class's training samples, in place of it; None for all samples.
         validation_per_class: Training samples of a class to set aside for validation; None for the run's rule.
         evaluate_only: Whether it reports on its test images and never trains.
+        withholds: Whether it keeps to itself what a run of privacy.claim = "site" lets none tell.
         model: Its own kind of model; None for the run's.
         device: auto, cpu, cuda or cuda:N.
         states: Folder of the client's kept state.
@@ -67,6 +68,7 @@ class Site:
     fraction: float | None
     validation_per_class: int | None
     evaluate_only: bool
+    withholds: bool
     model: ModelSection | None
     device: str
     states: Path

@@ -97,6 +97,7 @@ class Simulation:
                 fraction=client.fraction,
                 validation_per_class=client.validation_per_class,
                 evaluate_only=client.evaluate_only,
+                withholds=config.withholds,
                 model=client.model,
                 device=device,
                 states=state_dir / TRAINERS_FOLDER / name,

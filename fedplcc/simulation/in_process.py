@@ -38,7 +38,7 @@ def task_runner(site: Site, states: States, latest_model: LatestModel) -> TaskRu
         model=site.model,
         consent=site.consent,
         budget=Budget(site.states.parent.parent / "privacy" / site.client_id),
-        tells_counts=False,
+        tells_counts=not site.withholds,
     )
     return TaskRunner(client_site, states, latest_model=latest_model)
 

@@ -105,6 +105,7 @@ def sites(folder: Path, **data: str) -> list[Site]:
             fraction=None,
             validation_per_class=None,
             evaluate_only=False,
+            withholds=False,
             model=None,
             device="cpu",
             states=folder / "states" / name,
