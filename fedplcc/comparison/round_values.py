@@ -193,7 +193,11 @@ def by_one_score(rounds: Sequence[RoundValues]) -> list[RoundValues]:
     scored = [
         model
         for model in models
-        if all(model in found for found, current in zip(known, evaluated, strict=True) if current.accuracy.get(model))
+        if all(
+            model in found
+            for found, current in zip(known, evaluated, strict=True)
+            if mean_of(current.accuracy.get(model, {})) is not None
+        )
     ]
     return [
         replace(

@@ -120,3 +120,20 @@ def test_rounds_of_one_run_are_never_compared_by_two_scores(tmp_path: Path) -> N
     result = read_cell(cell)
     assert isinstance(result, CellResult)
     assert [current.values["global"]["mnist"] for current in result.rounds] == [0.5, 0.9, 0.6]
+
+
+def test_clients_own_models_are_scored_alike_where_only_the_last_rounds_have_them(tmp_path: Path) -> None:
+    cell = scored_cell(tmp_path)
+    lines = [json.loads(line) for line in (cell.folder / METRICS).read_text().splitlines()]
+    reports = [json.loads(line) for line in (cell.folder / EVALUATIONS).read_text().splitlines()]
+    for line in lines[:-1]:
+        line["accuracy_local"] = {"mnist": None, "mean": None, "worst": None}
+    lines[-1]["accuracy_local"] = {"mnist": 0.8, "mean": 0.8, "worst": 0.8}
+    reports[-1]["counts"].append({"set_name": "test", "model": "local", "correct": [8, 0], "total": [9, 1]})
+    (cell.folder / METRICS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (cell.folder / EVALUATIONS).write_text("".join(f"{json.dumps(each)}\n" for each in reports))
+    result = read_cell(cell)
+    assert isinstance(result, CellResult)
+    own = outcome(result.rounds, "last", "local")
+    assert own is not None
+    assert own.accuracy["mnist"] == pytest.approx(4 / 9)
