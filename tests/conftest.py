@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from structlog.contextvars import clear_contextvars
 
 from fedplcc.shared.process.log import OUR_LOGGERS
 from tests.support.federation.processes import TOLD, Federation
@@ -86,6 +87,7 @@ def logs_of_a_module() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def logs_of_a_test() -> Iterator[None]:
     """Nothing that a test sets up outlives it."""
+    clear_contextvars()
     with _logs_as_they_were():
         yield
 

@@ -12,7 +12,7 @@ def method_names() -> list[str]:
     """Names of the methods: modules of shared/methods that define METHOD."""
     spec = find_spec("fedplcc.shared")
     folders = spec.submodule_search_locations if spec is not None else None
-    files = [file for folder in folders or () for file in sorted((Path(folder) / "methods").glob("*.py"))]
+    files = [file for folder in folders or () for file in sorted((Path(folder) / "methods").rglob("*.py"))]
     return [file.stem for file in files if "\nMETHOD = " in file.read_text(encoding="utf-8")]
 
 

@@ -25,7 +25,7 @@ _WORD = 8
 
 def noise_words(key: bytes, facts: Sequence[bytes], num_words: int) -> np.ndarray:
     """Return the first words of the generator, uint64; each fact is told from the next by its length."""
-    made = hashlib.shake_256(b"class sums 1")
+    made = hashlib.shake_256(b" ".join((b"fedplcc", b"class sums 1")))
     for fact in (key, *facts):
         made.update(len(fact).to_bytes(8, "big") + fact)
     return np.frombuffer(made.digest(num_words * _WORD), "<u8")

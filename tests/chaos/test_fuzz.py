@@ -118,10 +118,10 @@ def test_a_mutant_is_reported_with_no_more_mutators_than_it_needs(monkeypatch: p
 def test_a_crash_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     check_counts = update_checks.check_counts
 
-    def crash(update: Update, *rest: Any) -> None:
+    def crash(update: Update, *rest: Any, **named: Any) -> None:
         if update.num_examples < 0:
             raise ZeroDivisionError("a bug")
-        check_counts(update, *rest)
+        check_counts(update, *rest, **named)
 
     monkeypatch.setattr(update_checks, "check_counts", crash)
     report = Report(SEED)

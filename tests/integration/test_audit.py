@@ -86,12 +86,14 @@ def test_an_audit_is_shown_verified_and_its_damage_named(stopped: tuple[Path, Pa
         ("CreateRun", "done", None),
         ("Heartbeat", "refused", "CODE_NOT_ALLOWED"),
     }
-    assert {entry["method"]: entry["caller"].partition(":")[0] for entry in entries} == {
-        "CreateInvitation": "aggregator",
-        "CreateKey": "owner",
-        "CreateRun": "key",
-        "Join": "client",
-        "Heartbeat": "client",
+    assert {(entry["method"], entry["caller"].partition(":")[0]) for entry in entries} == {
+        ("CreateInvitation", "aggregator"),  # the gateway's
+        ("CreateInvitation", "owner"),
+        ("Enrol", "nobody"),
+        ("CreateKey", "owner"),
+        ("CreateRun", "key"),
+        ("Join", "client"),
+        ("Heartbeat", "client"),
     }
     created = next(entry for entry in entries if entry["method"] == "CreateRun")
     assert created["request_id"] == "k1"

@@ -170,7 +170,7 @@ def test_six_processes_and_a_simulation_end_in_the_same_bytes(data: Path, tmp_pa
     assert answer["accuracy"].keys() == {"north-side", "east-side", "south-side", "west-side", "mean", "worst"}
 
     left = {path.name for path in (tmp_path / "demo").iterdir()}
-    assert left == {*FILES, "federation.json", "logs"}
+    assert left == {*FILES, "federation.json", "logs", "roles"}
     assert sorted(path.stem for path in (tmp_path / "demo" / "logs").iterdir()) == list(SIX)
     manifests = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("demo", "simulation")]
     for key in ("config", "config_hash", "initial_model", "clients", "aggregator", "seed"):

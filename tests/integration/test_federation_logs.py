@@ -23,7 +23,7 @@ PAYLOADS = {"chunk", "config_json", "content", "data", "instance_token", "payloa
 """Names that a line may not have, of what is never logged."""
 NUMBERS = re.compile(r"(-?\d+\.\d+(e-?\d+)?[\s,\]]+){4}")
 ENCODED = re.compile(r"[A-Za-z0-9+_=-]{33,}")
-HASH = re.compile(r"[0-9a-f]{64}")
+HASH = re.compile(r"[0-9a-f]{38,40}|[0-9a-f]{64}")
 
 
 class Logs:

@@ -22,6 +22,7 @@ from fedplcc.shared.gen.fedplcc.v1.run_service_pb2 import (
 )
 from fedplcc.shared.gen.fedplcc.v1.run_service_pb2_grpc import RunServiceStub
 from fedplcc.shared.gen.fedplcc.v1.types_pb2 import RUN_STATUS_COMPLETED as COMPLETED
+from fedplcc.shared.identity.names import Role
 from fedplcc.shared.types import Task, TaskKind
 from tests.support import ROOT
 from tests.support.federation.in_process import LocalFederation
@@ -127,6 +128,7 @@ def test_an_aggregator_whose_database_another_took_ends_and_says_so(
 ) -> None:
     monkeypatch.setenv("FEDPLCC_DATABASE_URL", database_url)
     process, operator = federation.start_aggregator(), federation.operator_tls
+    _ = federation.credentials(Role.GATEWAY, "tests")  # admitted while it can write
     # What a process on another host does that took the database while this one was cut off.
     postgres.execute("UPDATE writer SET token = 'another'", database_url.rpartition("/")[2])
     request = CreateRunRequest(request_id="x", config_json=json.dumps(the_document()))

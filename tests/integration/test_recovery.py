@@ -18,6 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from fedplcc.shared.identity.credentials import IDENTITY_FILE
+from fedplcc.shared.identity.names import Role
 from tests.support.federation import tiny_federation
 from tests.support.federation.processes import Federation, eventually
 
@@ -192,7 +194,9 @@ def test_a_second_trainer_of_the_same_client_is_refused_and_says_so(
 ) -> None:
     name = tiny_federation.CLIENTS[0]
     with Federation(tmp_path) as rivals:
-        rivals.port, rivals.authority = federation.port, federation.authority
+        rivals.port = federation.port
+        (tmp_path / f"trainer-{name}").mkdir(mode=0o700)
+        federation.credentials(Role.CLIENT, name).save(tmp_path / f"trainer-{name}" / IDENTITY_FILE)
         elsewhere = rivals.start_trainer(name, f"npz:{data / name}.npz")
         state_of_the_first = federation.folder / f"trainer-{name}"
         same_folder = federation.trainer("rival", name, f"npz:{data / name}.npz", state_dir=state_of_the_first)

@@ -12,7 +12,7 @@ from fedplcc.aggregator.identity.authority import Authority
 from fedplcc.aggregator.store.base import Certificate
 from fedplcc.aggregator.store.opening import open_store
 from fedplcc.remote.admin_calls import admin_calls
-from fedplcc.shared.errors import AggregatorUnavailable
+from fedplcc.shared.errors import AggregatorUnavailable, AlreadyExists
 from fedplcc.shared.identity.certificates import identity_of, key_from_pem, new_key, public_key_sha256, serial_of
 from fedplcc.shared.identity.credentials import Credentials
 from fedplcc.shared.identity.names import Role
@@ -28,7 +28,10 @@ def enrolled(state: Path, role: Role, name: str, *, database_url: str | None = N
     try:
         with admin_calls(state) as calls:
             address = join_address(calls.host, calls.enrol_port or 0)
-            code, _ends_at = calls.invite(role, name, address=address, valid_s=VALID_S)
+            try:
+                code, _ends_at = calls.invite(role, name, address=address, valid_s=VALID_S)
+            except AlreadyExists:  # in the state that was restored
+                code, _ends_at = calls.invite(role, name, address=address, valid_s=VALID_S, replaces=True)
     except AggregatorUnavailable:
         held = issued(Authority.open(state), role, name)
         enlist(state, [held], database_url)

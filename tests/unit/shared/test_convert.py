@@ -178,7 +178,7 @@ def test_a_clients_own_kind_of_model_is_a_name_and_a_stem(text: str) -> None:
         (client_from_join, a_join(domain="a b"), "domain"),
         (client_from_join, a_join(instance_token="short"), "instance_token"),
         (client_from_join, a_join(instance_token="x" * 129), "instance_token"),
-        (client_from_join, a_join(num_examples=0), "num_examples"),
+        (client_from_join, a_join(num_examples=0), "class_counts"),
         (client_from_join, a_join(num_examples=2**29 + 1), "num_examples"),
         (client_from_join, a_join(num_examples=4), "class_counts"),
         (client_from_join, a_join(class_counts=[a_count("a", 5), a_count("b", -2)]), "num_examples"),

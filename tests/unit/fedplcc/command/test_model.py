@@ -260,7 +260,7 @@ def test_a_folder_without_a_training_part_is_evaluated_and_bad_files_are_counted
     assert "has no test image; --split all takes every image there is" in error
     code, out, error = called(*arguments, "--split", "all")
     assert code == 0
-    assert "accuracy 100.0% (2 of 2)" in out
+    assert "accuracy 100.0% [34.2, 100.0] (2 of 2)" in out
     assert "files that could not be read are left out: 1, the first is wide/broken.png" in error
 
 
