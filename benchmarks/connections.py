@@ -42,13 +42,16 @@ def main() -> None:
 
 def _measured(num: int, *, plain: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fedplcc-connections-") as name, ExitStack() as stack:
-        served, pid = stack.enter_context(aggregator(Path(name), "--heartbeat-interval-s", "600", plain=plain))
+        share = num // PROCESSES
+        firsts = [1000 * (1 + n) for n in range(PROCESSES)]
+        clients = [f"client-{first + index}" for first in firsts for index in range(share)]
+        started = aggregator(Path(name), "--heartbeat-interval-s", "600", plain=plain, clients=clients)
+        served, pid = stack.enter_context(started)
         # The first ones make what any number shares: threads, caches, compiled statements.
         stack.enter_context(peer(hold, served, 0, PROCESSES)).receive()
         time.sleep(REST_S)
         before = _anonymous_kib(pid)
-        share = num // PROCESSES
-        holders = [stack.enter_context(peer(hold, served, 1000 * (1 + n), share)) for n in range(PROCESSES)]
+        holders = [stack.enter_context(peer(hold, served, first, share)) for first in firsts]
         for holder in holders:
             holder.receive()
         time.sleep(REST_S)

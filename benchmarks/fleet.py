@@ -66,7 +66,7 @@ def measured(model: str, num_clients: int, rounds: int, *, plain: bool = False) 
     names = [f"client-{index:04}" for index in range(num_clients)]
     with tempfile.TemporaryDirectory(prefix="fedplcc-fleet-") as name, ExitStack() as stack:
         folder, port = Path(name), str(_free_port())
-        with aggregator(folder, "--port", port, plain=plain) as (served, pid):
+        with aggregator(folder, "--port", port, plain=plain, clients=names) as (served, pid):
             begin = time.perf_counter()
             fleet = stack.enter_context(_fleet(served, names, MODELS[model]))
             joined_s = time.perf_counter() - begin

@@ -73,8 +73,8 @@ def main() -> None:
 
 def _by_updates(method: str, num_clients: int, num_parameters: int, plain: bool) -> Row:
     with tempfile.TemporaryDirectory(prefix="fedplcc-memory-") as name:
-        folder = Path(name)
-        with aggregator(folder, *LEASE, plain=plain) as (served, pid), PeakMemory(pid) as memory:
+        folder, clients = Path(name), _clients(num_clients)
+        with aggregator(folder, *LEASE, plain=plain, clients=clients) as (served, pid), PeakMemory(pid) as memory:
             _rounds(served, method, num_clients, num_parameters)
         return {
             "method": method,
@@ -117,9 +117,13 @@ def _small_stacks() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_STACK, before)
 
 
+def _clients(num: int) -> list[str]:
+    return [f"client-{index:04}" for index in range(num)]
+
+
 def _rounds(served: Served, method: str, num_clients: int, num_parameters: int) -> str:
     """Train a run of so many clients to its end; returns the last model's SHA-256."""
-    names = [f"client-{index:04}" for index in range(num_clients)]
+    names = _clients(num_clients)
     with peer(act, served, names, num_parameters) as clients:
         clients.receive()
         with served.open_channel() as channel:

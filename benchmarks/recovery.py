@@ -56,7 +56,7 @@ def _measured(num_updates: int, num_parameters: int, *, repeats: int, plain: boo
     with tempfile.TemporaryDirectory(prefix="fedplcc-recovery-") as name:
         folder = Path(name)
         clients = [f"client-{index:03}" for index in range(num_updates + 1)]
-        with aggregator(folder, plain=plain) as (served, pid):
+        with aggregator(folder, plain=plain, clients=clients) as (served, pid):
             if num_updates:
                 _collect(served, clients, num_parameters)
             os.kill(pid, signal.SIGKILL)

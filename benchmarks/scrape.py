@@ -102,7 +102,7 @@ def _measured(effort: Effort, *, has_clients: bool, plain: bool) -> Row:
     names = [f"client-{index:03}" for index in range(effort.clients)]
     with tempfile.TemporaryDirectory(prefix="fedplcc-scrape-") as name, ExitStack() as stack:
         folder = Path(name)
-        served, pid = stack.enter_context(aggregator(folder, *flags, plain=plain))
+        served, pid = stack.enter_context(aggregator(folder, *flags, plain=plain, clients=names))
         rosters = [names[first::NUM_RUNS] for first in range(NUM_RUNS)]
         clients = stack.enter_context(peer(act, served, rosters))
         clients.receive()

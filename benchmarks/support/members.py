@@ -1,11 +1,13 @@
 """Certificates and a key for the processes of a benchmark: what they speak is what a deployment speaks.
 
-The parent process makes the federation's authority in the aggregator's state directory before the aggregator starts. Each
-process that gets `Members` reads it there and certifies itself, so no benchmark joins by invitation.
+The parent process makes the federation's authority in the aggregator's state directory before the aggregator starts, and
+writes clients into its list: a thousand do not join by invitations. Whoever else gets `Members` is admitted as everybody is.
 """
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +21,7 @@ from fedplcc.shared.identity.credentials import Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import CHANNEL_OPTIONS, open_channel
 from fedplcc.shared.wire.tls import ClientTls, ServerTls
+from tests.support.identity.enrolled import enlist, enrolled
 from tests.support.identity.issued import OperatorTls, channel_of, issued
 
 KEY_S = 86_400.0
@@ -33,18 +36,39 @@ class Members:
     """State directory of the aggregator."""
 
     @classmethod
-    def of(cls, state: Path, *, plain: bool) -> Members:
-        """Make a federation's authority in a state directory, unless plain text is asked for or there is one."""
+    def of(cls, state: Path, *, plain: bool, clients: Sequence[str] = ()) -> Members:
+        """Make a federation's authority and clients in a state directory, unless they are there; nothing for plain text."""
         if plain:
             return cls(None)
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         members = cls(state)
-        members._authority()
+        authority = members._authority()
+        members._folder.mkdir(mode=0o700, exist_ok=True)
+        files = {name: members._file(Role.CLIENT, name) for name in clients}
+        listed = {file: issued(authority, Role.CLIENT, name) for name, file in files.items() if not file.exists()}
+        if listed:
+            enlist(state, listed.values())
+        for file, held in listed.items():
+            held.save(file)
         return members
 
     def credentials(self, role: Role, name: str) -> Credentials:
-        """Return a new certificate with its key."""
-        return issued(self._authority(), role, name)
+        """Return a member's certificate with its key: the same in every process."""
+        assert self.state is not None
+        with (self._folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            file = self._file(role, name)
+            if not file.exists():
+                enrolled(self.state, role, name).save(file)
+            return Credentials.load(file)
+
+    @property
+    def _folder(self) -> Path:
+        assert self.state is not None
+        return self.state.parent / "members"
+
+    def _file(self, role: Role, name: str) -> Path:
+        return self._folder / f"{role}-{name}.pem"
 
     def tls(self, name: str, role: Role = Role.CLIENT) -> ClientTls | None:
         """Return the TLS of a member, by default of a client; None for plain text."""

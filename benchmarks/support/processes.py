@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -92,16 +92,19 @@ STATE = "state"
 
 
 @contextmanager
-def aggregator(folder: Path, *flags: str, plain: bool = False) -> Iterator[tuple[Served, int]]:
+def aggregator(
+    folder: Path, *flags: str, plain: bool = False, clients: Sequence[str] = ()
+) -> Iterator[tuple[Served, int]]:
     """A real aggregator on a folder where an earlier one may have left its state; gives it and its process id.
 
     Args:
         folder: Folder of the benchmark.
         flags: More flags of the aggregator.
         plain: Whether plain text is spoken, where no key is asked for.
+        clients: Members that are on its list from the start.
     """
     state = folder / STATE
-    members = Members.of(state, plain=plain)
+    members = Members.of(state, plain=plain, clients=clients)
     (state / ENDPOINT_FILE).unlink(missing_ok=True)  # of one that was killed
     transport = ("--insecure",) if plain else ("--enrol-port", "0")
     arguments = ["aggregator", *transport, "--state-dir", str(state), "--port", "0", "--metrics-port", "0", *flags]
