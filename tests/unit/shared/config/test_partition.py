@@ -17,7 +17,9 @@ BASE: dict[str, Any] = {"run": {"method": "fedavg", "seed": 7}, "data": {"classe
 def clients(**partition: Any) -> dict[str, dict[str, Any]]:
     found = parse_federation({**BASE, "partition": partition})
     assert list(found.config.run.clients or ()) == sorted(found.clients)
-    return {name: client.model_dump(exclude_none=True, exclude={"evaluate_only"}) for name, client in found.clients.items()}
+    return {
+        name: client.model_dump(exclude_none=True, exclude={"evaluate_only"}) for name, client in found.clients.items()
+    }
 
 
 def problem(**partition: Any) -> str:
