@@ -161,7 +161,10 @@ def test_a_run_that_averages_models_goes_on_without_a_client_with_its_own_kind_a
     eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", RUN_S)
     federation.start_gateway()
     problem = next(each for each in federation.ask("/v1/clients")["clients"] if each["client_id"] == "right")["problem"]
-    assert (problem["reason"], problem["is_fatal"]) == ("MODEL_KIND_REFUSED", True)
+    assert (problem["reason"], problem["is_fatal"]) == (
+        "MODEL_KIND_REFUSED",
+        False,
+    )  # the run has ended: others may suit
     assert problem["detail"] == (
         "client right has its own kind of model, cnn5: method fedavg averages models, so every client has the run's"
     )
