@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fedplcc.shared.reasons import Reason
-from fedplcc.shared.scores import ACCURACY, Score
+from fedplcc.shared.scoring.scores import ACCURACY, Score
 from fedplcc.shared.types import RoundPhase, RunStatus
 
 OPEN_STATUSES = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)

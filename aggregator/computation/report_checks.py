@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedplcc.aggregator.computation.checked import MAX_ENTRIES, check_numbers, malformed
 from fedplcc.shared.bounds import MAX_EXAMPLES
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.score_histograms import fault_of
+from fedplcc.shared.scoring.histograms import fault_of
 from fedplcc.shared.types import (
     ALONE_MODEL,
     GLOBAL_MODEL,

@@ -13,7 +13,7 @@ from fedplcc.aggregator.rounds.machine import round_waits, run_facts
 from fedplcc.aggregator.rounds.standing_still import cannot_train
 from fedplcc.aggregator.store.base import Store
 from fedplcc.shared.chance import RunWarning
-from fedplcc.shared.scores import unfound_warning
+from fedplcc.shared.scoring.scores import unfound_warning
 from fedplcc.shared.types import ClientProblem, Event, EventQuery, Round, Run
 
 MAX_FAR = 256

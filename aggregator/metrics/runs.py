@@ -20,7 +20,7 @@ from fedplcc.aggregator.metrics.rounds import RoundMetrics
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.chance import RunWarning, RunWarningKind
 from fedplcc.shared.process.metrics import OTHER, PREFIX
-from fedplcc.shared.scores import score_of, values_of
+from fedplcc.shared.scoring.scores import score_of, values_of
 from fedplcc.shared.types import Round, RoundPhase, Run, RunStatus
 
 MAX_RUNS = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fedplcc.shared.class_scores import class_scores, pooled
-from fedplcc.shared.score_histograms import added, calibration_error, macro_area, reliability
-from fedplcc.shared.scores import summed
+from fedplcc.shared.scoring.class_scores import class_scores, pooled
+from fedplcc.shared.scoring.histograms import added, calibration_error, macro_area, reliability
+from fedplcc.shared.scoring.scores import summed
 from fedplcc.shared.types import TEST_SET, Evaluation, EvaluationCounts, ScoreHistograms
 
 ByDomain = dict[str, float | None]

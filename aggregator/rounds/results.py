@@ -20,8 +20,8 @@ from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.reasons import sentence_of
-from fedplcc.shared.score_intervals import CONFIDENCE, accuracy_interval, balanced_interval, mean_interval
-from fedplcc.shared.scores import BALANCED, balanced_accuracy, is_uneven, score_of, summed, unfound, values_of
+from fedplcc.shared.scoring.intervals import CONFIDENCE, accuracy_interval, balanced_interval, mean_interval
+from fedplcc.shared.scoring.scores import BALANCED, balanced_accuracy, is_uneven, score_of, summed, unfound, values_of
 from fedplcc.shared.stage_measures import Row, average_accuracy, backward_transfer, forgetting, rarest_classes
 from fedplcc.shared.types import (
     ALONE_MODEL,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedplcc.shared.reasons import StoppedEarly
-from fedplcc.shared.scores import ACCURACY, BALANCED, Score
+from fedplcc.shared.scoring.scores import ACCURACY, BALANCED, Score
 from fedplcc.shared.types import Event, Round, RoundPhase
 
 BEST_ROUND = "best_round"

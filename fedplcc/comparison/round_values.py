@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from fedplcc.runs.plots import SUMMARIES
-from fedplcc.shared.class_scores import pooled
 from fedplcc.shared.config.tables.evaluation import Attack
-from fedplcc.shared.scores import BALANCED, balanced_accuracy
+from fedplcc.shared.scoring.class_scores import pooled
+from fedplcc.shared.scoring.scores import BALANCED, balanced_accuracy
 from fedplcc.shared.types import ALONE_MODEL, BALANCED_SET, GLOBAL_MODEL, LOCAL_MODEL, TEST_SET, VALIDATION_SET, own_set
 
 

@@ -22,11 +22,11 @@ from fedplcc.runs.artifacts import RELIABILITY
 from fedplcc.runs.atomic_file import atomic_file, write_text
 from fedplcc.runs.reliability import reliability_diagram
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
-from fedplcc.shared.class_scores import ClassScores, class_scores
 from fedplcc.shared.errors import InvalidData
-from fedplcc.shared.score_histograms import areas, calibration_error, histograms_of, macro_area, reliability
-from fedplcc.shared.score_intervals import Interval, accuracy_interval, balanced_interval, share_interval
-from fedplcc.shared.scores import balanced_accuracy
+from fedplcc.shared.scoring.class_scores import ClassScores, class_scores
+from fedplcc.shared.scoring.histograms import areas, calibration_error, histograms_of, macro_area, reliability
+from fedplcc.shared.scoring.intervals import Interval, accuracy_interval, balanced_interval, share_interval
+from fedplcc.shared.scoring.scores import balanced_accuracy
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import IntArray, ScoreHistograms
 from fedplcc.terminal.numbers import percent
@@ -249,7 +249,7 @@ def _bounds(interval: Interval | None) -> list[float] | None:
 
 
 def _range(interval: Interval | None) -> str:
-    return "" if interval is None else f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+    return "" if interval is None else f" {interval}"
 
 
 def _ratio(correct: int, total: int) -> float | None:

@@ -33,7 +33,8 @@ from fedplcc.runs.atomic_file import atomic_file, make_folder, write_text
 from fedplcc.runs.plots import accuracy_curves, domains_of
 from fedplcc.runs.reliability import reliability_diagram, reported_bins
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
-from fedplcc.shared.scores import BALANCED, score_of
+from fedplcc.shared.scoring.intervals import Interval
+from fedplcc.shared.scoring.scores import BALANCED, score_of
 from fedplcc.shared.types import GLOBAL_MODEL, BlobRef
 
 MANIFEST, METRICS, TIMINGS, PICTURE = "run.json", "metrics.jsonl", "timings.jsonl", "accuracy.png"
@@ -258,7 +259,7 @@ def _accuracies(line: Mapping[str, Any], when: str, known: Mapping[str, Mapping[
 
 
 def _range(interval: Mapping[str, float] | None) -> str:
-    return "" if interval is None else f" [{100 * interval['low']:.1f}, {100 * interval['high']:.1f}]"
+    return "" if interval is None else f" {Interval(interval['low'], interval['high'])}"
 
 
 def ending_of(run_id: str, status: str, reason: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedplcc.runs.artifacts import MANIFEST, METRICS
 from fedplcc.runs.run_folder import FEDERATION
-from fedplcc.shared.scores import Score, score_of, values_of
+from fedplcc.shared.scoring.scores import Score, score_of, values_of
 
 MAX_FOLDERS = 100_000
 """Most folders that are looked into."""

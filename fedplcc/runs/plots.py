@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedplcc.shared.scores import ACCURACY, score_of
+from fedplcc.shared.scoring.scores import ACCURACY, score_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

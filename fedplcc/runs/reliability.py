@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedplcc.runs.plots import COLOURS, STROKES, png
-from fedplcc.shared.score_histograms import RELIABILITY_BINS, calibration_error
+from fedplcc.shared.scoring.histograms import RELIABILITY_BINS, calibration_error
 from fedplcc.shared.types import TEST_SET, Reliability
 
 

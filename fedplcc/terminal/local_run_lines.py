@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedplcc.runs.local_runs import LocalRun, differences
-from fedplcc.shared.scores import BALANCED
+from fedplcc.shared.scoring.scores import BALANCED
 from fedplcc.terminal.numbers import percent
 
 MOST_KEYS = 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from fedplcc.runs.plots import SUMMARIES, domains_of
-from fedplcc.shared.scores import BALANCED, score_of, values_of
+from fedplcc.shared.scoring.scores import BALANCED, score_of, values_of
 from fedplcc.terminal.numbers import number, percent
 from fedplcc.terminal.stage_lines import place_names
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedplcc.shared.chance import ROUNDS, RunWarning, warnings_of
 from fedplcc.shared.documents import Event
-from fedplcc.shared.scores import unfound_warning
+from fedplcc.shared.scoring.scores import unfound_warning
 from fedplcc.terminal.event_sentences import sentence_of
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
-from fedplcc.shared.config.aggregation import check_aggregation
 from fedplcc.shared.config.class_map import class_fault
 from fedplcc.shared.config.sections import InvalidKey, unknown
+from fedplcc.shared.config.tables.aggregation import check_aggregation
 from fedplcc.shared.config.tables.model import TIMM, batch_norm_refusal, mixing_refusal
 from fedplcc.shared.config.tables.public import PublicSection
 from fedplcc.shared.config.tables.run_tables import RunTables

@@ -21,7 +21,7 @@ from fedplcc.shared.convert.reading.page_tokens import place_of, refused_token, 
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from fedplcc.shared.reasons import Stated, sentence_of
 from fedplcc.shared.run_lists import LabelChange, RunCursor, RunList, RunOrder, RunQuery, RunSummary
-from fedplcc.shared.scores import ACCURACY, BALANCED
+from fedplcc.shared.scoring.scores import ACCURACY, BALANCED
 
 _TAG = re.compile(TAG_PATTERN)
 

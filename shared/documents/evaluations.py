@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Self
 
 from fedplcc.shared import types
-from fedplcc.shared.class_scores import class_scores
 from fedplcc.shared.documents.document import Document
-from fedplcc.shared.score_histograms import areas, calibration_error, macro_area, reliability
+from fedplcc.shared.scoring.class_scores import class_scores
+from fedplcc.shared.scoring.histograms import areas, calibration_error, macro_area, reliability
 
 
 class ClassScores(Document):

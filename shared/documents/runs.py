@@ -13,7 +13,7 @@ from fedplcc.shared.chance import RunWarningKind
 from fedplcc.shared.convert.runs import RunView
 from fedplcc.shared.documents.document import Document, Sha256, utc_time
 from fedplcc.shared.reasons import sentence_of
-from fedplcc.shared.scores import Score
+from fedplcc.shared.scoring.scores import Score
 from fedplcc.shared.types import RoundPhase, RunStatus
 
 

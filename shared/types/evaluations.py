@@ -36,7 +36,7 @@ def attacked_set(attack: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreHistograms:
-    """Samples of an evaluation set by the probabilities that the model gives them; see shared/score_histograms.py.
+    """Samples of an evaluation set by the probabilities that the model gives them; see shared/scoring/histograms.py.
 
     Attributes:
         of_class: Samples of each class by the bin of that class's probability, `[M * SCORE_BINS]`, class by class.

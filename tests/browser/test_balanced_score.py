@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from fedplcc.shared.score_histograms import bins_of, histograms_of, macro_area
+from fedplcc.shared.scoring.histograms import bins_of, histograms_of, macro_area
 from fedplcc.shared.types import Evaluation, EvaluationCounts, Task
 from tests.support.federation.in_process import PassingClock
 from tests.support.federation.numpy_client import CLASSES, NumpyClient

@@ -87,6 +87,17 @@ def test_what_a_transaction_wrote_is_there_after_the_next_start(store: Store, op
     assert open_store().open_runs() == [run]
 
 
+def test_a_models_runs_are_those_of_which_a_round_made_it_newest_first(store: Store) -> None:
+    for number, made in enumerate(("new", "new", "other")):
+        run = replace(a_full_run(), run_id=f"run-{number}", created_at=100.0 + number)
+        current = run.current_round
+        assert current is not None
+        add_run(store, replace(run, current_round=replace(current, model=a_blob(made), start=a_blob(f"{made} start"))))
+    assert store.runs_of_model(a_blob("new").sha256) == ["run-1", "run-0"]
+    assert store.runs_of_model(a_blob("other start").sha256) == ["run-2"]
+    assert store.runs_of_model(a_blob("of nobody").sha256) == []
+
+
 class Interrupted(Exception):
     """Something goes wrong in the middle of a transaction."""
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.methods import fedavg
 from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
-from fedplcc.shared.methods.shares import SHARES, best_share
+from fedplcc.shared.methods.heads.own_share import SHARES, best_share
 from fedplcc.trainer.cancellation import ShouldStop
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import logits_of

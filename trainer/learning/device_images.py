@@ -19,7 +19,7 @@ from torch import Tensor
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.types import FloatArray
 from fedplcc.trainer.data import ImageSet
-from fedplcc.trainer.learning.augmentation import Augmentation
+from fedplcc.trainer.learning.augmenting.augmentation import Augmentation
 
 SHARE_OF_FREE_MEMORY = 0.5
 """Largest share of the device's free memory that an image set may take. The rest is for the model, its gradients and

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedplcc.shared.config.run import RunConfig
-from fedplcc.shared.score_histograms import bins_of, histograms_of
+from fedplcc.shared.scoring.histograms import bins_of, histograms_of
 from fedplcc.shared.types import GLOBAL_MODEL, EvaluationCounts, FloatArray, IntArray
 from fedplcc.trainer.cancellation import ShouldStop, check, never
 from fedplcc.trainer.learning.attacks import ImageAttack
@@ -161,7 +161,7 @@ def predicted_classes(
     """Return the class that the model predicts for each image, int64 `[C, N]` in the data's order, in host memory.
 
     With `has_bins` rows follow, `[C + M + 1, N]` in all and int16: those of the probabilities by the logits, see
-    shared/score_histograms.py.
+    shared/scoring/histograms.py.
 
     It is -1 for an image whose logits are not all finite, or whose best score is not. The score of a class that is never
     predicted may be minus infinity. Leaves the model in eval mode.

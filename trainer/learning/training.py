@@ -26,7 +26,7 @@ from fedplcc.shared.methods.parts.part import ClientEnd
 from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 from fedplcc.trainer.cancellation import ShouldStop, check, never
 from fedplcc.trainer.learning.attacks import ImageAttack
-from fedplcc.trainer.learning.augmentation import Augmentation, ImageChange
+from fedplcc.trainer.learning.augmenting.augmentation import Augmentation, ImageChange
 from fedplcc.trainer.learning.batches import balanced_batches, batches, batches_per_pass
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import TrainingDiverged, cause_in_loss, diverged, is_finite

@@ -23,7 +23,7 @@ from fedplcc.shared.types import (
     Update,
 )
 from fedplcc.trainer.factories import import_factory
-from fedplcc.trainer.learning.augmentation import ImageChange
+from fedplcc.trainer.learning.augmenting.augmentation import ImageChange
 from fedplcc.trainer.learning.site_statistics import check_layers
 from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedplcc.shared.methods.arrays import ClientState, ModelArrays
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Scores
-from fedplcc.shared.scores import score_is_balanced
+from fedplcc.shared.scoring.scores import score_is_balanced
 from fedplcc.shared.types import (
     ALONE_MODEL,
     BALANCED_SET,

@@ -20,7 +20,7 @@ from fedplcc.aggregator.store.database.run_rows import damaged_run
 from fedplcc.shared.errors import RowCorrupt
 from fedplcc.shared.reasons import Reason, RowDamaged
 from fedplcc.shared.run_lists import COUNTED_STATUSES, RunLabels, RunList, RunOrder, RunQuery, RunShow, RunSummary
-from fedplcc.shared.scores import ACCURACY, score_of, values_of
+from fedplcc.shared.scoring.scores import ACCURACY, score_of, values_of
 from fedplcc.shared.types import Round, Run, RunStatus
 
 _SUMMARIES = ("mean", "worst")

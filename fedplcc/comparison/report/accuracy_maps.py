@@ -10,7 +10,7 @@ from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Drawing, Part
 from fedplcc.comparison.report.drawings import CLASSES, DOMAINS, drawing_name
 from fedplcc.comparison.report.heat_map import Panel, heat_map
-from fedplcc.shared.class_scores import ClassScores, class_scores
+from fedplcc.shared.scoring.class_scores import ClassScores, class_scores
 from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL
 
 Recalls = Mapping[tuple[str, int], float]

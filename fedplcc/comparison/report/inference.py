@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedplcc.shared.score_intervals import CONFIDENCE, DIGITS, Interval
+from fedplcc.shared.scoring.intervals import CONFIDENCE, DIGITS, Interval
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]

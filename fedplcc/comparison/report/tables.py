@@ -22,7 +22,7 @@ from fedplcc.comparison.outcomes import (
 from fedplcc.comparison.reading import CellResult, Findings
 from fedplcc.comparison.report.document import Heading, Line, Paragraph, Part, Table, Value
 from fedplcc.comparison.round_values import OWN, OWN_OF_WHOLE, WHOLE
-from fedplcc.shared.score_intervals import DIGITS
+from fedplcc.shared.scoring.intervals import DIGITS
 from fedplcc.shared.types import GLOBAL_MODEL, LOCAL_MODEL, VALIDATION_SET
 
 NOTHING = "-"

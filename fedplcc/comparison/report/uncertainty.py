@@ -21,7 +21,7 @@ from fedplcc.comparison.report.inference import (
     sign_flip_test,
 )
 from fedplcc.comparison.report.tables import NOTHING, counted, points_text, score_in_words
-from fedplcc.shared.score_intervals import DIGITS, Interval
+from fedplcc.shared.scoring.intervals import DIGITS, Interval
 from fedplcc.shared.types import GLOBAL_MODEL
 
 SHOWN: tuple[View, ...] = ("last", "validated")

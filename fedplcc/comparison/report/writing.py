@@ -49,7 +49,7 @@ from fedplcc.comparison.round_values import (
 )
 from fedplcc.comparison.sweep.tables import TRIAL_COLUMNS, trial_lines
 from fedplcc.runs.atomic_file import disk_errors, write_text
-from fedplcc.shared.score_intervals import DIGITS
+from fedplcc.shared.scoring.intervals import DIGITS
 from fedplcc.shared.types import ALONE_MODEL, GLOBAL_MODEL, LOCAL_MODEL
 
 Value = str | int | float | None

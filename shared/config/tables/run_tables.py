@@ -14,17 +14,17 @@ from pydantic import (
     model_validator,
 )
 
-from fedplcc.shared.config.aggregation import AggregationSection
 from fedplcc.shared.config.class_map import ClassMap, class_map
 from fedplcc.shared.config.initial_model import MAX_INITIAL_RUNS, RunId, parse_initial_model
-from fedplcc.shared.config.privacy import PrivacySection
 from fedplcc.shared.config.sections import FACTORY as FACTORY
 from fedplcc.shared.config.sections import InvalidKey, Name, Section, unknown
 from fedplcc.shared.config.sections import read_document as read_document
 from fedplcc.shared.config.tables.adversarial import EPSILON
+from fedplcc.shared.config.tables.aggregation import AggregationSection
 from fedplcc.shared.config.tables.evaluation import EvaluationSection
 from fedplcc.shared.config.tables.membership import NO_PLAN, MembershipSection
 from fedplcc.shared.config.tables.model import ModelSection
+from fedplcc.shared.config.tables.privacy import PrivacySection
 from fedplcc.shared.config.tables.public import PublicSection
 from fedplcc.shared.config.tables.stream import StreamSection
 from fedplcc.shared.config.tables.training import TrainingSection as TrainingSection

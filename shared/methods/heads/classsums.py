@@ -53,6 +53,7 @@ from fedplcc.shared.methods.heads.class_heads import (
     sums_of,
 )
 from fedplcc.shared.methods.heads.creff_matching import Head
+from fedplcc.shared.methods.heads.own_share import SHARES, best_row, best_share, hits
 from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.arrays import ServerArrays
@@ -60,7 +61,6 @@ from fedplcc.shared.methods.parts.kept_state import KeptState
 from fedplcc.shared.methods.parts.own_model import OwnModel
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound, never
 from fedplcc.shared.methods.parts.phases import Phase, TrainingPhases
-from fedplcc.shared.methods.shares import SHARES, best_row, best_share, hits
 from fedplcc.shared.methods.step import ClientStep, LossTerms
 from fedplcc.shared.types import IntArray
 

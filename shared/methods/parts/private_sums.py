@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedplcc.shared.methods.arithmetic.exact_maths import DoubleArray
-from fedplcc.shared.methods.arithmetic.fixed_point import Total, is_too_large, rounded, widened
+from fedplcc.shared.methods.arithmetic.fixed_point import Total, is_too_large, rounded
 from fedplcc.shared.methods.arrays import ArrayGroup, GroupSchema
 from fedplcc.shared.methods.heads.class_heads import ABSENT
 from fedplcc.shared.methods.heads.creff_matching import Head
@@ -82,11 +82,6 @@ class PrivateSums(Part):
 def quanta_of(sums_MD: DoubleArray, counts_M: DoubleArray) -> ArrayGroup:
     """Return a release as it is uploaded: whole multiples of 2^-32."""
     return {"counts": rounded(counts_M), "sums": rounded(sums_MD)}
-
-
-def read_sums(group: ArrayGroup) -> tuple[DoubleArray, DoubleArray]:
-    """Return the sums `[M, D]` and counts `[M]` of an upload, in float64."""
-    return widened(group["sums"]), widened(group["counts"])
 
 
 def private_head(sums_MD: DoubleArray, counts_M: DoubleArray, variance: float, count_variance: float) -> Head:

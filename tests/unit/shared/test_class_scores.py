@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score, precision_recall_fscore_support
 
-from fedplcc.shared.class_scores import class_scores, pooled
+from fedplcc.shared.scoring.class_scores import class_scores, pooled
 
 M = 5
 

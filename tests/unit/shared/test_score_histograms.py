@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from fedplcc.shared.bounds import CONFIDENCE_BINS, SCORE_BINS
-from fedplcc.shared.score_histograms import (
+from fedplcc.shared.scoring.histograms import (
     RELIABILITY_BINS,
     added,
     areas,

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from fedplcc.shared.score_intervals import (
+from fedplcc.shared.scoring.intervals import (
     CONFIDENCE,
     accuracy_interval,
     balanced_interval,
     mean_interval,
     share_interval,
 )
-from fedplcc.shared.scores import balanced_accuracy
+from fedplcc.shared.scoring.scores import balanced_accuracy
 
 counts = st.integers(1, 400).flatmap(lambda whole: st.tuples(st.integers(0, whole), st.just(whole)))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, recall_score
 
-from fedplcc.shared.scores import (
+from fedplcc.shared.scoring.scores import (
     balanced_accuracy,
     is_uneven,
     recalls,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedplcc.shared.methods.parts.part import BeforeTraining
-from fedplcc.shared.scores import score_is_balanced
+from fedplcc.shared.scoring.scores import score_is_balanced
 from fedplcc.shared.types import ClientActivity
 from fedplcc.trainer.models import head_names, state_arrays
 from fedplcc.trainer.reproducibility.randomness import derive_seed

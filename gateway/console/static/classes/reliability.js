@@ -9,7 +9,7 @@ import { h, svg } from "../lib/dom.js";
 import { NONE, count, percent } from "../lib/format.js";
 import { colour } from "../lib/palette.js";
 
-/** Bins of a report, by confidence (shared/score_histograms.py). */
+/** Bins of a report, by confidence (shared/scoring/histograms.py). */
 const BINS = 15;
 /** Edge of the picture without its labels, and its margins, in pixels. */
 const EDGE = 220;

@@ -19,7 +19,7 @@ from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import MalformedUpdate, NotInCohort
 from fedplcc.shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS, excess_rows
 from fedplcc.shared.methods.prototypical import fedplcc
-from fedplcc.shared.score_histograms import histograms_of
+from fedplcc.shared.scoring.histograms import histograms_of
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (
     LOCAL_CLUSTER,

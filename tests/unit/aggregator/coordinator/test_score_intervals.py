@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedplcc.shared.score_intervals import accuracy_interval, balanced_interval, mean_interval
+from fedplcc.shared.scoring.intervals import accuracy_interval, balanced_interval, mean_interval
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
 

@@ -433,3 +433,18 @@ def test_who_may_still_recover_keeps_the_first_root(admissions: Admissions, cloc
         admissions.finish_rotation()
     clock.now += 2
     assert len(admissions.finish_rotation()) == 1
+
+
+def test_the_list_of_serial_numbers_forgets_what_ended_long_ago_and_knows_no_other(
+    admissions: Admissions, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert admissions.standing("5e") is Standing.UNKNOWN
+    old = join(admissions, new_key(), "old")
+    monkeypatch.setattr(admissions, "_read_again_at", 1)
+    clock.now += CERTIFICATE_S + RECOVERY_S + 1
+    held = [join(admissions, new_key(), f"site-{number}") for number in range(3)]
+    assert admissions.standing(serial(old)) is Standing.LISTED, "it is forgotten in the transaction that reads the list"
+    monkeypatch.setattr(admissions, "_read_again_at", 1)
+    held.append(join(admissions, new_key(), "last"))
+    assert admissions.standing(serial(old)) is Standing.UNKNOWN
+    assert {admissions.standing(serial(each)) for each in held} == {Standing.LISTED}

@@ -13,7 +13,7 @@ from fedplcc.aggregator.rounds import results
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.reasons import Reason, Stated, StoppedEarly, sentence_of
-from fedplcc.shared.score_histograms import bins_of, histograms_of
+from fedplcc.shared.scoring.histograms import bins_of, histograms_of
 from fedplcc.shared.types import Evaluation, EvaluationCounts, Event, Round, RoundPhase, RunStatus, ScoreHistograms
 from fedplcc.shared.version import VERSION
 from tests.support.federation.in_process import LocalFederation

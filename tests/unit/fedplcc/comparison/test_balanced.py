@@ -21,7 +21,7 @@ from fedplcc.comparison.report.parts import report as report_of
 from fedplcc.comparison.report.writing import csv_tables
 from fedplcc.comparison.round_values import balanced, classes_by_round
 from fedplcc.runs.artifacts import EVALUATIONS, METRICS
-from fedplcc.shared.scores import balanced_accuracy
+from fedplcc.shared.scoring.scores import balanced_accuracy
 from tests.support.records.comparisons import a_result, findings_of, write_comparison
 
 

@@ -31,8 +31,8 @@ from fedplcc.shared.methods.heads.classsums import (
     mixed,
     upload_fault,
 )
+from fedplcc.shared.methods.heads.own_share import best_row
 from fedplcc.shared.methods.parts.part import BeforeTraining, ClientEnd, ServerResult, ServerRound
-from fedplcc.shared.methods.shares import best_row
 from fedplcc.shared.tensors import to_bytes
 
 NUM_CLASSES, DIM = 3, 6

@@ -10,7 +10,7 @@ import torch
 
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods.fedavg import METHOD
-from fedplcc.shared.methods.shares import SHARES, best_share
+from fedplcc.shared.methods.heads.own_share import SHARES, best_share
 from fedplcc.trainer.cancellation import never
 from fedplcc.trainer.learning.alone import MixedModel, mixed_model, train_alone
 from fedplcc.trainer.learning.evaluation import logits_of

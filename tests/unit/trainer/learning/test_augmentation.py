@@ -15,8 +15,8 @@ from torchvision.transforms.v2 import functional
 
 from fedplcc.shared.config.tables.training import AUGMENTATIONS
 from fedplcc.shared.errors import InvalidConfig
-from fedplcc.trainer.learning import augmentation
-from fedplcc.trainer.learning.augmentation import CHANGES, JITTER, Augmentation, crop_windows
+from fedplcc.trainer.learning.augmenting import augmentation
+from fedplcc.trainer.learning.augmenting.augmentation import CHANGES, JITTER, Augmentation, crop_windows
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 from tests.unit.trainer.builders import some_images
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.transforms.v2 import functional
 
-from fedplcc.trainer.learning import colors
+from fedplcc.trainer.learning.augmenting import colors
 
 Change = Callable[[Tensor, Tensor], Tensor]
 FACTORS, TURNS = st.floats(0, 2, width=32), st.floats(-0.5, 0.5, width=32)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedplcc.trainer.learning.augmentation import CHANGES, Augmentation
+from fedplcc.trainer.learning.augmenting.augmentation import CHANGES, Augmentation
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.training import RoundInputs, local_train
 from tests.unit.trainer.builders import CPU, a_config, a_contract, a_model, digest, some_images, some_prototypes

@@ -12,7 +12,8 @@ import timm
 import torch
 from PIL import Image
 
-from fedplcc.shared.methods.parts.private_sums import SUMS, read_sums
+from fedplcc.shared.methods.arithmetic.fixed_point import widened
+from fedplcc.shared.methods.parts.private_sums import SUMS
 from fedplcc.shared.privacy.guarantee import noise_for
 from fedplcc.shared.process import failpoints
 from fedplcc.shared.process.metrics import new_registry
@@ -110,6 +111,12 @@ class Site:
         return self.aggregator.stored[update.payload.tensor_group(SUMS).sha256][0]
 
 
+def released(site: Site) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and counts of the last release, in float64."""
+    group = from_bytes(site.release())
+    return widened(group["sums"]), widened(group["counts"])
+
+
 def all_that_left(site: Site, run: RunSpec) -> dict[str, Any]:
     """Everything that the site sends in a round, but the release's numbers, timings, which are told by name, and the bytes
     of a model that is made of specification and seed.
@@ -162,7 +169,7 @@ def test_the_release_is_of_all_classes_and_the_head_is_scored_as_it_was_received
     (charge,) = site.budget.charges
     noise = noise_for(1.0, 1e-5, 1)
     assert (charge.clip, charge.noise, charge.claim, charge.round) == (0.1, noise, "site", 1)
-    sums_MD, counts_M = read_sums(from_bytes(site.release()))
+    sums_MD, counts_M = released(site)
     assert sums_MD.shape[0] == len(counts_M) == 3
     deviation = sums_MD.std()
     assert 0.7 * noise * 0.1 < deviation < 1.4 * noise * 0.1
@@ -228,7 +235,7 @@ def test_other_images_have_other_noise_and_cost_again(tmp_path: Path, consent: C
     moved.states = tmp_path / "elsewhere"  # its record of the run's data is gone, its budget is not
     moved.begin()
     moved.do(run)
-    first, second = (read_sums(from_bytes(each.release()))[0] for each in (site, moved))
+    first, second = (released(each)[0] for each in (site, moved))
     assert len(moved.budget.charges) == 2
     # The same noise would leave the difference of the sums, which is small beside it.
     assert np.abs(first - second).std() > 0.5 * noise_for(1.0, 1e-5, 1) * 0.1

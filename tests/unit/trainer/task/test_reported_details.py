@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedplcc.shared.score_histograms import fault_of
+from fedplcc.shared.scoring.histograms import fault_of
 from fedplcc.shared.tensors import to_bytes
 from fedplcc.shared.types import MODEL, EvaluationCounts, Payload, RunSpec, Task, TaskKind
 from fedplcc.trainer.models import state_arrays

@@ -28,6 +28,10 @@ class Interval:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """Return both in percent, as they stand after a score: [90.7, 92.4]."""
+        return f"[{100 * self.low:.1f}, {100 * self.high:.1f}]"
+
 
 def share_interval(part: int, whole: int) -> Interval | None:
     """Return Wilson's interval of a share of independent images; None of none."""

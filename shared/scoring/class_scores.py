@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fedplcc.shared.scores import recalls
+from fedplcc.shared.scoring.scores import recalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedplcc.shared.errors import InvalidConfig
-from fedplcc.trainer.learning import colors
+from fedplcc.trainer.learning.augmenting import colors
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 ImageChange = Callable[[Tensor, torch.Generator], Tensor]

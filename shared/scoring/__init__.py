@@ -1,0 +1,1 @@
+"""Scores of predictions: by class, from fixed bins, and with intervals."""

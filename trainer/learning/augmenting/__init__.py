@@ -1,0 +1,1 @@
+"""Changes of training images, batch by batch."""
