@@ -75,8 +75,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
     from fedplcc.trainer.aggregator.connection import AggregatorConnection
-    from fedplcc.trainer.consent import Consent
     from fedplcc.trainer.health import serve_health
+    from fedplcc.trainer.owner.consent import Consent
     from fedplcc.trainer.privacy.budget import Budget
     from fedplcc.trainer.readings.gathering import Readings, none, process_readings
     from fedplcc.trainer.readings.gpu import DeviceReadings

@@ -19,7 +19,7 @@ from fedplcc.shared.config.run import FederationFile
 from fedplcc.shared.documents import Run
 from fedplcc.shared.errors import FailedPrecondition, FedplccError, RoundNotFound, from_reason
 from fedplcc.terminal.progress import RunProgress
-from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.owner.consent import Consent
 
 PROBLEM_POLL_S = 1.0
 """Time between two checks for a client with a fatal problem."""

@@ -30,7 +30,7 @@ from fedplcc.shared.config.settings import environment_without_settings
 from fedplcc.shared.errors import FedplccError, InvalidConfig, StoreUnavailable, Unavailable
 from fedplcc.shared.identity.names import Role
 from fedplcc.trainer.app import STATES_FOLDER
-from fedplcc.trainer.consent import NO_CONSENT, Consent
+from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 
 MAX_SPENT = 1000.0
 """Most epsilon of a client of one's own demonstration: no limit."""

@@ -27,8 +27,8 @@ from fedplcc.shared.errors import InvalidConfig, InvalidModel, MalformedUpdate, 
 from fedplcc.shared.methods import refusal
 from fedplcc.shared.tensors import Array, from_bytes, prototypes_from_bytes, sha256_hex
 from fedplcc.shared.types import GLOBAL_MODEL, PrototypeSet
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import FeatureModel, build_model, load_arrays
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.reproducibility.environment import resolve_device
 
 

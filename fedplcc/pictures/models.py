@@ -21,11 +21,11 @@ from fedplcc.shared.errors import InvalidConfig, InvalidData, InvalidModel
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.tensors import sha256_hex, to_bytes
 from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.data import ImageSet, load_split, opened_once
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import collect_features
 from fedplcc.trainer.models import FeatureModel, build_model, state_arrays
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 FIRST, NOTHING = "first", "none"

@@ -16,7 +16,7 @@ from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import FedplccError, from_reason
 from fedplcc.shared.types import Client, ClientProblem, RunSpec, Task
 from fedplcc.trainer.cancellation import ShouldStop
-from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.owner.consent import Consent
 
 if TYPE_CHECKING:  # workers use this module and load neither
     from fedplcc.shared.documents import Event

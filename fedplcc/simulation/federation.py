@@ -43,7 +43,7 @@ from fedplcc.simulation.parallelism import EngineName
 from fedplcc.simulation.watch import RunWatch
 from fedplcc.terminal.progress import RunProgress
 from fedplcc.trainer.cancellation import Cancelled, ShouldStop, never
-from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.owner.consent import Consent
 
 ArtifactKind = Literal["model", "prototypes"]
 

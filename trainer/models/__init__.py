@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fedplcc.shared.config.run import FACTORY
 from fedplcc.shared.config.tables.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
 from fedplcc.shared.errors import InvalidModel
-from fedplcc.trainer.consent import NO_CONSENT, Consent
 from fedplcc.trainer.factories import import_factory
 from fedplcc.trainer.models.cnn import CNN
 from fedplcc.trainer.models.contract import (
@@ -31,6 +30,7 @@ from fedplcc.trainer.models.resnet import Norm, ResNet
 from fedplcc.trainer.models.sequential import wrapped
 from fedplcc.trainer.models.state import Arrays, check_state, load_arrays, state_arrays
 from fedplcc.trainer.models.timm_backbone import TimmModel, timm_backbone, timm_model
+from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.reproducibility.determinism import seeded
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 

@@ -15,9 +15,9 @@ from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import ModelKindRefused
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import Client, Environment
-from fedplcc.trainer.consent import NO_CONSENT, Consent
 from fedplcc.trainer.data import first_look
 from fedplcc.trainer.models import FeatureModel, build_model
+from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.privacy.budget import Budget
 from fedplcc.trainer.reproducibility.environment import environment, resolve_device
 

@@ -15,7 +15,7 @@ from PIL import Image
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.types import Heartbeat, RunSpec, Task, TaskKind
-from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner

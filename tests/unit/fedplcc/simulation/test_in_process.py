@@ -8,7 +8,7 @@ import pytest
 
 from fedplcc.simulation.engine import Site
 from fedplcc.simulation.in_process import task_runner
-from fedplcc.trainer.consent import NO_CONSENT
+from fedplcc.trainer.owner.consent import NO_CONSENT
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.models.latest_model import LatestModel
 

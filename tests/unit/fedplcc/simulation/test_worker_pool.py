@@ -29,7 +29,7 @@ from fedplcc.simulation.parallelism import num_workers, parse_engine, parse_jobs
 from fedplcc.simulation.worker_pool import PoolWorker
 from fedplcc.simulation.worker_process import PipeLink
 from fedplcc.trainer.cancellation import Cancelled, never
-from fedplcc.trainer.consent import NO_CONSENT
+from fedplcc.trainer.owner.consent import NO_CONSENT
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 

@@ -13,10 +13,10 @@ from torch import nn
 
 from fedplcc.shared.config.tables.model import RESNETS, STEMS, ModelSection
 from fedplcc.shared.errors import InvalidModel
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import BUILTIN as BUILTIN_MODELS
 from fedplcc.trainer.models import build_model as strictly_build_model
 from fedplcc.trainer.models import head_names, load_arrays, state_arrays, tensor_lists
+from fedplcc.trainer.owner.consent import Consent
 from tests.unit.trainer.builders import digest
 
 

@@ -12,10 +12,10 @@ import torch
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidConfig, InvalidModel, WeightsMissing
 from fedplcc.shared.methods import METHODS
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import build_model, state_arrays
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.later import later
 from tests.unit.trainer.builders import a_config, some_data, some_prototypes

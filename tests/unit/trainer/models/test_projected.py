@@ -11,8 +11,8 @@ from torch import nn
 
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidModel
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import build_model, head_names, load_arrays, state_arrays
+from fedplcc.trainer.owner.consent import Consent
 
 RESNET = ModelSection(name="resnet10")
 WIDTH, DIM, NUM_CLASSES, IMAGE_SIZE = 512, 128, 3, 16

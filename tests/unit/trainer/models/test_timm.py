@@ -10,11 +10,11 @@ from torch import nn
 from fedplcc.shared.config.tables.model import ModelSection, TimmOptions
 from fedplcc.shared.errors import InvalidModel, WeightsMissing
 from fedplcc.shared.methods import METHODS
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import build_model as strictly_build_model
 from fedplcc.trainer.models import head_names, load_arrays, state_arrays
 from fedplcc.trainer.models.timm_backbone import TimmModel, timm_model
+from fedplcc.trainer.owner.consent import Consent
 from tests.support.later import later
 from tests.unit.trainer.builders import a_config, digest, some_data, some_prototypes
 

@@ -14,9 +14,9 @@ import torch
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidData, InvalidModel
 from fedplcc.trainer.cancellation import Cancelled
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.data.sets.arrays import open_factory
 from fedplcc.trainer.models import build_model
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, site_failures
 
 CODE = """

@@ -15,7 +15,7 @@ from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.errors import FirstModelDiffers
 from fedplcc.shared.tensors import from_bytes, to_bytes
 from fedplcc.shared.types import FEATURE_DIM, MODEL, TENSOR_LISTS, Payload, RunSpec, Task, TaskKind, Update
-from fedplcc.trainer.consent import NO_CONSENT
+from fedplcc.trainer.owner.consent import NO_CONSENT
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.models.first_model_check import TOLERANCE, difference

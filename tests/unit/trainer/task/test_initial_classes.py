@@ -11,7 +11,7 @@ import pytest
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.tensors import from_bytes, to_bytes
 from fedplcc.shared.types import MODEL, Payload, RunSpec, Task, TaskKind
-from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.models.initial_model import UnfitInitialModel
 from fedplcc.trainer.task.runner import TaskRunner

@@ -38,12 +38,12 @@ from fedplcc.shared.types import (
     TaskKind,
     Update,
 )
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.data import load_dataset
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import collect_features, evaluate
 from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import manifest_in
 from fedplcc.trainer.task.runner import TaskRunner

@@ -14,8 +14,8 @@ from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import CodeNotAllowed, ModelKindRefused, WeightsMissing
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes, sha256_hex, to_bytes
 from fedplcc.shared.types import GLOBAL_CLUSTER, MODEL, BlobRef, Payload, PrototypeSet, RunSpec, Task, TaskKind
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import build_model, state_arrays
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite

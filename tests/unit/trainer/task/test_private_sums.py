@@ -19,7 +19,7 @@ from fedplcc.shared.process import failpoints
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import MODEL, ClientProblem, Payload, RunSpec, Task, TaskKind
-from fedplcc.trainer.consent import Consent
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.privacy.budget import SECRET, Budget, BudgetSpent, ClaimNotKept
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.task.client_state import ClientStates

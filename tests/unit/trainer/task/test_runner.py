@@ -64,9 +64,9 @@ from fedplcc.shared.types import (
     Update,
 )
 from fedplcc.trainer.cancellation import Cancelled
-from fedplcc.trainer.consent import NO_CONSENT, Consent
 from fedplcc.trainer.learning.divergence import TrainingDiverged
 from fedplcc.trainer.learning.evaluation import collect_features
+from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.task import work
 from fedplcc.trainer.task.client_state import ClientStates

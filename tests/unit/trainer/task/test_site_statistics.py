@@ -28,11 +28,11 @@ from fedplcc.shared.types import (
     Task,
     TaskKind,
 )
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.data import load_dataset
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import evaluate
 from fedplcc.trainer.models import load_arrays, state_arrays
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import InvalidConfig, InvalidModel
-from fedplcc.trainer.consent import Consent
 from fedplcc.trainer.models import build_model
+from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.weights import packages
 from fedplcc.trainer.weights.adding import add_weights
 from fedplcc.trainer.weights.reading import read_weights

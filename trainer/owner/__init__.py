@@ -1,0 +1,1 @@
+"""What the owner of a site decides: the code that is run there, the runs that it takes part in, and what leaves it."""
