@@ -1,0 +1,1 @@
+"""`fedplcc site ...`: what the owner of a site decides there, and what left it."""
