@@ -347,6 +347,52 @@ def test_the_form_begins_with_an_earlier_run_and_says_the_same_as_a_file(console
     assert written["run"]["name"].endswith("-2")
 
 
+WEIGHTS = {"name": "resnet18", "stem": "cifar3x3", "weights": "of-a-site", "weights_sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("tables", "unshown"),
+    [
+        ({"membership": {"bob": "2-"}, "model": WEIGHTS}, ["membership.bob", "model.weights", "model.weights_sha256"]),
+        ({"stream": {"stages": 2, "rounds_per_stage": 2}}, ["stream.stages", "stream.rounds_per_stage"]),
+        ({"run": {"method": "fcclplus"}, "public": {"data": "digits:svhn"}}, ["public.data"]),
+        (
+            {
+                "run": {"method": "classsums"},
+                "method": {"head": "means"},
+                "privacy": {"clip": 1.0, "noise": 4.0, "claim": "prototypes"},
+            },
+            ["privacy.clip", "privacy.noise", "privacy.claim"],
+        ),
+        ({"training": {"mix_style": {"probability": 0.25, "alpha": 0.2}}}, []),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_has_no_field_goes_along_and_is_named(
+    console: Console, tables: dict[str, dict[str, Any]], unshown: list[str]
+) -> None:
+    document = a_document(run={"rounds": 4})
+    for section, table in tables.items():
+        document[section] = document.get(section, {}) | table
+    answer = console.served.http.post("/v1/runs", json=document)
+    assert answer.status_code == 202, answer.text
+    console.open(f"#/start?from={answer.json()['run_id']}")
+    form = console.page.get_by_role("form", name="Start a run")
+    for seed in ("7", "8"):  # the second time from what is kept over a reload
+        box(form, "Seed").fill(seed)
+        notice = form.get_by_text("does not show goes along as it was")
+        for location in unshown:
+            expect(notice).to_contain_text(f"{location} = ")
+        expect(notice).to_be_visible(visible=bool(unshown))
+        form.get_by_text("As a file and a command").click()
+        text = form.get_by_label("The configuration as TOML")
+        expect(text).to_contain_text(f"seed = {seed}\n")
+        written = tomllib.loads(text.inner_text())
+        for section, table in tables.items():
+            assert {key: written[section].get(key) for key in table} == table
+        console.page.reload()
+
+
 def test_a_run_that_is_not_there_cannot_be_copied(console: Console) -> None:
     console.tolerate(REFUSED_BY_HTTP)
     console.open("#/start?from=no-such-run")

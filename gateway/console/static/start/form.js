@@ -49,6 +49,7 @@ export class StartForm {
     this.#draft = new Draft(earlier ? `start.${earlier.run_id}` : "start");
     this._settings = new Settings(form, (location) => this.#changed(location));
     this._summary = h("div", { class: "notice form-summary", "data-tone": "bad", tabindex: -1, hidden: true });
+    this._unshown = h("p", { class: "notice", "data-tone": "info", hidden: true });
     this._status = h("p", { class: "start-status", role: "status" });
     this._button = h("button", { type: "submit", class: "button", "data-kind": "primary" }, "Start the run");
     this._file = new ConfigurationText();
@@ -70,6 +71,7 @@ export class StartForm {
       },
       earlier ? this.#copied(earlier) : null,
       draft ? this.#kept() : null,
+      this._unshown,
       this._summary,
       this._settings.elements,
       this._file.element,
@@ -78,6 +80,7 @@ export class StartForm {
     if (earlier) this._settings.fill(earlier.config);
     this._settings.setName(freshName(earlier?.config.run?.name, new Date()));
     if (draft) this.#restore(draft);
+    this.#showUnshown();
     this.#check();
   }
 
@@ -103,6 +106,13 @@ export class StartForm {
       { class: "notice", "data-tone": "info" },
       h("p", null, "Filled in as run ", h("a", { href: `#/runs/${earlier.run_id}` }, earlier.run_id), " was configured. Change what you like; that run stays as it is."),
     );
+  }
+
+  /** Name what goes with the run and has no field. */
+  #showUnshown() {
+    const { unshown } = this._settings;
+    setText(this._unshown, unshown.length ? `What this form does not show goes along as it was: ${unshown.join(", ")}.` : "");
+    setAttribute(this._unshown, "hidden", !unshown.length);
   }
 
   #kept() {
@@ -139,6 +149,7 @@ export class StartForm {
   /** @param {string} location */
   #changed(location) {
     this.#touched.add(location);
+    if (location === "model.name") this.#showUnshown();
     if (location === "run.clients") {
       this.#touched.add("run.min_clients");
       this._settings.fillClasses();

@@ -27,7 +27,8 @@ export const SECTIONS = Object.freeze(["run", "method", "model", "data", "traini
 export function documentOf(values, defaults, always) {
   /** @type {Configuration} */
   const document = {};
-  for (const section of SECTIONS) {
+  const others = [...values.keys()].map((location) => split(location)[0]).filter((section) => !SECTIONS.includes(section));
+  for (const section of [...SECTIONS, ...new Set(others)]) {
     for (const [location, value] of values) {
       const [own, key] = split(location);
       if (own !== section || value === undefined) continue;

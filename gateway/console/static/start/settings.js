@@ -24,6 +24,8 @@ const ALWAYS = new Set([
 const FIRST = new Set([...ALWAYS, "run.version", "model.stem", "model.norm", "model.options"]);
 /** Keys that are chosen with the clients. */
 const ROSTER = new Set(["run.clients", "run.min_clients"]);
+/** Keys that are made anew, or filled in otherwise. */
+const ELSEWHERE = new Set(["run.version", "training.local_epochs", "model.options"]);
 /** @type {Record<string, {title: string, note: string}>} */
 const GROUPS = {
   training: { title: "Local training", note: "How each client trains between two rounds." },
@@ -46,6 +48,8 @@ export class Settings {
   #methodFields = [];
   /** All others, by location. @type {Map<string, Field>} */
   #fields = new Map();
+  /** Values of an earlier run's keys that have no field, by location. @type {Map<string, unknown>} */
+  #unshown = new Map();
 
   /**
    * @param {Form} form
@@ -53,9 +57,12 @@ export class Settings {
    */
   constructor(form, onChange) {
     this.#form = form;
-    this.#onChange = onChange;
+    this.#onChange = (/** @type {string} */ location) => {
+      if (location === "model.name") this.#unshown = new Map([...this.#unshown].filter(([each]) => !each.startsWith("model.")));
+      onChange(location);
+    };
     this.#roster = new Roster(() => onChange("run.clients"));
-    this.#model = new ModelChoice(form, onChange);
+    this.#model = new ModelChoice(form, this.#onChange);
     for (const each of [...this.#roster.fields, ...this.#model.fields]) this.#fields.set(each.location, each);
     this._methodText = h("p", { class: "field-hint" });
     this._methodHeading = h("h3");
@@ -78,10 +85,15 @@ export class Settings {
     return Array.isArray(classes) ? strangeClasses(this.#roster.clients, classes) : [];
   }
 
+  /** Keys of the earlier run that have no field and go with it as they are, each with its value. @returns {string[]} */
+  get unshown() {
+    return [...this.#unshown].map(([location, value]) => `${location} = ${JSON.stringify(value)}`);
+  }
+
   /** Values of the fields, for a draft. */
   get draft() {
     const values = Object.fromEntries(this.#written().map((each) => [each.location, each.read()]));
-    return { values, roster: this.#roster.draft, filledClasses: this.#filledClasses };
+    return { values, roster: this.#roster.draft, filledClasses: this.#filledClasses, unshown: [...this.#unshown] };
   }
 
   /** @param {string} name */
@@ -90,7 +102,8 @@ export class Settings {
   }
 
   /** @param {Record<string, any>} draft */
-  restore({ values, roster, filledClasses }) {
+  restore({ values, roster, filledClasses, unshown }) {
+    this.#unshown = new Map(unshown ?? []);
     this.#roster.restore(roster);
     const write = (/** @type {Field} */ each) => each.location in values && each.write(values[each.location] ?? undefined);
     this.#written().forEach((field) => write(field));
@@ -216,9 +229,22 @@ export class Settings {
       if (value !== undefined || each.location === "run.clients") each.write(value);
     }
     if (values.has("training.local_epochs")) this.#fields.get("training.local_steps")?.write({ epochs: values.get("training.local_epochs") });
+    this.#unshown = new Map([...values].filter(([location, value]) => this.#isUnshown(location, value)));
     this.#filledClasses = [];
     this.#methodChanged(config.method);
     this.#model.writeOptions(config.model?.options);
+  }
+
+  /**
+   * Whether a key that is not as by default has no field.
+   *
+   * @param {string} location
+   * @param {unknown} value
+   */
+  #isUnshown(location, value) {
+    const [section, key] = location.split(".");
+    if (section === "method" || ELSEWHERE.has(location) || this.#fields.has(location)) return false;
+    return !isEqual(value, this.#form.defaults[section]?.[key] ?? undefined);
   }
 
   /** Offer the classes of the clients that were picked, unless somebody wrote others. @returns {boolean} Whether they changed. */
@@ -285,6 +311,7 @@ export class Settings {
       for (const key of Object.keys(properties)) values.set(`${section}.${key}`, this.#fields.get(`${section}.${key}`)?.read());
     }
     for (const each of this.#methodFields) values.set(each.location, each.read());
+    for (const [location, value] of this.#unshown) values.set(location, value);
     const length = /** @type {any} */ (values.get("training.local_steps"));
     values.set("training.local_steps", length.steps);
     values.set("training.local_epochs", length.epochs);
