@@ -5,8 +5,9 @@ a class; as many others of the same domain are no members. Rounds of FedAvg make
 FedPLCC's, FedProto's and ClassSums' clients would send of them. A member is guessed by its loss under the client's model, or
 by its largest cosine with what was sent of its class; over all rounds by the mean of these. `feature sent` is the share of
 classes of one or two images that have an image whose own feature is among what is sent. `inversion` makes an image of each
-prototype under the known model: the share whose nearest image is a member, of which chance finds a half. A number that is
-low here is no guarantee: another attack may find more.
+prototype under the known model: the share whose nearest image is a member, of which chance finds a half. Class sums with
+noise are of the first model's features, and `canary` is the area by which the best attack tells whether one record is in
+them. A number that is low here is no guarantee: another attack may find more.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import torch
 from benchmarks.poison.federation import NUM_CLASSES, Federation, Site, folded, with_seeds
 from benchmarks.poison.federation import Fold as Folding
 from benchmarks.privacy import attacks
+from benchmarks.privacy.private_sums import CASES, NoisySums, Samples
 from benchmarks.support.report import Row, finish, options
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.arrays import ModelArrays
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.methods.prototypes import local_means
+from fedplcc.shared.privacy.class_sums import centred
 from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.models import FeatureModel, load_arrays
@@ -43,10 +46,8 @@ CHANNELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "prototypes, 5 or more, merged": ("fedplcc", {"min_cluster_size": 5, "small_clusters": "merge"}),
     "class means": ("fedproto", {}),
 }
-"""Sets of prototypes: a method and its hyper-parameters. Class sums are those of `class_sums`; rows with noise, by epsilon
-and number of releases, are to be made there."""
-MODEL, SUMS = "model", "class sums"
-Samples = tuple[FloatArray, IntArray]
+"""Sets of prototypes: a method and its hyper-parameters."""
+MODEL, SUMS, BOTH = "model", "class sums", "model and prototypes"
 Draws = dict[tuple[str, str], list[tuple[float, float]]]
 """Area and share found, by channel and rounds, of each client of each seed."""
 
@@ -58,17 +59,22 @@ def main() -> None:
     draws: Draws = {}
     single: dict[str, list[float]] = {}
     inversion: list[float] = []
+    canary: dict[str, list[float]] = {}
     for seed in (0,) if quick else arguments.seeds:
         federation = Federation(seed, *((8, 1, 2) if quick else (60, 1, 20)))
         sites = [_halves(site) for site in federation.sites]
         scores = _Scores()
-        model = federation.first_model()
+        first = model = federation.first_model()
         for number in range(1, (2 if quick else ROUNDS) + 1):
             sent = [federation.trained(model, site, number) for site, _ in sites]
             for (site, others), own in zip(sites, sent, strict=True):
                 _add_scores(scores, federation, model, own, site, others)
             received, model = model, folded(model, sent, [len(site.train) for site, _ in sites], Folding())
         scores.into(draws, [site.name for site, _ in sites])
+        for site, others in sites:
+            _add_noisy(
+                draws, canary, [federation.features(first, images) for images in (site.train, others)], seed, quick
+            )
         for (site, others), own in zip(sites, sent, strict=True):
             for channel, share in _single_images(federation, received, own, site).items():
                 single.setdefault(channel, []).append(share)
@@ -82,6 +88,7 @@ def main() -> None:
             "AUC, worst domain": round(_worst([area for area, _ in found]), 3),
             "found at 1 % false": round(float(np.mean([share for _, share in found])), 3),
             "feature sent": round(float(np.mean(single[channel])), 2) if channel in single else "",
+            "canary": round(float(np.mean(canary[channel])), 3) if channel in canary and rounds == "all" else "",
             "inversion": round(float(np.mean(inversion)), 2)
             if channel == next(iter(CHANNELS)) and rounds == "one"
             else "",
@@ -124,11 +131,32 @@ def _add_scores(
     name = site.name
     told = [-federation.losses(own, images).astype(np.float64) for images in (site.train, others)]
     scores.add(MODEL, name, told[0], told[1])
+    by_model = told
     members, rest = (
         [federation.features(model, images) for model in (received, own)] for images in (site.train, others)
     )
     for channel, (which, sent) in _sets(*members).items():
-        scores.add(channel, name, attacks.nearness(*members[which], sent), attacks.nearness(*rest[which], sent))
+        found = [attacks.nearness(*samples[which], sent) for samples in (members, rest)]
+        scores.add(channel, name, *found)
+        if channel == next(iter(CHANNELS)):
+            scores.add(BOTH, name, *attacks.together(by_model, found))
+
+
+def _add_noisy(
+    draws: Draws, canary: dict[str, list[float]], samples: Sequence[Samples], seed: int, quick: bool
+) -> None:
+    """Add what attacks find in releases of one client's sums; its samples are members and others."""
+    for channel, (epsilon, num) in CASES.items():
+        if quick and num > 1:
+            continue
+        noisy = NoisySums(samples[0], NUM_CLASSES, epsilon, num, seed)
+        for rounds, count in {"one": 1, "all": num}.items():
+            sent = noisy.mean(count)
+            members, rest = (attacks.nearness(centred(features), labels, sent) for features, labels in samples)
+            draws.setdefault((channel, rounds), []).append(
+                (attacks.area(members, rest), attacks.found_at(members, rest))
+            )
+        canary.setdefault(channel, []).append(noisy.canary_area())
 
 
 def _sets(of_received: Samples, of_own: Samples) -> Mapping[str, tuple[int, PrototypeSet]]:

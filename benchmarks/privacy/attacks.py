@@ -5,11 +5,13 @@ Shape legend: N images, P prototypes, D feature size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import stats
 from torch import Tensor
 
 from fedplcc.shared.types import FloatArray, IntArray, PrototypeSet
@@ -35,7 +37,14 @@ def found_at(members: Scores, others: Scores, false: float = 0.01) -> float:
     return float((members > np.quantile(others, 1 - false)).mean())
 
 
-def nearness(features_ND: FloatArray, labels_N: IntArray, sent: PrototypeSet) -> Scores:
+def together(first: Sequence[Scores], second: Sequence[Scores]) -> tuple[Scores, Scores]:
+    """Return the scores of an attack that has both: the sum of an image's two places among all images."""
+    places = [stats.rankdata(np.concatenate(each)) for each in (first, second)]
+    members, others = np.split(places[0] + places[1], [len(first[0])])
+    return members, others
+
+
+def nearness(features_ND: npt.NDArray[np.floating[Any]], labels_N: IntArray, sent: PrototypeSet) -> Scores:
     """Return each image's largest cosine with the sent vectors of its class; -1 where there is none."""
     cosines_NP = _units(features_ND) @ _units(sent.vectors).T
     cosines_NP[labels_N[:, None] != sent.class_ids[None, :]] = -1.0
@@ -76,6 +85,6 @@ def nearest(images_P: Tensor, of_N: Tensor) -> IntArray:
     return found
 
 
-def _units(rows: FloatArray) -> Scores:
+def _units(rows: npt.NDArray[np.floating[Any]]) -> Scores:
     wide = rows.astype(np.float64)
     return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12))
