@@ -108,7 +108,10 @@ def check_prototypes(
     if exchange is not None and exchange.kind == CLASS_MEAN and counts_M.max() > 1:
         # Each further mean of a class would count like one more client in plain means over clients.
         raise malformed("count", f"{counts_M.max()} means of class {counts_M.argmax()}, and a client has one per class")
-    if ((counts_M > 0) & (np.asarray(class_counts) == 0)).any():
+    if exchange is not None and exchange.has_noise:
+        if (prototypes.weights > update.num_examples).any():
+            raise malformed("weight", f"a prototype weighs more than all {update.num_examples} samples")
+    elif ((counts_M > 0) & (np.asarray(class_counts) == 0)).any():
         raise malformed("class_id", "a prototype is of a class that the client has no samples of")
     if exchange is not None and exchange.weights_are_counts:
         _check_sums(prototypes, update, class_counts)

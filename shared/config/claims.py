@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fedplcc.shared.config.sections import InvalidKey
 from fedplcc.shared.config.tables.run_tables import RunTables
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
-from fedplcc.shared.methods.private_sums import sums_refusal
+from fedplcc.shared.methods.private_form import private_refusal
 
 
 def check_privacy(config: RunTables) -> None:
@@ -38,16 +38,30 @@ def refusals(config: RunTables) -> Iterator[tuple[str, str]]:
 
 
 def _of_method(config: RunTables) -> Iterator[tuple[str, str]]:
-    refused = sums_refusal(config.base_algorithm, config.method)
-    if refused is None:
+    refused = private_refusal(config.base_algorithm, config.method)
+    if refused is not None:
+        yield "privacy.clip", refused
         return
-    if config.base_algorithm.part(PrototypeExchange) is not None:
-        refused = (
-            f"[privacy] adds noise to class sums, and method {config.run.method} sends prototypes of clusters or of trained "
-            "features: a partition depends on every image, so noise on centres has no guarantee, whatever its deviation; "
-            "take classsums, or leave [privacy] out"
+    if config.base_algorithm.part(PrototypeExchange) is None:
+        return
+    if config.privacy.release_every != 1:
+        yield (
+            "privacy.release_every",
+            f"method {config.run.method} makes class means of another model in every round, and each is a release; set "
+            "privacy.release_every = 1",
         )
-    yield "privacy.clip", refused
+    if config.training.prototype_statistics != "trained":
+        yield (
+            "privacy.clip",
+            '[privacy]: training.prototype_statistics = "site" makes the features of an image depend on all others; '
+            "leave it out",
+        )
+    if config.privacy.claim == "site":
+        yield (
+            "privacy.claim",
+            f'privacy.claim = "site" is about all that leaves a client, and method {config.run.method} sends models that '
+            'are trained on the images in the clear; privacy.claim = "prototypes" is about its class means alone',
+        )
 
 
 def _of_site(config: RunTables) -> Iterator[tuple[str, str]]:

@@ -92,6 +92,7 @@ def class_sums(
     *,
     digests: Sequence[str],
     groups: Sequence[str] | None = None,
+    centres: bool = True,
 ) -> Sums:
     """Return the sums of all classes of the run, absent ones too.
 
@@ -99,15 +100,17 @@ def class_sums(
     are added one after another in float64, in the order of their digests: the bytes are those of the images alone.
 
     Args:
-        features_ND: Features under weights that no image of this client had a part in.
+        features_ND: Features under weights that are given: that no image of this client had a part in, for a claim on the
+            whole site.
         labels_N: Classes.
         num_classes: M.
         clip: C.
         digests: Digest of each image's pixels.
+        centres: Whether features are taken less the mean of their own numbers.
         groups: The patient, lesion or camera of each image; each image is a record if None.
     """
     dim = features_ND.shape[1]
-    wide_ND = centred(features_ND)
+    wide_ND = centred(features_ND) if centres else features_ND.astype(np.float64)
     members: dict[str, list[int]] = {}
     for number, digest in enumerate(digests):
         members.setdefault(f"{number} {digest}" if groups is None else groups[number], []).append(number)

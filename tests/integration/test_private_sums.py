@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +43,40 @@ def planted(folder: Path, name: str) -> None:
     (folder / SECRET).write_bytes(name.encode().ljust(32, b"."))
 
 
-def test_simulated_and_deployed_a_private_run_ends_in_the_same_bytes(weights: WeightsStore, tmp_path: Path) -> None:
+def sums_document(folder: Path, weights: WeightsStore) -> dict[str, Any]:
     known = weights.find("tiny")
     assert known is not None
-    tiny_federation.write_data(tmp_path)
     values = tiny_federation.document(
-        tmp_path,
+        folder,
         "classsums",
         run={"rounds": 2},
         model={"name": NET, "weights": "tiny", "weights_sha256": known.sha256},
         training={"train": "head"},
     )
-    values |= {
+    return values | {
         "method": {"head": "means"},
         "privacy": {"clip": 0.1, "epsilon": 8.0, "delta": 1e-5, "claim": "site"},
     }
+
+
+def means_document(folder: Path, _: WeightsStore) -> dict[str, Any]:
+    values = tiny_federation.document(folder, "fedproto", run={"rounds": 2})
+    privacy = {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5, "claim": "prototypes", "release_every": 1}
+    return values | {"privacy": privacy}
+
+
+@pytest.mark.parametrize(
+    ("document", "claim", "releases"), [(sums_document, "site", 1), (means_document, "prototypes", 2)]
+)
+def test_simulated_and_deployed_a_private_run_ends_in_the_same_bytes(
+    weights: WeightsStore,
+    tmp_path: Path,
+    document: Callable[[Path, WeightsStore], dict[str, Any]],
+    claim: str,
+    releases: int,
+) -> None:
+    tiny_federation.write_data(tmp_path)
+    values = document(tmp_path, weights)
     values["clients"] = {
         name: {key: value for key, value in client.items() if key != "samples_per_class"}
         for name, client in values["clients"].items()
@@ -80,8 +100,8 @@ def test_simulated_and_deployed_a_private_run_ends_in_the_same_bytes(weights: We
     for out in ("simulated", "deployed"):
         manifest = json.loads((tmp_path / out / "run.json").read_text())
         told = manifest["privacy"]
-        assert (told["claim"], told["epsilon"], told["delta"], told["releases"]) == ("site", 8.0, 1e-5, 1)
-        assert all(client["class_counts"] == {} for client in manifest["clients"].values())
+        assert (told["claim"], told["epsilon"], told["delta"], told["releases"]) == (claim, 8.0, 1e-5, releases)
+        assert claim == "prototypes" or all(client["class_counts"] == {} for client in manifest["clients"].values())
 
 
 def _privacy(folder: RunFolder, name: str, *, is_deployed: bool) -> Path:

@@ -6,7 +6,7 @@ Shape legend: B batch, D feature size, M classes, G prototypes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,9 +17,14 @@ from hypothesis.extra import numpy as hnp
 from fedplcc.aggregator.computation.prototype_checks import check_prototypes
 from fedplcc.method_contract.numpy_ops import a_step
 from fedplcc.method_contract.settings import Setting
+from fedplcc.shared.errors import MalformedUpdate
+from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.arithmetic.finch import MergeMean
+from fedplcc.shared.methods.parts.private_sums import private_means
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
+from fedplcc.shared.methods.private_form import private_form
 from fedplcc.shared.methods.prototypical.fedplcc import Config, client_loss, client_report, server_prototypes
+from fedplcc.shared.privacy.class_sums import Release, class_sums, released
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
 from fedplcc.shared.types import Payload, PrototypeSet, Update
 from tests.support.records.method_settings import SETTINGS
@@ -241,6 +246,25 @@ def test_whatever_clients_hold_the_aggregator_takes_it_and_every_loss_is_finite(
         step = a_step(rows, classes, made, num_classes=num_classes)
         for name, term in method.client_loss(step, config).items():
             assert math.isfinite(term.value), name
+
+
+@unhurried
+@given(st.integers(1, 30), st.floats(0.01, 100), SEEDS)
+def test_the_aggregator_takes_class_means_with_noise(num: int, noise: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels_N = rng.integers(0, 4, num)
+    features_ND = rng.normal(size=(num, 3)).astype(np.float32)
+    exact = class_sums(features_ND, labels_N, 4, 1.0, digests=[str(n) for n in range(num)], centres=False)
+    made = released(exact, Release(clip=1.0, noise=noise), bytes(32), (b"",))
+    means = private_means(made.sums_MD, made.counts_M, noise, num)
+    method = private_form(METHODS["fedproto"], 1.0, noise)
+    update = Update(client_id="ann", payload=Payload(), num_examples=num)
+    counts = np.bincount(labels_N, minlength=4).tolist()
+    check_prototypes(means, update, method=method, dim=3, class_counts=counts)
+    if len(means):
+        heavy = replace(means, weights=means.weights * np.float32(num + 1))
+        with pytest.raises(MalformedUpdate, match="weighs more than all"):
+            check_prototypes(heavy, update, method=method, dim=3, class_counts=counts)
 
 
 @unhurried

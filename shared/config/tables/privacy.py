@@ -20,7 +20,8 @@ class PrivacySection(Section):
 
     clip: float | None = Field(None, ge=1e-3, le=1e3)
     """C: class sums are of features less their own mean, shortened to this L2 norm, and leave each client with noise. The
-    features of feature_norm = "sqrt_l2" have length 1 before; with a small clip all count alike. No noise if not set."""
+    features of feature_norm = "sqrt_l2" have length 1 before; with a small clip all count alike. Methods of class means
+    take features as they are, and their means are made of such sums. No noise if not set."""
     noise: float | None = Field(None, ge=1e-3, le=1e6)
     """z: the noise on sums has deviation z times `clip`, that on counts 4 z. Set this, or both
     `epsilon` and `delta`."""
@@ -30,7 +31,8 @@ class PrivacySection(Section):
     """Delta of all releases of a client in the run together."""
     release_every: int | None = Field(None, ge=1, le=100_000)
     """Rounds after which a client makes new noise; until then it sends the same bytes again, which costs nothing. One
-    release in the whole run if not set: sums of the same images are the same."""
+    release in the whole run if not set: sums of the same images are the same. Methods of class means need 1: their
+    features are of another model in every round."""
     claim: Claim = "none"
     """What the run claims: none; prototypes (what the sums add, models taken as given: no guarantee on the run); site (all
     that is made of training images and leaves a client). A claim that is untrue is refused."""

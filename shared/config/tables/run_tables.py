@@ -32,7 +32,7 @@ from fedplcc.shared.methods import METHODS, refusal
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.method import Method
 from fedplcc.shared.methods.parts.prototypes import MAX_ROWS_PER_CLASS, most_rows_per_class
-from fedplcc.shared.methods.private_sums import sums_refusal, with_private_sums
+from fedplcc.shared.methods.private_form import private_form, private_refusal
 from fedplcc.shared.methods.prototypes import PrototypeConfig
 from fedplcc.shared.privacy.class_sums import Release
 from fedplcc.shared.types import ALONE_MODEL, LOCAL_MODEL
@@ -364,11 +364,11 @@ class RunTables(BaseModel):
 
     @property
     def algorithm(self) -> Method:
-        """The method's record; with noise on class sums that of private ones."""
+        """The method's record; with noise that of its private form."""
         release = self.release
-        if release is None or sums_refusal(self.base_algorithm, self.method) is not None:
+        if release is None or private_refusal(self.base_algorithm, self.method) is not None:
             return self.base_algorithm
-        return with_private_sums(self.base_algorithm, release.clip, release.noise)
+        return private_form(self.base_algorithm, release.clip, release.noise)
 
     @property
     def base_algorithm(self) -> Method:

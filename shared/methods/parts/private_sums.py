@@ -1,4 +1,4 @@
-"""Private sums: class sums and counts that leave a client with noise, and the head that the server makes of them.
+"""Private sums: class sums and counts that leave a client with noise, and the head or the means that are made of them.
 
 What a release costs and how it is made stands in fedplcc.shared.privacy; the noise is made by the trainer, which has the
 key. What is made of a release is free: it has no more of any image than the release.
@@ -22,6 +22,7 @@ from fedplcc.shared.methods.heads.class_heads import ABSENT
 from fedplcc.shared.methods.heads.creff_matching import Head
 from fedplcc.shared.methods.maths import to_float32
 from fedplcc.shared.methods.parts.part import Part, ServerResult, ServerRound
+from fedplcc.shared.types import PrototypeSet
 
 SUMS, GLOBAL_SUMS = "class_sums", "global_sums"
 """Groups: what clients upload, and what the server keeps."""
@@ -82,6 +83,24 @@ class PrivateSums(Part):
 def quanta_of(sums_MD: DoubleArray, counts_M: DoubleArray) -> ArrayGroup:
     """Return a release as it is uploaded: whole multiples of 2^-32."""
     return {"counts": rounded(counts_M), "sums": rounded(sums_MD)}
+
+
+def private_means(sums_MD: DoubleArray, counts_M: DoubleArray, noise: float, num_records: int) -> PrototypeSet:
+    """Return the means of a client's release, of the classes whose count stands out of its noise; what is made of a release
+    is free.
+
+    Args:
+        sums_MD: Released sums.
+        counts_M: Released counts.
+        noise: z.
+        num_records: The client's number of records, which is public: a count is no larger, and no more classes have means.
+    """
+    likely = np.argsort(-counts_M, kind="stable")[:num_records]
+    present = np.sort(likely[counts_M[likely] > max(1.0, LEAST_SIGNAL * COUNT_RATIO * noise)])
+    if not len(present):
+        return PrototypeSet.empty(sums_MD.shape[1])
+    vectors_PD = sums_MD[present] / counts_M[present, None]
+    return PrototypeSet.of(to_float32(vectors_PD), present, np.minimum(np.rint(counts_M[present]), num_records))
 
 
 def private_head(sums_MD: DoubleArray, counts_M: DoubleArray, variance: float, count_variance: float) -> Head:

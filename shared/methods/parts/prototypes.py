@@ -57,6 +57,8 @@ class PrototypeExchange(Part):
             round before, for methods that use it. Not called where that one is empty, as it is in round 1.
         comparison: How prototypes are compared, for who draws them.
         weights_are_counts: Whether uploaded weights are sample counts that must add up (docs/algorithms.md, rule 1.7).
+        has_noise: Whether the set is a release with noise, the method's private form. A class may then stand in it that the
+            client has not, and weights are no counts.
         scores: By which a client's own model names classes; the prototypes are those that the round came to. None for the
             logits.
         own_scores: As `scores`, where a client's models choose among the classes of its own images
@@ -69,6 +71,7 @@ class PrototypeExchange(Part):
     carry: Callable[[PrototypeSet, PrototypeSet, int, Any], PrototypeSet] | None = None
     comparison: Comparison = "cosine"
     weights_are_counts: bool = False
+    has_noise: bool = False
     scores: Scores | None = None
     own_scores: Scores | None = None
 

@@ -1,12 +1,13 @@
-"""A release of class sums: charged to the client's budget, then made, with the same bytes whenever it is made again."""
+"""A release of class sums or means: charged to the client's budget, then made, with the same bytes when it is made again."""
 
 from __future__ import annotations
 
 from fedplcc.shared.config.claims import client_refusal
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.methods.arrays import ArrayGroup
-from fedplcc.shared.methods.parts.private_sums import SUMS, PrivateSums, quanta_of
-from fedplcc.shared.privacy.class_sums import class_sums, noise_facts, release_name, released
+from fedplcc.shared.methods.parts.private_sums import SUMS, PrivateSums, private_means, quanta_of
+from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, Report
+from fedplcc.shared.privacy.class_sums import Release, Sums, class_sums, noise_facts, release_name, released
 from fedplcc.shared.types import FloatArray, IntArray, RunSpec
 from fedplcc.trainer.data.record import TRAIN
 from fedplcc.trainer.privacy.budget import Budget, Charge, ClaimNotKept
@@ -40,6 +41,12 @@ def check_release(site: ClientSite, config: RunConfig, run: RunSpec, round: int)
             raise ClaimNotKept(f"client {site.client_id}: {refused}")
     release = config.release
     if release is not None:
+        exchange = config.algorithm.part(PrototypeExchange)
+        if exchange is not None and round > config.run.rounds:
+            raise ClaimNotKept(
+                f"round {round} would be a release more than the {config.run.rounds} that the run's epsilon is for; begin a "
+                "new run from its model"
+            )
         at = config.privacy.release_round(max(round, 1), config.run.rounds)
         _budget(site).check(release.mu, run.config_hash, at)
 
@@ -51,10 +58,28 @@ def private_groups(work: Work, features_ND: FloatArray, labels_N: IntArray) -> d
         BudgetSpent: There is no room for it.
         DiskFull, StoreUnavailable: It cannot be charged.
     """
-    job, config = work.job, work.job.config
-    part, release = config.algorithm.part(PrivateSums), config.release
-    if part is None or release is None:
+    config = work.job.config
+    release = config.release
+    if config.algorithm.part(PrivateSums) is None or release is None:
         return {}
+    made = _released(work, release, features_ND, labels_N, centres=True)
+    return {SUMS: quanta_of(made.sums_MD, made.counts_M)}
+
+
+def private_report(work: Work, release: Release, features_ND: FloatArray, labels_N: IntArray) -> Report:
+    """Return the class means of the client's release for the round.
+
+    Raises:
+        BudgetSpent: There is no room for it.
+        DiskFull, StoreUnavailable: It cannot be charged.
+    """
+    made = _released(work, release, features_ND, labels_N, centres=False)
+    return Report(prototypes=private_means(made.sums_MD, made.counts_M, release.noise, len(labels_N)))
+
+
+def _released(work: Work, release: Release, features_ND: FloatArray, labels_N: IntArray, *, centres: bool) -> Sums:
+    """Return a release, after it was charged."""
+    job, config = work.job, work.job.config
     loaded, run = job.loaded, job.run
     sums = class_sums(
         features_ND,
@@ -63,6 +88,7 @@ def private_groups(work: Work, features_ND: FloatArray, labels_N: IntArray) -> d
         release.clip,
         digests=[value.partition(" ")[2] for value in loaded.record.sides[TRAIN].values()],
         groups=loaded.groups or None,
+        centres=centres,
     )
     at = config.privacy.release_round(job.task.round, config.run.rounds)
     budget = _budget(job.site)
@@ -81,8 +107,7 @@ def private_groups(work: Work, features_ND: FloatArray, labels_N: IntArray) -> d
     )
     if job.metrics is not None:
         job.metrics.epsilon_spent.set(budget.spent_epsilon)
-    made = released(sums, release, key, facts)
-    return {SUMS: quanta_of(made.sums_MD, made.counts_M)}
+    return released(sums, release, key, facts)
 
 
 def _budget(site: ClientSite) -> Budget:

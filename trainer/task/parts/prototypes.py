@@ -13,6 +13,7 @@ from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes
 from fedplcc.shared.types import ClientActivity, FloatArray, IntArray
 from fedplcc.trainer.learning.divergence import check_features
 from fedplcc.trainer.learning.site_statistics import with_site_statistics
+from fedplcc.trainer.task.parts.private_sums import private_report
 from fedplcc.trainer.task.work import Work
 
 
@@ -38,7 +39,11 @@ def summarise(work: Work) -> None:
         else:
             features_ND, labels_N = work.trained.seen
             check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
-        report = exchange.report(features_ND, labels_N, num_classes, config.method)
+        release = config.release
+        if exchange.has_noise and release is not None:
+            report = private_report(work, release, features_ND, labels_N)
+        else:
+            report = exchange.report(features_ND, labels_N, num_classes, config.method)
     excess = excess_rows(report.prototypes, num_classes, config.max_prototypes_per_class)
     if excess is not None:
         raise TooManyPrototypes(

@@ -20,6 +20,7 @@ from tests.support.records.method_settings import SETTINGS, public_of
 
 CLAIMS = ("none", "prototypes", "site")
 EPSILON = {"clip": 0.1, "epsilon": 1.0, "delta": 1e-5}
+OF_CLASS_MEANS = ("fedpcl", "fedproto", "fedmlp", "fpl", "fedproc")
 FROZEN: dict[str, Any] = {
     "model": {"name": "timm:test_resnet", "weights": "tiny", "weights_sha256": "ab" * 32},
     "training": {"train": "head"},
@@ -62,18 +63,26 @@ def refused(document: dict[str, Any]) -> str:
 def test_every_method_claim_and_setting_is_true_or_refused() -> None:
     outcomes: Counter[str] = Counter()
     settings = [(setting.method.name, dict(setting.hyper)) for setting in SETTINGS]
-    for (name, hyper), claim, has_noise in itertools.product(settings, CLAIMS, (False, True)):
-        privacy = {**(EPSILON if has_noise else {}), "claim": claim}
+    for (name, hyper), claim, every in itertools.product(settings, CLAIMS, (None, 0, 1)):
+        has_noise = every is not None
+        privacy = {**(EPSILON if has_noise else {}), **({"release_every": every} if every else {}), "claim": claim}
         layers = [{"method": hyper}, public_of(name, hyper)]
         is_frozen = not run_problems(a_document(name, {}, *layers, FROZEN))
         layers += [FROZEN] if is_frozen else []
         assert not run_problems(a_document(name, {}, *layers)), (name, hyper)
-        is_true = hyper == {"head": "means"} if has_noise else claim == "none"
+        is_of_sums = hyper == {"head": "means"}
+        is_of_means = name in OF_CLASS_MEANS and every == 1 and claim != "site"
+        is_of_means &= hyper.get("proto_pass") != "last_epoch"
+        is_true = is_of_sums or is_of_means if has_noise else claim == "none"
         problems = run_problems(a_document(name, privacy, *layers))
-        assert bool(problems) != is_true, (name, hyper, claim, has_noise, problems)
+        assert bool(problems) != is_true, (name, hyper, claim, every, problems)
         assert all(problem.location.startswith("privacy") for problem in problems), problems
-        outcomes["true" if is_true else "refused"] += 1
-    assert outcomes == {"true": len(settings) + len(CLAIMS), "refused": 5 * len(settings) - len(CLAIMS)}
+        outcomes["without noise" if is_true and not has_noise else "true" if is_true else "refused"] += 1
+    num_means = sum(name in OF_CLASS_MEANS and "proto_pass" not in hyper for name, hyper in settings)
+    assert num_means >= len(OF_CLASS_MEANS)
+    assert outcomes["without noise"] == len(settings)
+    assert outcomes["true"] == 2 * len(CLAIMS) + 2 * num_means
+    assert outcomes.total() == 9 * len(settings)
 
 
 @pytest.mark.parametrize("case", UNTRUE)
@@ -90,10 +99,16 @@ def test_a_setting_by_which_more_leaves_refuses_the_claim_of_a_site_alone(claim:
 
 
 def test_no_noise_makes_clusters_private() -> None:
-    for name in ("fedplcc", "fpl", "fedproto"):
+    for name in ("fedplcc", "fedplvm", "fedccl"):
         assert "a partition depends on every image" in refused(a_document(name, {**EPSILON}))
     assert "needs the second moment" in refused(a_document("classsums", {**EPSILON}, {"method": {"head": "lda"}}))
     assert "sends none" in refused(a_document("fedavg", {**EPSILON}))
+    every = {**EPSILON, "release_every": 1}
+    assert "each is a release" in refused(a_document("fedproto", {**EPSILON}))
+    assert "more than once" in refused(a_document("fpl", every, {"method": {"proto_pass": "last_epoch"}}))
+    site = {"training": {"prototype_statistics": "site"}}
+    assert "depend on all others" in refused(a_document("fedproc", every, site))
+    assert "trained on the images in the clear" in refused(a_document("fedproto", {**every, "claim": "site"}))
     assert "stages of [stream]" in refused(sums("none", {"stream": {"stages": 2, "rounds_per_stage": 2}}))
 
 

@@ -17,8 +17,18 @@ from fedplcc.shared.methods.parts.private_sums import SUMS
 from fedplcc.shared.privacy.guarantee import noise_for
 from fedplcc.shared.process import failpoints
 from fedplcc.shared.process.metrics import new_registry
-from fedplcc.shared.tensors import from_bytes
-from fedplcc.shared.types import MODEL, ClientProblem, Payload, RunSpec, Task, TaskKind
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes
+from fedplcc.shared.types import (
+    CLASS_MEAN,
+    GLOBAL_CLUSTER,
+    MODEL,
+    ClientProblem,
+    Payload,
+    PrototypeSet,
+    RunSpec,
+    Task,
+    TaskKind,
+)
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.privacy.budget import SECRET, Budget, BudgetSpent, ClaimNotKept
 from fedplcc.trainer.readings.metrics import TrainerMetrics
@@ -97,12 +107,21 @@ class Site:
         payload = Payload()
         if kind is not TaskKind.INIT:
             if not self.aggregator.blobs:
-                first = Site(self.states / "first", self.site.data, self.site.consent, tells_counts=False)
+                first = Site(
+                    self.states / "first",
+                    self.site.data,
+                    self.site.consent,
+                    epsilon=self.budget.limit,
+                    tells_counts=False,
+                )
                 first.do(run, TaskKind.INIT)
                 (data, _) = next(iter(first.aggregator.stored.values()))
                 self.aggregator.offer(MODEL, data)
-            (data,) = self.aggregator.blobs.values()
+            data = next(iter(self.aggregator.blobs.values()))
             payload = Payload(tensor_groups=(self.aggregator.offer(MODEL, data),))
+            if "fedproto" in run.config_json:
+                none_yet = self.aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(PrototypeSet.empty()))
+                payload = replace(payload, prototype_sets=(none_yet,))
         task = Task(kind=kind, run=run, round=round, total_rounds=3, payload=payload)
         self.runner.perform(task, self.aggregator, on_problem=self.problems.append)
 
@@ -293,3 +312,43 @@ def test_who_keeps_its_class_counts_keeps_the_size_of_its_images(tmp_path: Path,
     kept = Site(tmp_path / "kept", data, consent, tells_counts=False).site.announced()
     assert (told.smallest_side, kept.smallest_side) == (16, 0)
     assert (sum(told.class_counts.values()), kept.class_counts) == (3, {})
+
+
+def private_means_run(**privacy: Any) -> RunSpec:
+    noise = {"clip": 1.0, "noise": 0.05, "claim": "prototypes", "release_every": 1, **privacy}
+    return a_run("fedproto", privacy=noise)
+
+
+def means_of(site: Site, which: int = -1) -> PrototypeSet:
+    _, update = site.aggregator.updates[which]
+    blob = update.payload.prototype_set(CLASS_MEAN)
+    assert blob is not None
+    return prototypes_from_bytes(site.aggregator.stored[blob.sha256][0])
+
+
+def test_class_means_are_a_release_in_every_round(tmp_path: Path, consent: Consent) -> None:
+    data, run = data_of(tmp_path, 1, [0] * 9 + [1] * 5), private_means_run()
+    site, other = (Site(tmp_path / name, data, consent, epsilon=None) for name in ("a", "b"))
+    site.do(run)
+    found = means_of(site)
+    assert found.class_ids.tolist() == [0, 1]
+    np.testing.assert_allclose(found.weights, [9, 5], atol=1)
+    assert (np.linalg.norm(found.vectors, axis=1) < 1.1).all(), "means of features no longer than the clip"
+    assert np.abs(found.vectors.mean(1)).max() > 1e-3, "features as they are, not less their own mean"
+    other.do(run)
+    assert means_of(other).vectors.tobytes() == found.vectors.tobytes(), "the same key and images, in another folder"
+    site.do(run, round=2)
+    assert [charge.round for charge in site.budget.charges] == [1, 2]
+    assert means_of(site).vectors.tobytes() != found.vectors.tobytes()
+    with pytest.raises(ClaimNotKept, match="round 4 would be a release more than the 3"):
+        site.do(run, round=4)
+
+
+def test_classes_whose_count_is_lost_in_noise_have_no_mean(tmp_path: Path, consent: Consent) -> None:
+    site = Site(tmp_path, data_of(tmp_path, 1, [0] * 9 + [1] * 5), consent, epsilon=None)
+    site.do(private_means_run(noise=1e3))
+    found = means_of(site)
+    assert len(found) < 3
+    assert (found.weights <= NUM).all()
+    with pytest.raises(BudgetSpent):
+        Site(tmp_path / "b", site.site.data, consent, epsilon=0.5).do(private_means_run())
