@@ -272,7 +272,7 @@ def _a_backbone_that_stays(config: RunTables) -> None:
     if not config.training.on_features:
         return
     of_images = {
-        "training.augment": config.training.augment,
+        "training.augment": config.training.augment if not config.training.views else config.training.augmentation_code,
         "training.adversarial": config.training.adversarial,
         "evaluation.attacks": config.evaluation.attacks,
     }
@@ -326,6 +326,26 @@ def _joining_that_can_be_said(config: RunTables) -> None:
         )
 
 
+def _views_that_are_taken(config: RunTables) -> None:
+    training, key = config.training, "training.views"
+    if not training.views:
+        return
+    if not training.on_features:
+        raise InvalidKey(
+            key,
+            f'{key} is about copies whose features are computed once, for training.train = "head"; with "{training.train}" '
+            "training.augment changes the images of every mini-batch anew; leave one of the two out",
+        )
+    if not training.augment:
+        raise InvalidKey(
+            key, f'{key} needs to know how copies are changed; set training.augment, for example to ["flip"]'
+        )
+    if not config.algorithm.phases(config.method):
+        raise InvalidKey(
+            key, f"method {config.run.method} makes its head of sums over the images as they are; leave {key} out"
+        )
+
+
 CHECKS = (
     _public_images_where_they_are_used,
     _rounds_and_classes_of_the_stream,
@@ -347,6 +367,7 @@ CHECKS = (
     _batch_norm_where_it_is_used,
     _a_pass_that_makes_prototypes,
     _a_backbone_that_stays,
+    _views_that_are_taken,
     _joining_that_can_be_said,
     _a_rule_that_is_defined,
 )

@@ -46,6 +46,7 @@ class DeviceImages:
         mean_3: Subtracted per channel from values in [0, 1]; float32.
         std_3: Divided by, per channel; float32.
         num_classes: M.
+        views_NVW: Features `[N, V + 1, W]` of each image and of its V changed copies, the image first; None without such.
     """
 
     kept_N: Tensor
@@ -53,6 +54,7 @@ class DeviceImages:
     mean_3: Tensor
     std_3: Tensor
     num_classes: int
+    views_NVW: Tensor | None = None
 
     @classmethod
     def put(
@@ -77,9 +79,10 @@ class DeviceImages:
             len(contract.classes),
         )
 
-    def with_features(self, features_NW: FloatArray) -> DeviceImages:
-        """Return features of a frozen backbone in place of the images."""
-        return replace(self, kept_N=_placed(torch.from_numpy(features_NW), self.device))
+    def with_features(self, features_NVW: FloatArray) -> DeviceImages:
+        """Return features of a frozen backbone in place of the images: those of each, and of its changed copies after it."""
+        placed = _placed(torch.from_numpy(features_NVW), self.device)
+        return replace(self, kept_N=placed[:, 0], views_NVW=placed if placed.shape[1] > 1 else None)
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -99,18 +102,23 @@ class DeviceImages:
 
         Args:
             numbers_B: Numbers of the samples; int64, in host memory.
-            augmentation: Changes images before they are normalised; features stay as they are.
+            augmentation: Changes images before they are normalised, and chooses among the views of features.
         """
-        kept_B = self._moved(self.kept_N[numbers_B.to(self.kept_N.device)])
-        if augmentation is not None and not self.are_features:
-            kept_B = augmentation.apply(kept_B)
-        return self._normalised(kept_B), self.labels_N[numbers_B.to(self.device)]
+        places_B = numbers_B.to(self.kept_N.device)
+        if augmentation is not None and self.views_NVW is not None:
+            views_B = augmentation.view_numbers(self.views_NVW.shape[1] - 1, len(numbers_B))
+            kept_B = self._moved(self.views_NVW[places_B, views_B.to(places_B.device)])
+        else:
+            kept_B = self._moved(self.kept_N[places_B])
+            if augmentation is not None and not self.are_features:
+                kept_B = augmentation.apply(kept_B)
+        return self.normalised(kept_B), self.labels_N[numbers_B.to(self.device)]
 
     def in_order(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all images and labels in order, as `batch` returns them; the last batch may be smaller."""
         for start in range(0, len(self), batch_size):
             piece = slice(start, start + batch_size)
-            yield self._normalised(self._moved(self.kept_N[piece])), self.labels_N[piece]
+            yield self.normalised(self._moved(self.kept_N[piece])), self.labels_N[piece]
 
     def _moved(self, kept_B: Tensor) -> Tensor:
         """Return a piece of what is kept, on the device."""
@@ -119,7 +127,8 @@ class DeviceImages:
         # From pinned memory the copy runs while the device still computes the step before.
         return kept_B.pin_memory().to(self.device, non_blocking=True)
 
-    def _normalised(self, kept_B: Tensor) -> Tensor:
+    def normalised(self, kept_B: Tensor) -> Tensor:
+        """Return images `[B, S, S, 3]` as a model takes them, `[B, 3, S, S]`; features as they are."""
         if self.are_features:
             return kept_B
         x_B3SS = kept_B.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)

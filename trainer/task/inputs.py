@@ -36,7 +36,7 @@ from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from fedplcc.trainer.features.cache import FeatureCache
-from fedplcc.trainer.features.extraction import Extraction, features_facts
+from fedplcc.trainer.features.extraction import Extraction, features_facts, view_facts
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.public_images import PublicImages
 from fedplcc.trainer.models import TimmModel, load_arrays, state_arrays
@@ -169,21 +169,23 @@ class TaskInputs:
             return loaded
         extraction, stage = self._extraction(config), loaded.stage
         sets = [loaded.train, loaded.test, loaded.validation, *([] if stage is None else [stage.balanced_test])]
-        num_images, made = max(1, sum(map(len, sets))), list[DeviceImages]()
-        for images in sets:
-            begin, share = sum(map(len, made)) / num_images, len(images) / num_images
+        views = [config.training.views, *(0 for _ in sets[1:])]
+        rows = [len(images) * (num + 1) for images, num in zip(sets, views, strict=True)]
+        num_rows, made = max(1, sum(rows)), list[DeviceImages]()
+        for images, num_views in zip(sets, views, strict=True):
+            begin, share = sum(rows[: len(made)]) / num_rows, rows[len(made)] / num_rows
 
             def on_share(done: float, begin: float = begin, share: float = share) -> None:
                 on_activity(ClientActivity.EXTRACTING, begin + share * done)
 
-            made.append(extraction.features(images, should_stop, on_share))
+            made.append(extraction.features(images, should_stop, on_share, num_views=num_views))
         train, test, validation, *balanced = made
         self._loaded = replace(
             loaded,
             train=train,
             test=test,
             validation=validation,
-            features=extraction.facts,
+            features=self._features_of(config),
             stage=None if stage is None else replace(stage, balanced_test=balanced[0]),
         )
         return self._loaded
@@ -195,8 +197,10 @@ class TaskInputs:
         return Extraction(backbone=model.frozen, facts=facts, config=config, cache=self._features)
 
     def _features_of(self, config: RunConfig) -> bytes | None:
-        """SHA-256 of all that decides the features of an image; None where the run trains on images."""
-        return features_facts(config, self._site.environment) if config.training.on_features else None
+        """All that decides the features of an image and of its copies; None where the run trains on images."""
+        if not config.training.on_features:
+            return None
+        return features_facts(config, self._site.environment) + view_facts(config, config.training.views)
 
     def class_counts(self, config: RunConfig, on_problem: OnProblem | None) -> tuple[int, ...]:
         """Return the client's training images of each class, in all stages of the run.

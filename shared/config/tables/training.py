@@ -84,6 +84,10 @@ class TrainingSection(Section):
     brought back to the size; flip, a random horizontal flip; color, other brightness, contrast, saturation and hue, each by
     at most 0.4; gray, a gray image with probability 0.1; package.module:factory, code of your own, which every trainer's
     owner allows. They are made in this order."""
+    views: int = Field(0, ge=0, le=64)
+    """Changed copies of each training image of which features are computed too, where training.train = "head": each
+    mini-batch takes an image or one of its copies. They are changed by `augment`, and always the same, so that a site
+    computes their features once."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads of local training; another number changes the last bits of results."""
     evaluation_batch_size: int = Field(256, ge=1, le=65_536)

@@ -13,6 +13,7 @@ Shape legend: B batch, S image size, T tries.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -133,6 +134,7 @@ class Augmentation:
             if name in names
         ]
         self._others = [(change, together) for change in others]
+        self._views = torch.Generator().manual_seed(derive_seed("views", seed))
 
     def apply(self, images_BSS3: Tensor) -> Tensor:
         """Return the changed images, uint8 `[B, S, S, 3]`."""
@@ -141,6 +143,22 @@ class Augmentation:
         for change, generator in self._others:
             images_BSS3 = _checked(change(images_BSS3.cpu(), generator), images_BSS3)
         return images_BSS3
+
+    def view_numbers(self, num_views: int, batch_size: int) -> Tensor:
+        """Return which view of each image is taken, int64 `[B]` in host memory; 0 is the image as it is."""
+        return torch.randint(num_views + 1, (batch_size,), generator=self._views)
+
+
+def view_of(image_SS3: Tensor, names: Sequence[str], number: int) -> Tensor:
+    """Return a changed copy of an image, uint8 `[S, S, 3]` in host memory: a function of its pixels and of these alone.
+
+    Args:
+        image_SS3: The image, in host memory.
+        names: Keys of `CHANGES`.
+        number: Which copy, from 1.
+    """
+    pixels = hashlib.sha256(image_SS3.numpy().tobytes()).hexdigest()
+    return Augmentation(names, derive_seed("view", pixels, number)).apply(image_SS3[None])[0]
 
 
 def _column(mask_B: Tensor, images_BSS3: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from fedplcc.shared.types import Environment
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.features.cache import FeatureCache
 from fedplcc.trainer.features.extraction import Extraction, features_facts
+from fedplcc.trainer.learning.augmenting.augmentation import Augmentation
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.models.frozen import FROZEN_BATCH, FrozenBackbone
 from tests.unit.trainer.builders import CPU, a_config, some_images
@@ -112,3 +113,44 @@ def test_a_stop_is_asked_for_before_every_batch_and_keeps_what_is_done(tmp_path:
     module = Counting()
     rows(images(), tmp_path / "f.sqlite", module)
     assert len(module.sizes) == 1
+
+
+def with_views(whole: DeviceImages, num: int, augment: list[str], module: nn.Module, path: Path | None = None) -> Any:
+    config = a_config(training={"augment": augment})
+    made = extraction(path, module, config).features(whole, lambda: False, lambda done: None, num_views=num)
+    assert made.views_NVW is not None
+    return made
+
+
+def test_a_copy_is_a_function_of_its_image_and_number_alone(tmp_path: Path) -> None:
+    whole, module = images(), Counting()
+    path = tmp_path / "f.sqlite"
+    alone = rows(whole, path, module)
+    made = with_views(whole, 2, ["flip", "crop"], module, path)
+    assert sum(module.sizes) == (3 + 5) * FROZEN_BATCH, "the images themselves are known"
+    assert np.array_equal(made.kept_N, alone)
+    assert np.array_equal(made.views_NVW[:, 0], alone)
+    assert not np.array_equal(made.views_NVW[:, 1], made.views_NVW[:, 2])
+    few = with_views(part(whole, [7, 31]), 1, ["crop", "flip"], Counting())
+    assert np.array_equal(few.views_NVW, made.views_NVW[[7, 31]][:, :2])
+    flips = with_views(whole, 3, ["flip"], Counting()).views_NVW
+    changed_x = whole.normalised(whole.kept_N.flip(2))
+    with torch.no_grad():
+        mirrored = module.eval()(changed_x)
+    is_flipped = (flips[:, 1:] - mirrored[:, None]).abs().amax(2) < 1e-5
+    is_same = (flips[:, 1:] - flips[:, :1]).abs().amax(2) < 1e-5
+    assert (is_flipped | is_same).all()
+    assert 0.3 < is_flipped.float().mean() < 0.7
+
+
+def test_a_mini_batch_takes_images_and_copies_alike() -> None:
+    made = with_views(images(), 3, ["crop"], Counting())
+    numbers = torch.arange(40).repeat(50)
+    augmentation = Augmentation(["crop"], 5)
+    x, labels = made.batch(numbers, augmentation)
+    assert torch.equal(labels, made.labels_N[numbers])
+    is_taken = (x[:, None] == made.views_NVW[numbers]).all(2)
+    assert is_taken.any(1).all()
+    np.testing.assert_allclose(is_taken.float().mean(0), 0.25, atol=0.05)
+    assert torch.equal(made.batch(numbers, Augmentation(["crop"], 5))[0], x)
+    assert torch.equal(made.batch(numbers)[0], made.kept_N[numbers]), "evaluation sees the images"

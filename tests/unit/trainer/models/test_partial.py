@@ -95,7 +95,7 @@ def test_a_frozen_backbone_gives_the_same_features_for_images_and_for_what_it_ma
     with torch.no_grad():
         assert torch.equal(model(x), model(rows))
         assert torch.equal(model(x)[3:7], model(x[3:7])), "whatever is in the batch"
-    of_features = images.with_features(rows.numpy())
+    of_features = images.with_features(rows.numpy()[:, None])
     other = built(consent, config)
     trained(model, config, images)
     trained(other, config, of_features)
@@ -135,6 +135,7 @@ def test_layers_that_a_model_has_not_are_refused(consent: Consent) -> None:
     [
         ({"model": {"name": "cnn4"}, "training": {"train": "head"}}, "leaves a backbone as every site has it"),
         ({"training": {"train": "last:0"}}, "training.train"),
+        ({"training": {"augment": ["flip"], "views": 1}}, "features are computed once"),
         ({"training": {"train": "heads"}}, "training.train"),
     ],
 )
@@ -145,7 +146,12 @@ def test_what_cannot_be_trained_so_is_refused_with_the_configuration(sections: A
 
 @pytest.mark.parametrize(
     "extra",
-    [{"training": {"augment": ["flip"]}}, {"training": {"adversarial": {}}}, {"evaluation": {"attacks": ["fgsm"]}}],
+    [
+        {"training": {"augment": ["flip"]}},
+        {"training": {"adversarial": {}}},
+        {"evaluation": {"attacks": ["fgsm"]}},
+        {"training": {"augment": ["flip", "other.package:change"], "views": 2}},
+    ],
 )
 def test_what_changes_images_is_refused_where_features_are_computed_once(extra: Any, consent: Consent) -> None:
     document = config_of(consent, CONV, "head").model_dump(mode="json")
