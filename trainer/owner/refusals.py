@@ -132,17 +132,15 @@ def _of_length(policy: Policy, config: RunConfig) -> Iterator[Refusal]:
     epochs = sum(phase.epochs or 0 for phase in phases) + by_run * (training.local_epochs or 0)
     steps = by_run * (training.local_steps or 0)
     for key, most, asked, what, other in (
-        ("most_local_steps", limits.most_local_steps, steps, "mini-batches", limits.most_local_epochs),
-        ("most_local_epochs", limits.most_local_epochs, epochs, "passes", limits.most_local_steps),
+        ("most_local_steps", limits.most_local_steps, steps, ("mini-batch", "mini-batches"), limits.most_local_epochs),
+        ("most_local_epochs", limits.most_local_epochs, epochs, ("pass", "passes"), limits.most_local_steps),
     ):
-        has = f"the run trains for {asked} {what} a round"
+        has = f"the run trains for {asked} {what[asked != 1]} a round"
         if most is not None and asked > most:
             yield Refusal(f"runs.{key}", str(most), has)
         elif most is None and asked and other is not None:
             given = "most_local_epochs" if key == "most_local_steps" else "most_local_steps"
-            yield Refusal(
-                f"runs.{given}", str(other), f"{has}, which {given} does not count: runs.{key} would allow them"
-            )
+            yield Refusal(f"runs.{given}", str(other), f"{has}, which {given} does not count: runs.{key} does")
 
 
 def _of_thresholds(policy: Policy, config: RunConfig) -> Iterator[Refusal]:
