@@ -14,12 +14,12 @@ import torch
 
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.sections import dotted_keys, validate
+from fedplcc.shared.config.settings import TrainerSettings
 from fedplcc.shared.errors import CodeNotAllowed
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.parts.public import PUBLIC
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.shared.types import MODEL, Evaluation, Payload, Task, TaskKind, Update
-from fedplcc.trainer.app import TrainerSettings
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy
 from fedplcc.trainer.owner.refusals import TELLS, PolicyForbids, check_policy, refusals
