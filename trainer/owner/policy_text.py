@@ -12,9 +12,9 @@ from fedplcc.shared.config.toml_text import WIDTH, toml_assignment
 from fedplcc.trainer.owner.policy import Policy, RunLimits
 
 HEAD = """\
-The policy of this site's owner: fedplcc trainer --policy FILE reads it when it starts.
-A line without # is in force. What is not given forbids nothing; a policy can only forbid more than the trainer's other
-settings do. Try it with: fedplcc site policy check FILE --run RUN.toml
+The policy of this site's owner, which `fedplcc trainer --policy FILE` reads when it starts. A line without # is in force.
+What is not given forbids nothing; a policy can only forbid more than the trainer's other settings do. Try a run with
+`fedplcc site policy check FILE --run RUN.toml`.
 """
 TABLES: Mapping[str, str] = {
     "runs": "The runs that the site takes part in.",

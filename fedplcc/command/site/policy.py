@@ -22,7 +22,9 @@ CHECK_EXAMPLES = examples(
 )
 PolicyFile = Annotated[
     Path,
-    typer.Argument(metavar="[FILE]", help="The policy; policy.toml if not given.", dir_okay=False, show_default=False),
+    typer.Argument(
+        metavar="[FILE]", help="File of the policy; policy.toml if not given.", dir_okay=False, show_default=False
+    ),
 ]
 
 
