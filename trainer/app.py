@@ -28,6 +28,7 @@ from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from fedplcc.shared.wire.tls import ClientTls, require_identity
 from fedplcc.trainer.audit_witness import AuditWitness
 from fedplcc.trainer.instance import held_state_dir
+from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy, read_policy
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
@@ -62,6 +63,7 @@ def run(settings: TrainerSettings) -> int:
         policy = NO_POLICY if settings.policy is None else read_policy(settings.policy)
         add_methods(settings.allow_method)
         with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):
+            keep_policy(settings.state_dir, settings.policy, policy)
             _serve(settings, policy, token, signals)
     except StoreUnavailable as error:
         log.error("cannot_start", reason=error.reason, detail=error.detail)
