@@ -174,6 +174,12 @@ def test_a_run_ends_without_what_a_site_keeps_and_others_read_why_it_refuses_ano
         clients = {client["client_id"]: client for client in _get(federation, "/v1/clients")["clients"]}
         assert (clients["ann"]["class_counts"], clients["ann"]["readings"]) == ({}, {})
 
+        alone = {**document["run"], "rounds": 3, "clients": ["ann"], "patience": 1}
+        run_id = control.create({**document, "run": alone, "data": {**document["data"], "validation_every": 2}}).run_id
+        eventually(lambda: control.get(run_id).status == ended, "a run whose scores all stay away completes", 120)
+        lines = [each["metrics"]["accuracy"] for each in _get(federation, f"/v1/runs/{run_id}/rounds")["rounds"][1:]]
+        assert lines == [{"ann": None, "mean": None, "worst": None}] * 3, "and no patience ends it"
+
         forbidden = control.create(
             {**document, "run": {**document["run"], "method": "moon", "clients": ["ann"]}}
         ).run_id
