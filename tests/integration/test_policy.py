@@ -24,6 +24,7 @@ from tests.support.federation.processes import Federation, Process, eventually
 
 NUM_PER_CLASS = 4
 POLICY = """
+approve = "always"
 runs.methods = ["fedavg"]
 runs.most_rounds = 3
 
