@@ -28,6 +28,8 @@ from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from fedplcc.shared.wire.tls import ClientTls, require_identity
 from fedplcc.trainer.audit_witness import AuditWitness
 from fedplcc.trainer.instance import held_state_dir
+from fedplcc.trainer.owner.in_force import keep_policy
+from fedplcc.trainer.owner.policy import NO_POLICY, Policy, read_policy
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
 """Exit codes: ended by SIGTERM or Ctrl-C; refused by the aggregator for good; the state directory cannot be used; ended at
@@ -58,9 +60,11 @@ def run(settings: TrainerSettings) -> int:
     signals = _Signals()
     try:
         require(open_files=TRAINER_FILES, is_service=False)
+        policy = NO_POLICY if settings.policy is None else read_policy(settings.policy)
         add_methods(settings.allow_method)
         with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):
-            _serve(settings, token, signals)
+            keep_policy(settings.state_dir, settings.policy, policy)
+            _serve(settings, policy, token, signals)
     except StoreUnavailable as error:
         log.error("cannot_start", reason=error.reason, detail=error.detail)
         return EXIT_STORE
@@ -70,13 +74,14 @@ def run(settings: TrainerSettings) -> int:
     return EXIT_OK
 
 
-def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
+def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Signals) -> None:
     # Before torch loads, which takes seconds: nobody should wonder whether anything happens.
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
     from fedplcc.trainer.aggregator.connection import AggregatorConnection
     from fedplcc.trainer.health import serve_health
     from fedplcc.trainer.owner.consent import Consent
+    from fedplcc.trainer.owner.refusals import least_budget
     from fedplcc.trainer.privacy.budget import Budget
     from fedplcc.trainer.readings.gathering import Readings, none, process_readings
     from fedplcc.trainer.readings.gpu import DeviceReadings
@@ -88,7 +93,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
 
     registry = new_registry("trainer")
     metrics = TrainerMetrics(registry)
-    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=settings.privacy_epsilon, delta=settings.privacy_delta)
+    epsilon, delta = least_budget(policy, settings.privacy_epsilon, settings.privacy_delta)
+    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=epsilon, delta=delta)
     try:
         metrics.epsilon_spent.set(budget.spent_epsilon)
     except StoreUnavailable as error:
@@ -105,9 +111,10 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         evaluate_only=settings.evaluate_only,
         withhold_below=settings.withhold_below,
         model=settings.own_model,
-        consent=Consent.of_owner(settings),
+        consent=Consent.of_owner(settings, policy),
         budget=budget,
-        tells_counts=settings.privacy_epsilon is None,
+        tells_counts=epsilon is None and policy.privacy.claim != "site",
+        policy=policy,
     )
     states = ClientStates(
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
@@ -131,7 +138,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         served.callback(device.close)
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
-        worker = Worker(runner, connection, metrics, readings=readings if settings.send_readings else none)
+        sends_readings = settings.send_readings and policy.leaves.readings
+        worker = Worker(runner, connection, metrics, readings=readings if sends_readings else none)
         if settings.metrics_port is not None:
             guard = _metrics_guard(settings, renewal)
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)

@@ -11,8 +11,12 @@ from pathlib import Path
 
 from fedplcc.aggregator.store.blobs.files import sha256_of
 from fedplcc.doctor.findings import Finding, ok, warning
+from fedplcc.shared.errors import InvalidConfig
 from fedplcc.trainer.app import STATES_FOLDER
 from fedplcc.trainer.instance import TOKEN_FILE
+from fedplcc.trainer.owner.in_force import policy_in_force
+from fedplcc.trainer.owner.policy import read_policy
+from fedplcc.trainer.owner.policy_text import policy_sentences
 from fedplcc.trainer.task.manifest import manifest_in
 
 
@@ -22,12 +26,27 @@ def is_trainer_state(state: Path) -> bool:
 
 
 def examine_trainer_state(state: Path) -> Iterator[Finding]:
-    """Check the SHA-256 of each kept update and client state, for every client of the trainer."""
+    """Check the SHA-256 of each kept update and client state, for every client of the trainer; say its policy."""
+    yield _policy(state)
     folders = sorted(path for path in (state / STATES_FOLDER).glob("*") if path.is_dir())
     if not folders:
         yield ok("trainer", "it keeps no finished update and no client state")
     for folder in folders:
         yield _examined(folder)
+
+
+def _policy(state: Path) -> Finding:
+    """The finding on the policy that the trainer started with last, and on its file as it is now."""
+    try:
+        known = policy_in_force(state)
+        if known is None:
+            return ok("policy", "the trainer has no policy: whoever may start runs decides what it takes part in")
+        now = read_policy(known.file)
+    except InvalidConfig as error:
+        return warning("policy", f"{error.detail}; until it is mended the trainer does not start again")
+    if now != known.policy:
+        return warning("policy", f"{known.file} has changed since the trainer started; it holds from its next start on")
+    return ok("policy", f"{known.file} is in force: {' '.join(policy_sentences(now))}")
 
 
 def _examined(folder: Path) -> Finding:

@@ -7,13 +7,15 @@ from torch import nn
 from fedplcc.shared.codes import Code
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, excess_rows
-from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.methods.prototypes import ClusterConfig, PrototypeConfig
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes
 from fedplcc.shared.types import ClientActivity, FloatArray, IntArray
 from fedplcc.trainer.learning.divergence import check_features
 from fedplcc.trainer.learning.site_statistics import with_site_statistics
 from fedplcc.trainer.task.parts.private_sums import private_report
+from fedplcc.trainer.task.withholding import told_prototypes
 from fedplcc.trainer.task.work import Work
 
 
@@ -39,21 +41,31 @@ def summarise(work: Work) -> None:
         else:
             features_ND, labels_N = work.trained.seen
             check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
-        release = config.release
+        release, least = config.release, job.site.policy.thresholds.prototype_images
         if exchange.has_noise and release is not None:
             report = private_report(work, release, features_ND, labels_N)
         else:
-            report = exchange.report(features_ND, labels_N, num_classes, config.method)
-    excess = excess_rows(report.prototypes, num_classes, config.max_prototypes_per_class)
+            report = exchange.report(features_ND, labels_N, num_classes, _with_least(config.method, least))
+        prototypes = told_prototypes(report.prototypes, least)
+    excess = excess_rows(prototypes, num_classes, config.max_prototypes_per_class)
     if excess is not None:
         raise TooManyPrototypes(
             f'the client\'s data give {excess} of an update; set partition = "last" or a larger '
             "min_cluster_size in the run's [method] section"
         )
-    vectors = prototypes_to_bytes(report.prototypes)
+    vectors = prototypes_to_bytes(prototypes)
     work.sets[blob_ref(exchange.kind, vectors)] = vectors
-    work.prototypes = report.prototypes
-    work.num_excluded = report.num_excluded + len(job.loaded.train) - len(labels_N)
+    work.prototypes = prototypes
+    # Of weights with noise no samples follow.
+    num_withheld = 0 if exchange.has_noise else float(report.prototypes.weights.sum() - prototypes.weights.sum())
+    work.num_excluded = report.num_excluded + round(num_withheld) + len(job.loaded.train) - len(labels_N)
+
+
+def _with_least(hyper: MethodConfig, least: int) -> MethodConfig:
+    """Return hyper-parameters whose clusters have at least so many samples, where the client makes clusters."""
+    if not isinstance(hyper, ClusterConfig) or hyper.min_cluster_size >= least:
+        return hyper
+    return hyper.model_copy(update={"min_cluster_size": least})
 
 
 def uses_seen_features(config: RunConfig) -> bool:
