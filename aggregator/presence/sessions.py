@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from fedplcc.aggregator.presence.progress import Progress
 from fedplcc.aggregator.presence.turns import MAX_KEPT, Turns
 from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
+from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
 
 HINDERED_S = 30.0
@@ -72,6 +73,14 @@ class Session:
         self.hindrances.pop(run_id, None)
         if self.problem is not None and self.problem.is_fatal:
             self.problem = None
+
+    def is_approved(self, run_id: str) -> None:
+        """Record that the owner of the client's site has approved a run, which ends the wait for that."""
+        found = self.problem_in(run_id)
+        if found is not None and found.reason == OwnersWord.AWAITED:
+            self.has_ended([run_id])
+            if self.problem == found:
+                self.problem = None
 
     def has_ended(self, run_ids: Collection[str]) -> None:
         """Forget that the client could not do the tasks of runs that have ended."""
