@@ -28,6 +28,9 @@ from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from fedplcc.shared.wire.tls import ClientTls, require_identity
 from fedplcc.trainer.audit_witness import AuditWitness
 from fedplcc.trainer.instance import held_state_dir
+from fedplcc.trainer.owner.approval.gate import Gate
+from fedplcc.trainer.owner.approval.kept import Kept
+from fedplcc.trainer.owner.policy import read_policy
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
 """Exit codes: ended by SIGTERM or Ctrl-C; refused by the aggregator for good; the state directory cannot be used; ended at
@@ -112,7 +115,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     states = ClientStates(
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
     )  # a folder for each client
-    runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True)
+    gate = _gate_of(settings)
+    runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True, gate=gate)
     renewal = _renewal_of(settings, lambda: connection.use_renewed_certificate())
     connection = AggregatorConnection(
         settings.aggregator,
@@ -131,7 +135,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         served.callback(device.close)
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
-        worker = Worker(runner, connection, metrics, readings=readings if settings.send_readings else none)
+        told = readings if settings.send_readings else none
+        worker = Worker(runner, connection, metrics, readings=told, gate=gate)
         if settings.metrics_port is not None:
             guard = _metrics_guard(settings, renewal)
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)
@@ -148,6 +153,19 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         signals.end = worker.end
         worker.run()
     log.info("trainer_ended")
+
+
+def _gate_of(settings: TrainerSettings) -> Gate:
+    """Return what lets runs pass that the owner of this site approves.
+
+    Raises:
+        InvalidConfig: The policy cannot be read.
+        StoreUnavailable: The state directory cannot be used.
+    """
+    kept = Kept(settings.state_dir)
+    rule = None if settings.policy is None else read_policy(settings.policy).approve
+    kept.say_rule(rule)
+    return Gate(kept, rule)
 
 
 def _renewal_of(settings: TrainerSettings, on_renewed: Callable[[], None]) -> Renewal | None:

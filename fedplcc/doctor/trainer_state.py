@@ -11,8 +11,11 @@ from pathlib import Path
 
 from fedplcc.aggregator.store.blobs.files import sha256_of
 from fedplcc.doctor.findings import Finding, ok, warning
+from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.trainer.app import STATES_FOLDER
 from fedplcc.trainer.instance import TOKEN_FILE
+from fedplcc.trainer.owner.approval.deciding import waiting
+from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.task.manifest import manifest_in
 
 
@@ -28,6 +31,25 @@ def examine_trainer_state(state: Path) -> Iterator[Finding]:
         yield ok("trainer", "it keeps no finished update and no client state")
     for folder in folders:
         yield _examined(folder)
+    yield _approvals(state)
+
+
+def _approvals(state: Path) -> Finding:
+    """The finding about whose yes a run needs here."""
+    kept = Kept(state)
+    try:
+        rule, decisions, num = kept.rule(), kept.decisions(), len(waiting(kept))
+    except StoreUnavailable as error:
+        return warning("approval", error.detail)
+    if decisions.trouble:
+        return warning("approval", decisions.trouble)
+    if rule is None:
+        return ok(
+            "approval",
+            "this trainer has no policy (--policy FILE): it takes part in every run that names it, and nobody here is asked",
+        )
+    waits = f"; {num} wait for it: fedplcc site pending --state-dir {state}" if num else ""
+    return ok("approval", f'approve = "{rule}", and {len(decisions.standing())} approvals of the owner hold{waits}')
 
 
 def _examined(folder: Path) -> Finding:
