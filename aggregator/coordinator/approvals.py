@@ -60,7 +60,7 @@ class Approvals:
         elif word is OwnersWord.APPROVED:
             if self._may_audit(client_id, run.run_id):
                 audited = self._audited(AUDITED_AS[word], f"{run.run_id}/{client_id}", "")
-                self._ledger.together(lambda changes: changes.note(audited))
+                self._ledger.together(lambda changes: changes.writes.extend(audited))
             session.is_approved(run.run_id)
 
     def _leave(self, run: Run, client_id: str, word: OwnersWord) -> None:

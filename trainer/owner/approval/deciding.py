@@ -6,7 +6,7 @@ from typing import Any
 
 from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
 from fedplcc.trainer.owner.approval.asked import Asked
-from fedplcc.trainer.owner.approval.gate import AwaitsApproval, refusal
+from fedplcc.trainer.owner.approval.gate import EACH, AwaitsApproval, refusal
 from fedplcc.trainer.owner.approval.kept import Decision, Kept, Ruling
 from fedplcc.trainer.owner.approval.words import facts_of
 
@@ -20,7 +20,7 @@ def waiting(kept: Kept) -> list[dict[str, Any]]:
     Raises:
         StoreUnavailable: The files cannot be read.
     """
-    decisions, rule = kept.decisions(), kept.rule()
+    decisions, rule = kept.decisions(), kept.rule() or EACH
     reasons = ((asked, refusal(asked, decisions, rule)) for asked in kept.all_asked())
     return [facts_of(asked, why=why.detail) for asked, why in reasons if isinstance(why, AwaitsApproval)]
 

@@ -305,11 +305,14 @@ class Kept:
     def say_rule(self, rule: str | None) -> None:
         """Keep the rule by which the trainer runs, for the commands of the site; None without a policy.
 
+        With another rule than before, runs that waited are asked for again.
+
         Raises:
             StoreUnavailable: It cannot be kept.
         """
         if self.rule() == rule:
             return
+        self.forget_asked(but_of=())
         with self._held():
             if rule is None:
                 disk.remove(self.folder / RULE, "trainer.approval.rule")
