@@ -29,7 +29,8 @@ from fedplcc.shared.wire.tls import ClientTls, require_identity
 from fedplcc.trainer.audit_witness import AuditWitness
 from fedplcc.trainer.instance import held_state_dir
 from fedplcc.trainer.owner.approval.gate import Gate
-from fedplcc.trainer.owner.approval.kept import Kept
+from fedplcc.trainer.owner.approval.kept import PAGE, Kept
+from fedplcc.trainer.owner.approval.page import serve_page
 from fedplcc.trainer.owner.policy import read_policy
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
@@ -115,7 +116,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     states = ClientStates(
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
     )  # a folder for each client
-    gate = _gate_of(settings)
+    kept = Kept(settings.state_dir)
+    gate = _gate_of(settings, kept)
     runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True, gate=gate)
     renewal = _renewal_of(settings, lambda: connection.use_renewed_certificate())
     connection = AggregatorConnection(
@@ -146,6 +148,10 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
             checked = serve_health(lambda: worker.is_well, settings.health_port)
             served.callback(checked.close)
             log.info("health_served", port=checked.port)
+        if settings.owner_port is not None:
+            page = serve_page(kept, settings.owner_port)
+            served.callback(page.close)
+            log.info("owner_page_served", port=page.port, address_in=str(kept.folder / PAGE))
         if renewal is not None:
             metrics.certificates.follow(lambda: [renewal.held.span])
             renewal.start()
@@ -155,14 +161,13 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
     log.info("trainer_ended")
 
 
-def _gate_of(settings: TrainerSettings) -> Gate:
+def _gate_of(settings: TrainerSettings, kept: Kept) -> Gate:
     """Return what lets runs pass that the owner of this site approves.
 
     Raises:
         InvalidConfig: The policy cannot be read.
         StoreUnavailable: The state directory cannot be used.
     """
-    kept = Kept(settings.state_dir)
     rule = None if settings.policy is None else read_policy(settings.policy).approve
     kept.say_rule(rule)
     return Gate(kept, rule)

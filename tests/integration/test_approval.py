@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -63,7 +64,8 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
     (tmp_path / "policy.toml").write_text('approve = "each"\n')
     with Federation(tmp_path) as federation:
         federation.start_aggregator("--heartbeat-interval-s", "0.2")
-        federation.start_trainer("north", "hospital_code:Record", "--policy", str(tmp_path / "policy.toml"))
+        flags = ("--policy", str(tmp_path / "policy.toml"), "--owner-port", "0")
+        federation.start_trainer("north", "hospital_code:Record", *flags)
         federation.start_trainer("south", f"npz:{tmp_path / 'south.npz'}")
         yield federation
 
@@ -131,6 +133,9 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
     assert (facts["run_id"], facts["method"], facts["claim"]) == (run_id, "fedavg", "none")
     at_rest = reads(federation)
     assert control.get(run_id).reason == "waits for north's approval"
+    address = (federation.folder / "trainer-north" / "approval" / "page").read_text().strip()
+    with urllib.request.urlopen(address, timeout=10) as page:
+        assert facts["document_sha256"] in page.read().decode()
     assert reads(federation) == at_rest, "nothing was read for the run"
 
     assert facts["document_sha256"] in site(federation, "approve", run_id, "--document", facts["document_sha256"])

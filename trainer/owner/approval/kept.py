@@ -5,6 +5,7 @@
     asked/RUN.json     what a run asks for that waits
     rule               the policy's `approve` as the trainer runs; there is none without a policy
     told               the last decision that the aggregator was told of
+    page               address of the owner's page, with its secret, while the trainer serves one
 
 A file is replaced whole, so a crash leaves the one before or the one after. Several processes may decide one after another.
 Decisions that do not hold, because a line was changed, put elsewhere or made with another secret, count as none: then every
@@ -36,7 +37,7 @@ from fedplcc.shared.process.resources import remedy_for
 from fedplcc.trainer.owner.approval.asked import Asked
 
 FOLDER = "approval"
-SECRET, LOCK, DECISIONS, ASKED, RULE, TOLD = "secret", "lock", "decisions.jsonl", "asked", "rule", "told"
+SECRET, LOCK, DECISIONS, ASKED, RULE, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "rule", "told", "page"
 KEY_BYTES = 32
 MAX_DECISIONS = 10_000
 """Most decisions of a site."""
@@ -326,6 +327,18 @@ class Kept:
                 return (self.folder / RULE).read_text("ascii", errors="replace")[:32].strip()
             except FileNotFoundError:
                 return None
+
+    def say_page(self, address: str | None) -> None:
+        """Keep the address of the owner's page; None where there is none any more.
+
+        Raises:
+            StoreUnavailable: It cannot be kept.
+        """
+        with self._held():
+            if address is None:
+                disk.remove(self.folder / PAGE, "trainer.approval.page")
+            else:
+                disk.replace_file(self.folder / PAGE, f"{address}\n".encode(), "trainer.approval.page", mode=0o600)
 
     def untold(self) -> list[Decision]:
         """Return the decisions that the aggregator was not told of, the oldest first.

@@ -219,11 +219,15 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
     tmp_path: Path, passed: list[str]
 ) -> None:
     def whole(folder: Path) -> None:
+        Kept(folder).say_rule("each")
+        Kept(folder).say_page("http://127.0.0.1:1/")
         refused(Kept(folder), a_task())
         made = deciding.approve(Kept(folder), "run-1")
         (report,) = Gate(Kept(folder), "each").look(None).reports
         Kept(folder).told(report[0])
         assert report[0] == made
+        Kept(folder).say_page(None)
+        Kept(folder).say_rule(None)
 
     whole(tmp_path / "whole")
     points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]
@@ -240,6 +244,19 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
         for decision, _problem in Gate(Kept(folder), "each").look(None).reports:
             Kept(folder).told(decision)
         assert Gate(Kept(folder), "each").look(None).reports == []
+
+
+def test_a_kill_while_what_does_not_hold_is_put_aside_loses_no_new_decision(tmp_path: Path) -> None:
+    for number, name in enumerate(("trainer.approval.rename.before", "trainer.approval.rename.after")):
+        folder = tmp_path / str(number)
+        refused(Kept(folder), a_task())
+        deciding.approve(Kept(folder), "run-1")
+        (folder / "approval" / "decisions.jsonl").write_text("nothing\n")
+        refused(Kept(folder), a_task())
+        _died_at(name, 1, lambda folder=folder: deciding.approve(Kept(folder), "run-1"))
+        assert refused(Kept(folder), a_task()) is not None
+        deciding.approve(Kept(folder), "run-1")
+        assert refused(Kept(folder), a_task()) is None
 
 
 def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_is_told(kept: Kept) -> None:
