@@ -165,7 +165,7 @@ class Deadlines:
         if problem is None:
             return None
         if problem.reason == OwnersWord.AWAITED:
-            return Dropped(DropReason.APPROVAL, "its owner has not approved the run")
+            return Dropped(DropReason.APPROVAL, f"waits for {client_id}'s approval")
         return Dropped(DropReason.PROBLEM, f"{problem.reason}: {problem.detail}")
 
     def _why_unfit(self, run: Run, client_id: str) -> Dropped | None:

@@ -17,6 +17,12 @@ from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
 
+APPROVED_WORK = frozenset(ClientActivity) - {
+    ClientActivity.IDLE,
+    ClientActivity.DOWNLOADING,
+    ClientActivity.INITIALISING,
+}
+"""Activities of a client whose owner has approved the run; the others come before its trainer asks."""
 HINDERED_S = 30.0
 """Time for which the task of another run comes before one that the client could not do, as long as a trainer waits before it
 tries again."""
@@ -174,6 +180,8 @@ class Sessions:
     def record_heartbeat(self, session: Session, heartbeat: Heartbeat) -> None:
         """Record a client's heartbeat."""
         session.heartbeat = heartbeat
+        if heartbeat.problem is None and heartbeat.activity in APPROVED_WORK:
+            session.is_approved(heartbeat.run_id)
         session.progress.record_report(heartbeat.activity, heartbeat.progress, self._clock())
 
     def record_problem(self, session: Session, problem: ClientProblem) -> None:

@@ -194,6 +194,7 @@ class Kept:
             lines = [canonical_json(_DECISION.dump_python(each, mode="json")) for each in (*known.entries, decision)]
             data = "".join(f"{line}\n" for line in lines).encode()
             disk.replace_file(self.folder / DECISIONS, data, "trainer.approval.decisions", mode=0o600)
+            self._hand_over(self.folder / DECISIONS)
             self._forget(run_id)
             return decision
 
@@ -228,6 +229,7 @@ class Kept:
         path = self.folder / SECRET
         if not path.exists():
             disk.replace_file(path, secrets.token_bytes(KEY_BYTES), "trainer.approval.secret", mode=0o600)
+            self._hand_over(path)
         return path.read_bytes()
 
     # What was asked
@@ -376,7 +378,16 @@ class Kept:
                 disk.make_state_folder(self.folder, "trainer.approval.folder")
             with (self.folder / LOCK).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
+                self._hand_over(self.folder, self.folder / LOCK)
                 yield
+
+    def _hand_over(self, *paths: Path) -> None:
+        """Give what root has made to the user of the trainer, who could not read it."""
+        if os.geteuid() == 0:
+            owner = self.folder.parent.stat()
+            for path in paths:
+                if path.stat().st_uid != owner.st_uid:
+                    os.chown(path, owner.st_uid, owner.st_gid)
 
 
 class _Bound(NamedTuple):

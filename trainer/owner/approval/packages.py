@@ -49,7 +49,13 @@ class Packages:
             raise CodeNotAllowed(f"the run names code of {len(found)} packages, and {MAX_NAMED} is the most")
         for name in found:
             if name not in self._known:
-                self._known[name] = _digest(name)
+                try:
+                    self._known[name] = _digest(name)
+                except OSError as error:
+                    why = error.strerror or type(error).__name__
+                    raise CodeNotAllowed(
+                        f"the package {name[:64]!r}, which the run names, cannot be read: {why}"
+                    ) from error
         return {OURS: VERSION, **{name: self._known[name] for name in found}}
 
 
@@ -76,13 +82,12 @@ def _digest(name: str) -> str:
     files: dict[str, str] = {}
     size = 0
     for label, path in _files(spec):
-        data = path.read_bytes()
-        size += len(data)
+        size += path.stat().st_size
         if len(files) >= MAX_FILES or size > MAX_BYTES:
             raise CodeNotAllowed(
                 f"the package {name[:64]!r} has more than {MAX_FILES} files or {MAX_BYTES} bytes, and cannot be approved"
             )
-        files[label] = sha256_hex(data)
+        files[label] = sha256_hex(path.read_bytes())
     return sha256_hex(canonical_json(files).encode())
 
 

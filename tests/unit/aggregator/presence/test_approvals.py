@@ -16,7 +16,7 @@ from tests.support.federation.numpy_client import NumpyClient
 from tests.unit.aggregator.coordinator.test_audited_changes import Audited
 from tests.unit.aggregator.presence.test_deadlines import DEADLINE_S, NO_QUORUM, TICK_S, Scene
 
-PENDING = Dropped(DropReason.APPROVAL, "its owner has not approved the run")
+PENDING = Dropped(DropReason.APPROVAL, "waits for zoe's approval")
 
 
 @pytest.fixture
@@ -32,21 +32,32 @@ def says(scene: Scene, name: str, word: OwnersWord) -> None:
     scene.federation.heartbeat(scene.federation.clients[name], run_id=scene.run_id, problem=problem)
 
 
+def wait(scene: Scene, seconds: float, *idle: str) -> None:
+    """Let time pass while trainers that wait for their owners live."""
+    for _ in range(int(seconds / TICK_S)):
+        for name in idle:
+            scene.federation.heartbeat(scene.federation.clients[name])
+        scene.clock.now += TICK_S
+        scene.tick()
+
+
 def audited(federation: LocalFederation) -> list[tuple[str, str]]:
     assert isinstance(federation, Audited)
     return [(method, target) for method, target, _ in federation.records if method not in ("Join", "CreateRun")]
 
 
 def test_a_run_that_needs_everybody_waits_for_approval_and_says_whose(federation: LocalFederation) -> None:
-    scene = Scene(federation, **NO_QUORUM)
+    scene = Scene(federation, is_initialised=True, **NO_QUORUM)
     scene.task("zoe")
     says(scene, "zoe", OwnersWord.AWAITED)
     scene.do("ann", "bob")
     scene.tick()
     assert scene.run.reason == WaitsForApproval(round_number=1, clients=("zoe",), num_clients=1)
     assert sentence_of(scene.run.reason) == "waits for zoe's approval"
-    assert scene.events("quorum_missing") == [("quorum_missing", 1, "")]
-    scene.wait(10 * DEADLINE_S, alive=("ann", "bob", "zoe"))
+    (missing,) = federation.events(scene.run_id, "quorum_missing")
+    assert missing.data == {"reason": "waits for zoe's approval", "clients": ["zoe"]}
+    wait(scene, 10 * DEADLINE_S, "ann", "bob", "zoe")
+    assert sentence_of(scene.run.reason) == "waits for zoe's approval"
     assert (scene.run.status, scene.round.dropped) == (RunStatus.RUNNING, {})
     assert scene.task("zoe").kind is TaskKind.TRAIN, "its trainer knows of the run"
     says(scene, "zoe", OwnersWord.APPROVED)
@@ -82,13 +93,25 @@ def test_a_run_with_a_quorum_goes_on_at_once_and_takes_the_client_in_when_it_is_
     assert set(scene.round.updates) == {"ann", "bob", "zoe"}
 
 
+def test_a_client_that_works_for_the_run_no_longer_waits_whatever_came_late(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=True, **NO_QUORUM)
+    scene.task("zoe")
+    says(scene, "zoe", OwnersWord.APPROVED)
+    says(scene, "zoe", OwnersWord.AWAITED)
+    scene.tick()
+    assert sentence_of(scene.run.reason) == "waits for zoe's approval"
+    scene.say("zoe", further=True)
+    scene.tick()
+    assert scene.run.reason is None
+
+
 def test_a_run_that_fails_without_a_quorum_does_not_fail_for_an_approval(federation: LocalFederation) -> None:
     scene = Scene(federation, min_clients=3, on_no_quorum="fail")
     for name in ("ann", "zoe"):
         scene.task(name)
         says(scene, name, OwnersWord.AWAITED)
     scene.do("bob")
-    scene.wait(2 * DEADLINE_S, alive=("ann", "bob", "zoe"))
+    wait(scene, 2 * DEADLINE_S, "ann", "bob", "zoe")
     assert sentence_of(scene.run.reason) == "waits for ann's and zoe's approval"
     scene.clock.now += 10 * DEADLINE_S
     scene.tick()  # nobody is here any more
@@ -129,7 +152,7 @@ def test_an_owner_ends_the_clients_part_whatever_the_run_needs(federation: Local
 
 
 def test_when_all_owners_have_ended_their_part_nobody_is_left(federation: LocalFederation) -> None:
-    scene = Scene(federation, **NO_QUORUM)
+    scene = Scene(federation, is_initialised=True, **NO_QUORUM)
     for name in ("ann", "bob", "zoe"):
         scene.task(name)
         says(scene, name, OwnersWord.WITHDRAWN)
@@ -139,7 +162,7 @@ def test_when_all_owners_have_ended_their_part_nobody_is_left(federation: LocalF
 
 
 def test_decisions_in_the_audit_are_bounded_and_others_word_is_none(federation: LocalFederation) -> None:
-    scene = Scene(federation, **NO_QUORUM)
+    scene = Scene(federation, is_initialised=True, **NO_QUORUM)
     for _ in range(MAX_AUDITED + 5):
         says(scene, "zoe", OwnersWord.APPROVED)
     assert audited(federation) == [("ApproveRun", f"{scene.run_id}/zoe")] * MAX_AUDITED

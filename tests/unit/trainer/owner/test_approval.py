@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def _changed(lines: list[str], number: int, **values: Any) -> list[str]:
     return [*lines[:number], json.dumps(entry), *lines[number + 1 :]]
 
 
-MEDDLING = {
+MEDDLING: dict[str, Callable[[list[str]], list[str]]] = {
     "another run": lambda lines: _changed(lines, 0, run_id="run-2"),
     "a rejection turned": lambda lines: _changed(lines, 1, ruling="approved"),
     "another document": lambda lines: _changed(lines, 0, document="0" * 64),
@@ -234,7 +235,7 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
     assert len(points) > 20
     for number, (name, count) in enumerate(points):
         folder = tmp_path / str(number)
-        _died_at(name, count, lambda folder=folder: whole(folder))
+        _died_at(name, count, partial(whole, folder))
         before = Kept(folder).decisions()
         assert not before.trouble, name
         assert len(before.entries) <= 1
@@ -253,7 +254,7 @@ def test_a_kill_while_what_does_not_hold_is_put_aside_loses_no_new_decision(tmp_
         deciding.approve(Kept(folder), "run-1")
         (folder / "approval" / "decisions.jsonl").write_text("nothing\n")
         refused(Kept(folder), a_task())
-        _died_at(name, 1, lambda folder=folder: deciding.approve(Kept(folder), "run-1"))
+        _died_at(name, 1, partial(deciding.approve, Kept(folder), "run-1"))
         assert refused(Kept(folder), a_task()) is not None
         deciding.approve(Kept(folder), "run-1")
         assert refused(Kept(folder), a_task()) is None
@@ -279,7 +280,7 @@ def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_
 
 def test_what_waits_is_bounded_and_is_forgotten_when_its_run_is_over(kept: Kept) -> None:
     for number in range(MAX_ASKED + 3):
-        gate = Gate(kept, "each", clock=lambda number=number: float(number))
+        gate = Gate(kept, "each", clock=partial(float, number))
         with pytest.raises(AwaitsApproval):
             gate.check(a_task(f"run-{number}"))
     found = [facts["run_id"] for facts in deciding.waiting(kept)]
