@@ -313,8 +313,8 @@ class Worker:
         """
         last, key, hint = self._failure, work.task.key, HINTS.get(reason, "see this trainer's log")
         if last is None or (last.key, last.reason) != (key, reason):
-            say = log.warning if reason in OWNERS_WORDS else log.error
-            say("task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
+            level = logging.WARNING if reason in OWNERS_WORDS else logging.ERROR
+            log.log(level, "task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
         self._send(work, ClientProblem(reason=reason, detail=public_detail or detail, hint=hint, is_fatal=True))
         return _Failure(key, reason, time.monotonic() + self._retry_failed_s)
 
