@@ -31,7 +31,8 @@ from fedplcc.trainer.instance import held_state_dir
 from fedplcc.trainer.owner.approval.gate import Gate
 from fedplcc.trainer.owner.approval.kept import PAGE, Kept
 from fedplcc.trainer.owner.approval.page import serve_page
-from fedplcc.trainer.owner.policy import read_policy
+from fedplcc.trainer.owner.in_force import keep_policy
+from fedplcc.trainer.owner.policy import NO_POLICY, Policy, read_policy
 
 EXIT_OK, EXIT_REFUSED, EXIT_STORE, EXIT_INTERRUPTED = 0, 3, 4, 130
 """Exit codes: ended by SIGTERM or Ctrl-C; refused by the aggregator for good; the state directory cannot be used; ended at
@@ -62,9 +63,11 @@ def run(settings: TrainerSettings) -> int:
     signals = _Signals()
     try:
         require(open_files=TRAINER_FILES, is_service=False)
+        policy = NO_POLICY if settings.policy is None else read_policy(settings.policy)
         add_methods(settings.allow_method)
         with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):
-            _serve(settings, token, signals)
+            keep_policy(settings.state_dir, settings.policy, policy)
+            _serve(settings, policy, token, signals)
     except StoreUnavailable as error:
         log.error("cannot_start", reason=error.reason, detail=error.detail)
         return EXIT_STORE
@@ -74,13 +77,14 @@ def run(settings: TrainerSettings) -> int:
     return EXIT_OK
 
 
-def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
+def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Signals) -> None:
     # Before torch loads, which takes seconds: nobody should wonder whether anything happens.
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
     from fedplcc.trainer.aggregator.connection import AggregatorConnection
     from fedplcc.trainer.health import serve_health
     from fedplcc.trainer.owner.consent import Consent
+    from fedplcc.trainer.owner.refusals import least_budget
     from fedplcc.trainer.privacy.budget import Budget
     from fedplcc.trainer.readings.gathering import Readings, none, process_readings
     from fedplcc.trainer.readings.gpu import DeviceReadings
@@ -92,7 +96,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
 
     registry = new_registry("trainer")
     metrics = TrainerMetrics(registry)
-    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=settings.privacy_epsilon, delta=settings.privacy_delta)
+    epsilon, delta = least_budget(policy, settings.privacy_epsilon, settings.privacy_delta)
+    budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=epsilon, delta=delta)
     try:
         metrics.epsilon_spent.set(budget.spent_epsilon)
     except StoreUnavailable as error:
@@ -109,15 +114,16 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         evaluate_only=settings.evaluate_only,
         withhold_below=settings.withhold_below,
         model=settings.own_model,
-        consent=Consent.of_owner(settings),
+        consent=Consent.of_owner(settings, policy),
         budget=budget,
-        tells_counts=settings.privacy_epsilon is None,
+        tells_counts=epsilon is None and policy.privacy.claim != "site",
+        policy=policy,
     )
     states = ClientStates(
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
     )  # a folder for each client
     kept = Kept(settings.state_dir)
-    gate = _gate_of(settings, kept)
+    gate = Gate(kept, None if settings.policy is None else policy.approve)
     runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True, gate=gate)
     renewal = _renewal_of(settings, lambda: connection.use_renewed_certificate())
     connection = AggregatorConnection(
@@ -137,8 +143,8 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         served.callback(device.close)
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
-        told = readings if settings.send_readings else none
-        worker = Worker(runner, connection, metrics, readings=told, gate=gate)
+        sends_readings = settings.send_readings and policy.leaves.readings
+        worker = Worker(runner, connection, metrics, readings=readings if sends_readings else none, gate=gate)
         if settings.metrics_port is not None:
             guard = _metrics_guard(settings, renewal)
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)
@@ -159,18 +165,6 @@ def _serve(settings: TrainerSettings, token: str, signals: _Signals) -> None:
         signals.end = worker.end
         worker.run()
     log.info("trainer_ended")
-
-
-def _gate_of(settings: TrainerSettings, kept: Kept) -> Gate:
-    """Return what lets runs pass that the owner of this site approves.
-
-    Raises:
-        InvalidConfig: The policy cannot be read.
-        StoreUnavailable: The state directory cannot be used.
-    """
-    rule = None if settings.policy is None else read_policy(settings.policy).approve
-    kept.say_rule(rule)
-    return Gate(kept, rule)
 
 
 def _renewal_of(settings: TrainerSettings, on_renewed: Callable[[], None]) -> Renewal | None:

@@ -148,6 +148,8 @@ def check_counts(
 ) -> None:
     """Check the sample counts of a round's update.
 
+    A client whose owner keeps the samples of classes to the site says 0 of each; what needs them refuses that itself.
+
     Args:
         update: The update.
         client: Its sender.
@@ -178,7 +180,7 @@ def check_counts(
                 "class_counts",
                 "the update tells samples of classes, losses or excluded samples, which this run withholds",
             )
-    elif min(update.class_counts) < 0 or sum(update.class_counts) != update.num_examples:
+    elif min(update.class_counts) < 0 or sum(update.class_counts) not in (0, update.num_examples):
         raise malformed("class_counts", "the class counts are not counts that sum to num_examples")
     if not 0 <= update.num_excluded <= update.num_examples:
         raise malformed("num_excluded", f"num_excluded = {update.num_excluded}: out of range")

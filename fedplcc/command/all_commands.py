@@ -16,7 +16,7 @@ from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
 from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
-from fedplcc.command.site import approving
+from fedplcc.command.site import approving, policy
 from fedplcc.command.state import audit, backup, restore
 from fedplcc.command.training import compare, demo, simulate
 from fedplcc.shared.version import VERSION
@@ -56,6 +56,10 @@ site_group.command("pending", epilog=approving.PENDING_EXAMPLES)(approving.pendi
 site_group.command("approve", epilog=approving.APPROVE_EXAMPLES)(approving.approve)
 site_group.command("reject", epilog=approving.REJECT_EXAMPLES)(approving.reject)
 site_group.command("withdraw", epilog=approving.WITHDRAW_EXAMPLES)(approving.withdraw)
+policy_group = _group("Write the policy of this site's owner, and say what it allows.")
+policy_group.command("init", epilog=policy.INIT_EXAMPLES)(policy.init)
+policy_group.command("check", epilog=policy.CHECK_EXAMPLES)(policy.check)
+site_group.add_typer(policy_group, name="policy")
 app.add_typer(site_group, name="site", rich_help_panel=SERVE)
 app.command("invite", rich_help_panel=ADMIT, epilog=invite.EXAMPLES)(invite.invite)
 app.command("join", rich_help_panel=ADMIT, epilog=join.EXAMPLES)(join.join)

@@ -11,11 +11,14 @@ from pathlib import Path
 
 from fedplcc.aggregator.store.blobs.files import sha256_of
 from fedplcc.doctor.findings import Finding, ok, warning
-from fedplcc.shared.errors import StoreUnavailable
+from fedplcc.shared.errors import FedplccError, InvalidConfig
 from fedplcc.trainer.app import STATES_FOLDER
 from fedplcc.trainer.instance import TOKEN_FILE
-from fedplcc.trainer.owner.approval.deciding import waiting
+from fedplcc.trainer.owner.approval.deciding import rule_of, waiting
 from fedplcc.trainer.owner.approval.kept import Kept
+from fedplcc.trainer.owner.in_force import policy_in_force
+from fedplcc.trainer.owner.policy import read_policy
+from fedplcc.trainer.owner.policy_text import policy_sentences
 from fedplcc.trainer.task.manifest import manifest_in
 
 
@@ -25,7 +28,8 @@ def is_trainer_state(state: Path) -> bool:
 
 
 def examine_trainer_state(state: Path) -> Iterator[Finding]:
-    """Check the SHA-256 of each kept update and client state, for every client of the trainer."""
+    """Check the SHA-256 of each kept update and client state, for every client of the trainer; say its policy."""
+    yield _policy(state)
     folders = sorted(path for path in (state / STATES_FOLDER).glob("*") if path.is_dir())
     if not folders:
         yield ok("trainer", "it keeps no finished update and no client state")
@@ -38,18 +42,32 @@ def _approvals(state: Path) -> Finding:
     """The finding about whose yes a run needs here."""
     kept = Kept(state)
     try:
-        rule, decisions, num = kept.rule(), kept.decisions(), len(waiting(kept))
-    except StoreUnavailable as error:
+        rule, decisions, num = rule_of(kept), kept.decisions(), len(waiting(kept))
+    except FedplccError as error:
         return warning("approval", error.detail)
     if decisions.trouble:
         return warning("approval", decisions.trouble)
     if rule is None:
         return ok(
             "approval",
-            "this trainer has no policy (--policy FILE): it takes part in every run that names it, and nobody here is asked",
+            "without a policy (--policy FILE) the trainer takes part in every run that names it, and nobody here is asked",
         )
     waits = f"; {num} wait for it: fedplcc site pending --state-dir {state}" if num else ""
     return ok("approval", f'approve = "{rule}", and {len(decisions.standing())} approvals of the owner hold{waits}')
+
+
+def _policy(state: Path) -> Finding:
+    """The finding on the policy that the trainer started with last, and on its file as it is now."""
+    try:
+        known = policy_in_force(state)
+        if known is None:
+            return ok("policy", "the trainer has no policy: whoever may start runs decides what it takes part in")
+        now = read_policy(known.file)
+    except InvalidConfig as error:
+        return warning("policy", f"{error.detail}; until it is mended the trainer does not start again")
+    if now != known.policy:
+        return warning("policy", f"{known.file} has changed since the trainer started; it holds from its next start on")
+    return ok("policy", f"{known.file} is in force: {' '.join(policy_sentences(now))}")
 
 
 def _examined(folder: Path) -> Finding:

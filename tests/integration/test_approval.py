@@ -16,18 +16,24 @@ import numpy as np
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from PIL import Image
 
 from fedplcc.aggregator.admin_socket import SOCKET_FILE
 from fedplcc.shared.convert.steering import steering_to_proto
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.steering import AdmitClient, PauseRun, QuarantineClient, ReleaseClient, ResumeRun, RetireClient
+from fedplcc.shared.types import TaskKind
 from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.serving.caller import KEY_METADATA
 from fedplcc.shared.wire.tls import ClientTls
 from fedplcc.trainer.instance import TOKEN_FILE
+from fedplcc.trainer.owner.approval import deciding
+from fedplcc.trainer.owner.approval.kept import Kept
+from tests.integration.test_policy import RecordingServer, a_task
 from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.numpy_client import CLASSES
+from tests.support.federation.processes import Federation, Process, eventually
 from tests.support.identity.every_call import METHODS
 
 pytestmark = pytest.mark.timeout(300)
@@ -153,6 +159,37 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
     audit = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     assert audit.count("ApproveRun") == audit.count("WithdrawRun") == 1
     assert "client:north" in audit
+
+
+@pytest.mark.parametrize("kind", [TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE])
+def test_a_server_sees_of_a_run_that_waits_a_join_heartbeats_and_that_it_waits(kind: TaskKind, tmp_path: Path) -> None:
+    """The server takes the images away once the site has joined: who reads them for the run says so."""
+    images = tmp_path / "images"
+    for split in ("train", "test"):
+        for label, name in enumerate(CLASSES):
+            (images / split / name).mkdir(parents=True)
+            Image.new("RGB", (16, 16), (60 * label, 0, 0)).save(images / split / name / "0.png")
+    (tmp_path / "policy.toml").write_text("")
+    with RecordingServer(a_task(kind), images) as server:
+        arguments = ["trainer", "--insecure", "--aggregator", f"127.0.0.1:{server.port}", "--client", "ann"]
+        arguments += ["--data", f"folder:{images}", "--state-dir", str(tmp_path / "ann"), "--device", "cpu"]
+        trainer = Process("ann", tmp_path, [*arguments, "--policy", str(tmp_path / "policy.toml")])
+        trainer.start()
+        try:
+
+            def problems() -> list[Any]:
+                return [beat.problem for beat in server.of("Heartbeat") if beat.HasField("problem")]
+
+            eventually(problems, "it says that it waits")
+            before = len(server.requests)
+            eventually(lambda: len(server.requests) > before + 3, "it goes on to say that it is there")
+            assert {problem.reason for problem in problems()} == {OwnersWord.AWAITED}
+            deciding.reject(Kept(tmp_path / "ann"), "run-1", "not for this study")
+            eventually(lambda: problems()[-1].reason == OwnersWord.REJECTED, "it says that its owner has decided")
+            assert problems()[-1].detail.endswith("not for this study")
+        finally:
+            trainer.end()
+    assert {name for name, _ in server.requests} == {"Join", "SyncRound", "Heartbeat"}
 
 
 def filled(message: Any, values: dict[str, Any], depth: int = 0) -> Any:

@@ -48,6 +48,7 @@ def first_look(
     samples_per_class: int | None = None,
     fraction: float | None = None,
     evaluate_only: bool = False,
+    class_images: int = 1,
     test_every: int = DEFAULT_TEST_EVERY,
 ) -> FirstLook:
     """Count a data set's training images and open a few, spread over it.
@@ -57,6 +58,7 @@ def first_look(
         samples_per_class: Size of a class-balanced training subset; all training images if None.
         fraction: Share of each class's training images, in place of it.
         evaluate_only: Whether to look at test images instead, and to count none for training.
+        class_images: Least training images of a class that are counted.
         test_every: For folders without a split of their own.
 
     Raises:
@@ -83,10 +85,16 @@ def first_look(
             f"{unreadable[0]!r} among them: {why}; `fedplcc data describe SPEC --check` reads all of them"
         )
     counts = np.bincount(source.train.labels_N, minlength=len(source.class_names)).tolist()
+    sizes = [subset_size(n, samples_per_class, fraction) for n in counts]
+    if not evaluate_only and max(sizes) < class_images:
+        raise InvalidData(
+            f"data {spec!r}: its largest class has {max(sizes)} training images, and the policy of this site uses none of "
+            f"fewer than {class_images} (thresholds.class_images)"
+        )
     return FirstLook(
         class_counts={
-            name: 0 if evaluate_only else subset_size(n, samples_per_class, fraction)
-            for name, n in zip(source.class_names, counts, strict=True)
+            name: 0 if evaluate_only or size < class_images else size
+            for name, size in zip(source.class_names, sizes, strict=True)
         },
         num_looked_at=len(numbers),
         smallest_side=min(looked),

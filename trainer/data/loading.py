@@ -52,6 +52,13 @@ class ImageSet:
         groups = tuple(group for group, is_wanted in zip(self.groups, is_wanted_N.tolist(), strict=False) if is_wanted)
         return ImageSet(self.images_NSS3[is_wanted_N], self.labels_N[is_wanted_N], marks, groups)
 
+    def of_large_classes(self, least: int) -> ImageSet:
+        """Return the images of classes that have at least so many, in their order."""
+        if least <= 1 or not len(self):
+            return self
+        is_wanted_N = np.bincount(self.labels_N)[self.labels_N] >= least
+        return self if is_wanted_N.all() else self.of(is_wanted_N)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClientData:
@@ -80,6 +87,20 @@ class ClientData:
     def class_counts(self) -> tuple[int, ...]:
         """Training images per class, in the contract's order."""
         return tuple(np.bincount(self.train.labels_N, minlength=len(self.classes)).tolist())
+
+    def of_large_classes(self, least: int) -> ClientData:
+        """Return the same data without training images of classes that have fewer.
+
+        Raises:
+            InvalidData: No training image is left.
+        """
+        train = self.train.of_large_classes(least)
+        if len(self.train) and not len(train):
+            raise InvalidData(
+                f"no class has {least} training images in the run, and the policy of this site uses no smaller one "
+                "(thresholds.class_images)"
+            )
+        return replace(self, train=train)
 
 
 def load_dataset(

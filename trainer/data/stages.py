@@ -81,6 +81,13 @@ class StreamData:
         labels_N = self._union("train", self.stages).labels_N
         return tuple(np.bincount(labels_N, minlength=len(self.contract.classes)).tolist())
 
+    def of_large_classes(self, least: int) -> StreamData:
+        """Return the same data without training images of a stage's classes that have fewer in it."""
+        if least <= 1:
+            return self
+        stages = {stage: replace(data, train=data.train.of_large_classes(least)) for stage, data in self.stages.items()}
+        return replace(self, stages=stages)
+
     def at(self, place: Place) -> StageData:
         """Return the data at a place, whose stages were read."""
         up_to = range(1, place.stage + 1)

@@ -15,6 +15,7 @@ from fedplcc.shared.config.settings import WEIGHTS, TrainerSettings, weights_fol
 from fedplcc.shared.config.tables.model import ModelSection
 from fedplcc.shared.errors import CodeNotAllowed, DataNotAllowed
 from fedplcc.shared.methods import BUILTIN
+from fedplcc.trainer.owner.policy import NO_POLICY, Policy
 from fedplcc.trainer.weights.store import WeightsStore
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ class Consent:
     weights: WeightsStore = HOST_STORE
 
     @classmethod
-    def of_owner(cls, settings: TrainerSettings) -> Consent:
-        """Return the consent that the settings of a trainer list."""
+    def of_owner(cls, settings: TrainerSettings, policy: Policy = NO_POLICY) -> Consent:
+        """Return the consent that the settings of a trainer list, and the policy of its owner."""
         return cls(
-            code=frozenset(settings.allow_code),
+            code=frozenset((*settings.allow_code, *policy.runs.allow_code)),
             methods=frozenset(settings.allow_method),
             public_data=settings.public_data,
             weights=WeightsStore(settings.weights_dir),
@@ -95,7 +96,7 @@ class Consent:
         if spec not in self.code:
             raise CodeNotAllowed(
                 f"the run names {spec!r}, code that the owner of this site has not allowed; nothing of it was imported. Who "
-                f"trusts it starts this trainer with --allow-code {spec}"
+                f"trusts it starts this trainer with --allow-code {spec}, or lists it in the policy's runs.allow_code"
             )
 
     def public_images(self, asked: str | None) -> str:

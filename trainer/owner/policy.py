@@ -7,12 +7,12 @@ import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from fedplcc.shared.bounds import MAX_EXAMPLES
-from fedplcc.shared.config.sections import FACTORY, Section, check_keys, validate
+from fedplcc.shared.config.sections import FACTORY, InvalidKey, Section, check_keys, validate
 from fedplcc.shared.config.tables.model import SHA256
 from fedplcc.shared.config.tables.privacy import Claim
 from fedplcc.shared.errors import InvalidConfig
@@ -64,9 +64,10 @@ class RunLimits(Section):
     most_image_size: int | None = Field(None, ge=8)
     """Largest data.image_size, in pixels."""
     most_local_steps: int | None = Field(None, ge=1)
-    """Most mini-batches of a round's training here, however the run says its length."""
+    """Most mini-batches of a round's training here. With it, a run that counts in passes needs `most_local_epochs` too."""
     most_local_epochs: int | None = Field(None, ge=1)
-    """Most passes over the training images in a round, however the run says its length."""
+    """Most passes over the training images in a round. With it, a run that counts in mini-batches needs `most_local_steps`
+    too."""
     allow_code: Factories = ()
     """MODULE:NAME of code that runs may name, besides that of --allow-code. All other code is refused in any case."""
 
@@ -79,8 +80,8 @@ class Thresholds(Section):
     them. Scores leave out each class with fewer images in the set."""
     test_images: int = Field(1, ge=1, le=MAX_EXAMPLES)
     """Least images of an evaluation set of which a score leaves."""
-    cluster_size: int = Field(1, ge=1, le=2**24)
-    """Least samples of a prototype of a cluster; the run's method.min_cluster_size where that is larger."""
+    prototype_images: int = Field(1, ge=1, le=2**24)
+    """Least training images that a prototype stands for; the run's method.min_cluster_size where that is larger."""
 
 
 class PrivacyLimits(Section):
@@ -128,6 +129,16 @@ class Policy(Section):
     thresholds: Thresholds = Thresholds.model_validate({})
     privacy: PrivacyLimits = PrivacyLimits.model_validate({})
     leaves: Leaves = Leaves.model_validate({})
+
+    @model_validator(mode="after")
+    def _some_run_passes(self) -> Self:
+        if self.thresholds.class_images > 1 and self.privacy.claim != "none":
+            raise InvalidKey(
+                "thresholds.class_images",
+                f'class_images = {self.thresholds.class_images} makes privacy.claim = "{self.privacy.claim}" untrue, as '
+                "which classes there are would show beside the noise: no run would pass; leave one of the two out",
+            )
+        return self
 
 
 NO_POLICY = Policy()

@@ -39,7 +39,7 @@ from fedplcc.trainer.task.client_state import States
 from fedplcc.trainer.task.hints import HINTS
 from fedplcc.trainer.task.job import Job
 from fedplcc.trainer.task.manifest import Manifest, Staged, is_outdated
-from fedplcc.trainer.task.withholding import told_timings
+from fedplcc.trainer.task.withholding import told_timings, told_update
 
 STATE_LOST = ClientProblem(
     reason="CLIENT_STATE_LOST",
@@ -290,5 +290,7 @@ def _commit(job: Job, finished: Finished, inline: Sequence[bytes]) -> None:
     sent_bytes = sum(blob.size_bytes for blob in update.payload.blobs)
     timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
     timings["retries"] = float(job.aggregator.retries)
-    told = told_timings(timings, withholds=job.config.withholds)
-    job.aggregator.commit_update(job.run.run_id, job.task.round, replace(update, timings=told), inline)
+    told = replace(
+        told_update(update, job.site.policy.leaves), timings=told_timings(timings, withholds=job.withholds_times)
+    )
+    job.aggregator.commit_update(job.run.run_id, job.task.round, told, inline)

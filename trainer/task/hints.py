@@ -7,8 +7,8 @@ from collections.abc import Mapping
 HINTS: Mapping[str, str] = {
     "INVALID_DATA": "check this trainer's --data against the run's classes and image size",
     "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
-    "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code, or a method with --allow-method; or the "
-    "run names none",
+    "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code or in the policy, or a method with "
+    "--allow-method; or the run names none",
     "AWAITS_APPROVAL": "the owner of this site looks at it with `fedplcc site pending` there, and approves or rejects it",
     "RUN_REJECTED": "the owner of this site decided so; `fedplcc site approve` there changes it",
     "RUN_WITHDRAWN": "the owner of this site decided so; `fedplcc site approve` there changes it, and the run admits the "
@@ -33,6 +33,8 @@ HINTS: Mapping[str, str] = {
     "TOO_MANY_PROTOTYPES": 'set partition = "last" or a larger min_cluster_size in the run\'s [method] section',
     "UNFIT_INITIAL_MODEL": "stop the run, and start one whose initial_model, [model] and data.classes agree",
     "BUDGET_SPENT": "the owner of this site decides: a larger --privacy-epsilon, or the run goes on without this client",
+    "POLICY_FORBIDS": "start a run that this policy allows, or go on without this client; the owner of this site may "
+    "change the policy's file and restart the trainer, and tries a run with `fedplcc site policy check --run FILE`",
     "CLAIM_NOT_KEPT": "start this trainer with --privacy-epsilon, and with all of its images; or the run claims less",
     "DISK_FULL": "make room on the disk of this trainer's --state-dir; the finished update waits in memory and is sent then",
     "STORE_UNAVAILABLE": "see that this trainer can read and write its --state-dir; the finished update waits in memory",

@@ -208,7 +208,7 @@ class TaskInputs:
             return self.data(config, on_problem).class_counts
         found = self._of_stages(config, range(1, config.stream.stages + 1))
         self._report_unreadable(found, on_problem)
-        return found.class_counts()
+        return found.of_large_classes(self._site.policy.thresholds.class_images).class_counts()
 
     def _of_stages(self, config: RunConfig, stages: Iterable[int]) -> StreamData:
         """Return the data of some stages; those of all stages are read once and kept where the run never reads anew."""
@@ -393,16 +393,17 @@ def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None) -> tu
         seed=derive_seed("subset", config.run.seed, site.client_id),
         began=began,
     )
+    used = data.of_large_classes(site.policy.thresholds.class_images)
     loaded = Loaded(
         contract=config.data,
         seed=config.run.seed,
-        class_counts=data.class_counts,
-        train=DeviceImages.put(data.train, config.data, site.device),
+        class_counts=used.class_counts,
+        train=DeviceImages.put(used.train, config.data, site.device),
         test=DeviceImages.put(data.test, config.data, site.device),
         validation=DeviceImages.put(data.validation, config.data, site.device),
-        own_classes=tuple(label for label, count in enumerate(data.class_counts) if count),
+        own_classes=tuple(label for label, count in enumerate(used.class_counts) if count),
         record=_record(data.train, data.validation, data.test),
-        groups=data.train.groups,
+        groups=used.train.groups,
     )
     return data, loaded
 
@@ -419,6 +420,7 @@ def _record(train: ImageSet, validation: ImageSet, test: ImageSet) -> DataRecord
 def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConfig) -> Loaded:
     """Return the client's data of a stage, with its images where they are trained on."""
     found = data.at(place)
+    used = data.of_large_classes(site.policy.thresholds.class_images).at(place)
 
     def put(images: ImageSet) -> DeviceImages:
         return DeviceImages.put(images, config.data, site.device)
@@ -426,18 +428,18 @@ def _loaded_at(place: Place, data: StreamData, site: ClientSite, config: RunConf
     return Loaded(
         contract=config.data,
         seed=config.run.seed,
-        class_counts=tuple(np.bincount(found.train.labels_N, minlength=len(config.data.classes)).tolist()),
-        train=put(found.train),
+        class_counts=tuple(np.bincount(used.train.labels_N, minlength=len(config.data.classes)).tolist()),
+        train=put(used.train),
         test=put(found.test),
         validation=put(found.validation),
-        own_classes=found.own_classes,
+        own_classes=used.own_classes,
         record=_record(found.train, found.validation, found.test),
         stage=StageFacts(
             stream=config.stream,
             place=place,
             ends=found.ends,
             balanced_test=put(data.balanced_test),
-            sha256=found.sha256,
+            sha256=used.sha256,
         ),
     )
 

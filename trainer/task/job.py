@@ -16,6 +16,7 @@ from fedplcc.trainer.aggregator.port import AggregatorPort
 from fedplcc.trainer.cancellation import ShouldStop, check
 from fedplcc.trainer.data.record import DataRecord
 from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.owner.policy import NO_POLICY
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.readings.speed import Speed
 from fedplcc.trainer.task.site import ClientSite
@@ -115,6 +116,11 @@ class Job:
     on_problem: OnProblem
     timings: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def withholds_times(self) -> bool:
+        """Whether the times of passes over images stay at the site."""
+        return self.config.withholds or not self.site.policy.leaves.readings
+
     def begin(self, activity: ClientActivity) -> None:
         """Report the next part of the task.
 
@@ -139,6 +145,7 @@ class Job:
         """Return the SHA-256 of the facts that decide the update: equal identities mean the same work on the same data."""
         site = self.site
         stage = self.loaded.stage
+        least = site.policy.thresholds
         aside = [] if site.validation_per_class is None else [site.validation_per_class]
         facts = {
             "client": site.client_id,
@@ -148,6 +155,7 @@ class Job:
             **({"public": site.consent.public_data} if self.config.algorithm.uses_public(self.config.method) else {}),
             **({} if site.model is None else {"model": site.kind}),
             **({} if stage is None else {"stage": [stage.place.number, stage.place.stage, stage.sha256]}),
+            **({} if least == NO_POLICY.thresholds else {"thresholds": least.model_dump()}),
             "environment": asdict(site.environment),
             "version": VERSION,
         }

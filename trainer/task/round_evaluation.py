@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +40,7 @@ from fedplcc.trainer.learning.site_statistics import check_layers, take_site_sta
 from fedplcc.trainer.models import state_arrays
 from fedplcc.trainer.task.inputs import TaskInputs, model_with, received_prototypes
 from fedplcc.trainer.task.job import Job
+from fedplcc.trainer.task.withholding import told_counts
 
 
 def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], ClientState | None]) -> Evaluation:
@@ -65,22 +65,18 @@ def round_evaluation(job: Job, inputs: TaskInputs, client_state: Callable[[], Cl
         Cancelled: `job.should_stop()` held.
         FedplccError: A model cannot be made or fetched, or `client_state` failed.
     """
-    models, least = _models(job, inputs, client_state), job.site.withhold_below
+    models = _models(job, inputs, client_state)
     counts = [
         each
         for number, (name, arrays) in enumerate(models.items())
         for each in _counted(job, name, arrays, begin=number / len(models), share=1 / len(models))
     ]
     counts += _joined_counts(job, models.get(GLOBAL_MODEL))
-    counts = [each if min(filter(None, each.total), default=least) >= least else _withheld(each) for each in counts]
+    thresholds, least = job.site.policy.thresholds, job.site.withhold_below
+    counts = [told_counts(each, thresholds, least) for each in counts]
     return Evaluation(
         client_id=job.site.client_id, domain=job.site.domain, counts=tuple(counts), timings=dict(job.timings)
     )
-
-
-def _withheld(counts: EvaluationCounts) -> EvaluationCounts:
-    """Return what a set with a class of very few images says of itself: correct and total predictions alone."""
-    return replace(counts, confusion=(), histograms=None)
 
 
 def _joined_counts(job: Job, received: ModelArrays | None) -> list[EvaluationCounts]:

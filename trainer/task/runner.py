@@ -17,6 +17,7 @@ from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
 from fedplcc.trainer.aggregator.port import AggregatorPort
 from fedplcc.trainer.cancellation import ShouldStop, never
 from fedplcc.trainer.owner.approval.gate import Gate
+from fedplcc.trainer.owner.refusals import check_policy
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.readings.speed import Speed
 from fedplcc.trainer.reproducibility.determinism import prepare_torch
@@ -32,7 +33,7 @@ from fedplcc.trainer.task.parts.private_sums import check_release
 from fedplcc.trainer.task.round_evaluation import round_evaluation
 from fedplcc.trainer.task.run_data import RunData, beginning_of
 from fedplcc.trainer.task.site import ClientSite
-from fedplcc.trainer.task.withholding import told_timings, without_detail
+from fedplcc.trainer.task.withholding import no_scores, told_timings, without_detail
 
 
 class TaskRunner:
@@ -134,6 +135,7 @@ class TaskRunner:
             UnfitInitialModel: The run's initial model is of another specification.
             AwaitsApproval, RunRejected, RunWithdrawn: The site's owner has not approved the run, or has ended it here.
             CodeNotAllowed, WeightsMissing: The run names what the site's owner did not list or does not keep.
+            PolicyForbids: The policy of the site's owner forbids the run; nothing was read for it.
             ClaimNotKept, BudgetSpent: The run claims more than the site holds, or would exceed the owner's limit.
             DiskFull, StoreUnavailable: The finished update cannot be kept; doing the task again tries again.
             OutOfMemory, ModelFailed: The site's memory does not suffice, or the model's own code raised.
@@ -142,11 +144,16 @@ class TaskRunner:
         if task.run is None or task.kind in (TaskKind.WAIT, TaskKind.STOP):
             return
         config = self._inputs.config(task.run)
+        check_policy(self._site.policy, config, task)
         if self._gate is not None:
             self._gate.check(task)
         self._site.check_kind(config)
         if task.kind is not TaskKind.EVALUATE:
             check_release(self._site, config, task.run, task.round)
+        elif not self._site.policy.leaves.scores:
+            report = no_scores(self._site.client_id, self._site.domain, len(config.data.classes))
+            aggregator.report_evaluation(task.run.run_id, task.round, report)
+            return
         on_problem = self._told(on_problem, config)
         built = config.model if task.kind is TaskKind.INIT else self._site.model or config.model
         with site_failures(built):
@@ -176,7 +183,7 @@ class TaskRunner:
             )
             if task.kind is TaskKind.EVALUATE:
                 evaluation = round_evaluation(job, self._inputs, lambda: self._delivery.settle(job, None))
-                told = told_timings(evaluation.timings, withholds=config.withholds)
+                told = told_timings(evaluation.timings, withholds=job.withholds_times)
                 evaluation = replace(evaluation, timings=told)
                 aggregator.report_evaluation(task.run.run_id, task.round, evaluation)
             else:

@@ -18,6 +18,7 @@ from fedplcc.shared.types import Client, Environment
 from fedplcc.trainer.data import first_look
 from fedplcc.trainer.models import FeatureModel, build_model
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
+from fedplcc.trainer.owner.policy import NO_POLICY, Policy
 from fedplcc.trainer.privacy.budget import Budget
 from fedplcc.trainer.reproducibility.environment import environment, resolve_device
 
@@ -45,6 +46,7 @@ class ClientSite:
         consent: The code and the weights that the documents of runs may name.
         budget: What its releases of class sums cost over all runs; None where it makes none.
         tells_counts: Whether it tells its images of each class when it joins, before any run is known.
+        policy: What its owner forbids.
     """
 
     client_id: str
@@ -62,6 +64,7 @@ class ClientSite:
     consent: Consent
     budget: Budget | None = None
     tells_counts: bool = True
+    policy: Policy = NO_POLICY
 
     @classmethod
     def at(
@@ -81,6 +84,7 @@ class ClientSite:
         consent: Consent = NO_CONSENT,
         budget: Budget | None = None,
         tells_counts: bool = True,
+        policy: Policy = NO_POLICY,
     ) -> Self:
         """Return the site of a client on this machine; `device` is auto, cpu, cuda or cuda:N.
 
@@ -104,6 +108,7 @@ class ClientSite:
             consent=consent,
             budget=budget,
             tells_counts=tells_counts,
+            policy=policy,
         )
 
     def announced(self) -> Client:
@@ -117,6 +122,7 @@ class ClientSite:
             samples_per_class=self.samples_per_class,
             fraction=self.fraction,
             evaluate_only=self.evaluate_only,
+            class_images=self.policy.thresholds.class_images,
         )
         if looked.unreadable:
             log.warning(
@@ -134,13 +140,14 @@ class ClientSite:
 
     def client(self, class_counts: Mapping[str, int], *, withholds: bool = False) -> Client:
         """Return the client with these numbers of training samples by class name, of which it may tell the sum alone."""
+        tells_counts = self.tells_counts and self.policy.leaves.class_counts
         return Client(
             client_id=self.client_id,
             domain=self.domain,
             display_name=self.display_name,
             model_kind="" if self.model is None else self.model.kind,
             num_examples=sum(class_counts.values()),
-            class_counts=class_counts if self.tells_counts and not withholds else {},
+            class_counts=class_counts if tells_counts and not withholds else {},
             environment=self.environment,
         )
 

@@ -35,14 +35,14 @@ def pending(*, state_dir: TrainerStateDir = None, as_json: bool) -> int:
     It reads the state directory of the trainer on this host and talks to nobody.
     """
     from fedplcc.terminal.printable import printable
-    from fedplcc.trainer.owner.approval.deciding import waiting
+    from fedplcc.trainer.owner.approval.deciding import rule_of, waiting
     from fedplcc.trainer.owner.approval.words import lines_of
 
     kept = _kept(state_dir)
     found = waiting(kept)
     approved = sorted(each.run_id for each in kept.decisions().standing())
     if as_json:
-        print(json.dumps({"approve": kept.rule(), "pending": found, "approved": approved}, indent=2))
+        print(json.dumps({"approve": rule_of(kept), "pending": found, "approved": approved}, indent=2))
         return ExitCode.OK
     if trouble := kept.decisions().trouble:
         print(trouble)
@@ -50,7 +50,7 @@ def pending(*, state_dir: TrainerStateDir = None, as_json: bool) -> int:
         for heading, words in lines_of(facts):
             print(printable(f"{heading + ':':<19}{words}"))
         print()
-    rule = kept.rule()
+    rule = rule_of(kept)
     if not found and rule is None:
         print("no run waits: this trainer has no policy, so runs need no approval (--policy FILE)")
     elif not found:

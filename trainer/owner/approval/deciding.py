@@ -6,21 +6,33 @@ from typing import Any
 
 from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
 from fedplcc.trainer.owner.approval.asked import Asked
-from fedplcc.trainer.owner.approval.gate import EACH, AwaitsApproval, refusal
+from fedplcc.trainer.owner.approval.gate import AwaitsApproval, refusal
 from fedplcc.trainer.owner.approval.kept import Decision, Kept, Ruling
 from fedplcc.trainer.owner.approval.words import facts_of
+from fedplcc.trainer.owner.in_force import policy_in_force
 
 LEAST_DIGITS = 8
 """Fewest digits by which a document is named."""
+
+
+def rule_of(kept: Kept) -> str | None:
+    """Return the rule by which the trainer runs or last ran; None without a policy.
+
+    Raises:
+        InvalidConfig: The policy in force cannot be read.
+    """
+    known = policy_in_force(kept.folder.parent)
+    return None if known is None else known.policy.approve
 
 
 def waiting(kept: Kept) -> list[dict[str, Any]]:
     """Return the facts about each run that waits, those first that have waited longest.
 
     Raises:
-        StoreUnavailable: The files cannot be read.
+        InvalidConfig: The policy in force cannot be read.
+        StoreUnavailable: The decisions cannot be read.
     """
-    decisions, rule = kept.decisions(), kept.rule() or EACH
+    decisions, rule = kept.decisions(), rule_of(kept)
     reasons = ((asked, refusal(asked, decisions, rule)) for asked in kept.all_asked())
     return [facts_of(asked, why=why.detail) for asked, why in reasons if isinstance(why, AwaitsApproval)]
 

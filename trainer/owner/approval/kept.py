@@ -3,7 +3,6 @@
     secret             32 random bytes, made once and readable to this user alone
     decisions.jsonl    every decision: a line each with its HMAC, over the line and the HMAC of the line before it
     asked/RUN.json     what a run asks for that waits
-    rule               the policy's `approve` as the trainer runs; there is none without a policy
     told               the last decision that the aggregator was told of
     page               address of the owner's page, with its secret, while the trainer serves one
 
@@ -37,7 +36,7 @@ from fedplcc.shared.process.resources import remedy_for
 from fedplcc.trainer.owner.approval.asked import Asked
 
 FOLDER = "approval"
-SECRET, LOCK, DECISIONS, ASKED, RULE, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "rule", "told", "page"
+SECRET, LOCK, DECISIONS, ASKED, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "told", "page"
 KEY_BYTES = 32
 MAX_DECISIONS = 10_000
 """Most decisions of a site."""
@@ -303,32 +302,7 @@ class Kept:
             raise InvalidConfig(f"{run_id[:64]!a} is no id of a run")
         return self.folder / ASKED / f"{run_id}.json"
 
-    # The rule, and what the aggregator was told
-
-    def say_rule(self, rule: str | None) -> None:
-        """Keep the rule by which the trainer runs, for the commands of the site; None without a policy.
-
-        With another rule than before, runs that waited are asked for again.
-
-        Raises:
-            StoreUnavailable: It cannot be kept.
-        """
-        if self.rule() == rule:
-            return
-        self.forget_asked(but_of=())
-        with self._held():
-            if rule is None:
-                disk.remove(self.folder / RULE, "trainer.approval.rule")
-            else:
-                disk.replace_file(self.folder / RULE, rule.encode(), "trainer.approval.rule", mode=0o600)
-
-    def rule(self) -> str | None:
-        """Return the rule by which the trainer runs or last ran; None without a policy."""
-        with _on_disk():
-            try:
-                return (self.folder / RULE).read_text("ascii", errors="replace")[:32].strip()
-            except FileNotFoundError:
-                return None
+    # The page, and what the aggregator was told
 
     def say_page(self, address: str | None) -> None:
         """Keep the address of the owner's page; None where there is none any more.

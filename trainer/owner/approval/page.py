@@ -135,7 +135,7 @@ class _Page:
     def _shown(self, said: str, status: HTTPStatus = HTTPStatus.OK) -> tuple[HTTPStatus, list[tuple[str, str]], str]:
         try:
             decisions, waiting = self._kept.decisions(), deciding.waiting(self._kept)
-        except StoreUnavailable as error:
+        except FedplccError as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, [], _whole(_paragraph(error.detail))
         parts = [_paragraph(text) for text in (said, decisions.trouble) if text]
         for facts in waiting:

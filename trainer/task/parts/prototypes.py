@@ -7,12 +7,14 @@ from torch import nn
 from fedplcc.shared.codes import Code
 from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange, excess_rows
-from fedplcc.shared.methods.prototypes import PrototypeConfig
+from fedplcc.shared.methods.prototypes import ClusterConfig, PrototypeConfig
 from fedplcc.shared.tensors import blob_ref, prototypes_to_bytes
 from fedplcc.shared.types import ClientActivity, FloatArray, IntArray
 from fedplcc.trainer.learning.divergence import check_features
 from fedplcc.trainer.learning.site_statistics import with_site_statistics
+from fedplcc.trainer.task.withholding import told_prototypes
 from fedplcc.trainer.task.work import Work
 
 
@@ -38,17 +40,27 @@ def summarise(work: Work) -> None:
         else:
             features_ND, labels_N = work.trained.seen
             check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
-        report = exchange.report(features_ND, labels_N, num_classes, config.method)
-    excess = excess_rows(report.prototypes, num_classes, config.max_prototypes_per_class)
+        least = job.site.policy.thresholds.prototype_images
+        report = exchange.report(features_ND, labels_N, num_classes, _with_least(config.method, least))
+        prototypes = told_prototypes(report.prototypes, least)
+    excess = excess_rows(prototypes, num_classes, config.max_prototypes_per_class)
     if excess is not None:
         raise TooManyPrototypes(
             f'the client\'s data give {excess} of an update; set partition = "last" or a larger '
             "min_cluster_size in the run's [method] section"
         )
-    vectors = prototypes_to_bytes(report.prototypes)
+    vectors = prototypes_to_bytes(prototypes)
     work.sets[blob_ref(exchange.kind, vectors)] = vectors
-    work.prototypes = report.prototypes
-    work.num_excluded = report.num_excluded + len(job.loaded.train) - len(labels_N)
+    work.prototypes = prototypes
+    num_withheld = round(float(report.prototypes.weights.sum() - prototypes.weights.sum()))
+    work.num_excluded = report.num_excluded + num_withheld + len(job.loaded.train) - len(labels_N)
+
+
+def _with_least(hyper: MethodConfig, least: int) -> MethodConfig:
+    """Return hyper-parameters whose clusters have at least so many samples, where the client makes clusters."""
+    if not isinstance(hyper, ClusterConfig) or hyper.min_cluster_size >= least:
+        return hyper
+    return hyper.model_copy(update={"min_cluster_size": least})
 
 
 def uses_seen_features(config: RunConfig) -> bool:

@@ -21,6 +21,8 @@ from fedplcc.trainer.owner.approval import deciding, packages
 from fedplcc.trainer.owner.approval.gate import AwaitsApproval, Gate, RunRejected, RunWithdrawn
 from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept, Ruling
 from fedplcc.trainer.owner.approval.words import lines_of
+from fedplcc.trainer.owner.in_force import keep_policy
+from fedplcc.trainer.owner.policy import Policy
 
 
 def a_task(run_id: str = "run-1", *, payload: Payload | None = None, **run: Any) -> Task:
@@ -36,6 +38,8 @@ def a_task(run_id: str = "run-1", *, payload: Payload | None = None, **run: Any)
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
+    """The files of a site whose trainer runs with the default policy."""
+    keep_policy(tmp_path, tmp_path / "policy.toml", Policy())
     return Kept(tmp_path)
 
 
@@ -220,7 +224,6 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
     tmp_path: Path, passed: list[str]
 ) -> None:
     def whole(folder: Path) -> None:
-        Kept(folder).say_rule("each")
         Kept(folder).say_page("http://127.0.0.1:1/")
         refused(Kept(folder), a_task())
         made = deciding.approve(Kept(folder), "run-1")
@@ -228,7 +231,6 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
         Kept(folder).told(report[0])
         assert report[0] == made
         Kept(folder).say_page(None)
-        Kept(folder).say_rule(None)
 
     whole(tmp_path / "whole")
     points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]

@@ -14,6 +14,8 @@ from fedplcc.shared.errors import InvalidConfig
 from fedplcc.trainer.owner.approval import deciding
 from fedplcc.trainer.owner.approval.kept import Kept, Ruling
 from fedplcc.trainer.owner.approval.page import MAX_FORM_BYTES, OwnersPage, serve_page
+from fedplcc.trainer.owner.in_force import keep_policy
+from fedplcc.trainer.owner.policy import Policy
 from tests.unit.trainer.owner.test_approval import a_task, refused
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -21,6 +23,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
+    keep_policy(tmp_path, tmp_path / "policy.toml", Policy())
     kept = Kept(tmp_path)
     refused(kept, a_task())
     return kept
