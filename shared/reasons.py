@@ -33,6 +33,26 @@ class DropReason(StrEnum):
     """The client is quarantined in the run."""
     RETIRED = "retired"
     """The client was retired from the run; unlike others it does not return to the round."""
+    APPROVAL = "approval"
+    """The owner of the client's site has not approved the run yet."""
+
+
+class OwnersWord(StrEnum):
+    """Reason of a client's report that tells what the owner of its site decided about a run."""
+
+    AWAITED = "AWAITS_APPROVAL"
+    """Nothing yet: the client reads no data for the run and does no task of it."""
+    APPROVED = "RUN_APPROVED"
+    """The run may go on at the site."""
+    REJECTED = "RUN_REJECTED"
+    """The site takes no part in the run."""
+    WITHDRAWN = "RUN_WITHDRAWN"
+    """The site takes no further part in the run."""
+
+    @property
+    def ends_part(self) -> bool:
+        """Whether the client leaves the run."""
+        return self in (OwnersWord.REJECTED, OwnersWord.WITHDRAWN)
 
 
 class IdleReason(StrEnum):
@@ -104,9 +124,20 @@ class NoQuorum:
     """Clients of the cohort that are quarantined, sorted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsForApproval:
+    """The open round lacks only clients whose owners have not approved the run yet."""
+
+    round_number: int
+    clients: tuple[str, ...]
+    """These clients, sorted, the first `NAMED_ABSENT`."""
+    num_clients: int
+    """All of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class NobodyLeft:
-    """Every client of the roster is quarantined."""
+    """Every client of the roster is quarantined or has left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +220,7 @@ Reason: TypeAlias = (
     WaitsForClients
     | NobodyJoined
     | NoQuorum
+    | WaitsForApproval
     | NobodyLeft
     | AggregationFailed
     | Parked
@@ -213,8 +245,13 @@ def sentence_of(reason: Reason | None) -> str:
             return f"its clients had not all joined after {reason.days:g} days"
         case NoQuorum():
             return _no_quorum(reason)
+        case WaitsForApproval():
+            named = [f"{name}'s" for name in reason.clients]
+            num_more = reason.num_clients - len(named)
+            named += [f"{num_more} more"] if num_more > 0 else []
+            return f"waits for {' and '.join([', '.join(named[:-1]), named[-1]] if named[1:] else named)} approval"
         case NobodyLeft():
-            return "no client is left: every one of the roster is quarantined"
+            return "no client is left: every one of the roster is quarantined or has left"
         case AggregationFailed():
             return f"round {reason.round_number} cannot be aggregated: {reason.detail}"
         case StoppedEarly():

@@ -28,6 +28,9 @@ from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from fedplcc.shared.wire.tls import ClientTls, require_identity
 from fedplcc.trainer.audit_witness import AuditWitness
 from fedplcc.trainer.instance import held_state_dir
+from fedplcc.trainer.owner.approval.gate import Gate
+from fedplcc.trainer.owner.approval.kept import PAGE, Kept
+from fedplcc.trainer.owner.approval.page import serve_page
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy, read_policy
 
@@ -119,7 +122,9 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     states = ClientStates(
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
     )  # a folder for each client
-    runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True)
+    kept = Kept(settings.state_dir)
+    gate = Gate(kept, None if settings.policy is None else policy.approve)
+    runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True, gate=gate)
     renewal = _renewal_of(settings, lambda: connection.use_renewed_certificate())
     connection = AggregatorConnection(
         settings.aggregator,
@@ -139,7 +144,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         readings = Readings(training=runner.readings, device=device.latest, process=process_readings)
         metrics.follow(readings)
         sends_readings = settings.send_readings and policy.leaves.readings
-        worker = Worker(runner, connection, metrics, readings=readings if sends_readings else none)
+        worker = Worker(runner, connection, metrics, readings=readings if sends_readings else none, gate=gate)
         if settings.metrics_port is not None:
             guard = _metrics_guard(settings, renewal)
             scraped = serve_metrics(registry, settings.metrics_host, settings.metrics_port, guard)
@@ -149,6 +154,10 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
             checked = serve_health(lambda: worker.is_well, settings.health_port)
             served.callback(checked.close)
             log.info("health_served", port=checked.port)
+        if settings.owner_port is not None:
+            page = serve_page(kept, settings.owner_port)
+            served.callback(page.close)
+            log.info("owner_page_served", port=page.port, address_in=str(kept.folder / PAGE))
         if renewal is not None:
             metrics.certificates.follow(lambda: [renewal.held.span])
             renewal.start()

@@ -34,7 +34,7 @@ from fedplcc.shared.errors import (
 )
 from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.process.log import bind, get_logger
-from fedplcc.shared.reasons import IdleReason
+from fedplcc.shared.reasons import IdleReason, OwnersWord
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, Task, TaskKey, TaskKind
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
@@ -42,6 +42,7 @@ from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
 from fedplcc.trainer.aggregator.round_service import LEAVING_S
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled, pause
+from fedplcc.trainer.owner.approval.gate import Gate
 from fedplcc.trainer.readings.metrics import WORK, TrainerMetrics
 from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
 from fedplcc.trainer.task.hints import HINTS
@@ -60,6 +61,8 @@ FIRST_ACTIVITY: Mapping[TaskKind, ClientActivity] = {
     TaskKind.EVALUATE: ClientActivity.DOWNLOADING,
 }
 """First activity of a task; the data are read during it."""
+OWNERS_WORDS = frozenset(OwnersWord)
+"""Reasons of tasks that are not done because the owner of the site says so."""
 
 log = get_logger("fedplcc.trainer.worker")
 
@@ -101,6 +104,7 @@ class Worker:
         metrics: TrainerMetrics,
         *,
         readings: Callable[[], Mapping[str, float]] | None = None,
+        gate: Gate | None = None,
         retry_failed_s: float = RETRY_FAILED_S,
     ) -> None:
         """Prepare to act.
@@ -110,8 +114,10 @@ class Worker:
             client: The connection to the aggregator.
             metrics: Where to count.
             readings: Readings for heartbeats, see readings/gathering.py; the runner's own if None. Quick, and never fails.
+            gate: Knows what the owner of the site decides while the trainer runs; None where nobody decides anything.
             retry_failed_s: Pause before a failed task is tried again although it has not changed.
         """
+        self._gate = gate
         self._runner, self._client, self._metrics = runner, client, metrics
         self._readings = runner.readings if readings is None else readings
         self._retry_failed_s = retry_failed_s
@@ -139,7 +145,7 @@ class Worker:
     def is_well(self) -> bool:
         """Whether the client's lease holds and the last task did not fail; any thread may call it."""
         is_in = self._is_connected and time.monotonic() < self._answered_at + self._lease_s
-        return is_in and self._failure is None
+        return is_in and (self._failure is None or self._failure.reason in OWNERS_WORDS)
 
     def end(self) -> None:
         """Ask to end within one batch; may be called from a signal handler."""
@@ -307,7 +313,8 @@ class Worker:
         """
         last, key, hint = self._failure, work.task.key, HINTS.get(reason, "see this trainer's log")
         if last is None or (last.key, last.reason) != (key, reason):
-            log.error("task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
+            level = logging.WARNING if reason in OWNERS_WORDS else logging.ERROR
+            log.log(level, "task_failed", task=work.task.kind.value, reason=reason, detail=detail, hint=hint)
         self._send(work, ClientProblem(reason=reason, detail=public_detail or detail, hint=hint, is_fatal=True))
         return _Failure(key, reason, time.monotonic() + self._retry_failed_s)
 
@@ -329,6 +336,8 @@ class Worker:
                 membership = self._client.join(self._record)
                 self._heartbeat_interval_s, self._lease_s = membership.heartbeat_interval_s, membership.lease_s
                 self._forget(membership.forgotten_runs)
+                if self._gate is not None:
+                    self._gate.forget(but_of=membership.open_runs)
                 self._warn_of_proxy(detector.joined())
                 end: StreamEnd | None = None
                 for step in self._client.follow():
@@ -409,6 +418,7 @@ class Worker:
             if self._heartbeat_interval_s is not None:
                 try:
                     self._send_all()
+                    self._follow_owner()
                 except Cancelled:
                     return
                 except NotAMember:
@@ -426,6 +436,23 @@ class Worker:
         if self._is_connected and self._fatal is None:
             with suppress(FedplccError, Cancelled):
                 self._client.heartbeat(Heartbeat(client_id=self._client.client_id, is_leaving=True))
+
+    def _follow_owner(self) -> None:
+        """Act on what the owner of the site has decided, and tell the aggregator."""
+        if self._gate is None:
+            return
+        work = self._work
+        found = self._gate.look(None if work is None else work.task.run)
+        with self._lock:
+            if found.is_ended and work is not None:
+                work.is_cancelled = True
+            if found.reports and self._failure is not None and self._failure.reason in OWNERS_WORDS:
+                self._failure.retry_at = 0.0
+                self._tasks_changed.put(None)
+        for decision, problem in found.reports:
+            report = Heartbeat(client_id=self._client.client_id, run_id=decision.run_id, problem=problem)
+            self._client.heartbeat(report)
+            self._gate.told(decision)
 
     def _send_all(self) -> None:
         """Send waiting reports, then a heartbeat."""

@@ -113,7 +113,8 @@ class Commits:
             def change(changes: Changes) -> Session | None:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
                 run = changes.find(run_id) or self._ledger.get(run_id, of=client_id)
-                after = round_parts.add_update(run, number, update, now=changes.now)
+                quorum = self._ledger.quorum_of(run)
+                after = round_parts.add_update(run, number, update, now=changes.now, quorum=quorum)
                 if after is run:
                     return None
                 changes.step(run, after, update=update)

@@ -267,7 +267,8 @@ class Ledger:
             moved_at=moved_at,
             patience_s=None if rule.deadline_s is None else max(rule.deadline_s, rule.silence_s),
         )
-        if not is_looked_at(run, has_deadline=rule.deadline_s is not None):
+        has_deadline = rule.deadline_s is not None
+        if not is_looked_at(run, has_deadline=has_deadline) and not self._deadlines.waits_for_approval(run):
             return
         there = self._deadlines.presence(
             run, deadline_s=rule.deadline_s, silence_s=rule.silence_s, hard_deadline_s=rule.hard_deadline_s

@@ -12,6 +12,9 @@ the phase waits for nobody if those that are done form the quorum.
 Round 0 needs one model, the same from any client. A client that says that it cannot make it, or whose model is refused, is
 passed over at once, with or without deadlines.
 
+A client whose owner has not approved the run yet is not there yet: no phase waits for it where the others make the quorum,
+with or without deadlines.
+
 Times are of a monotonic clock, so that a change of the wall clock drops no client. Only after a restart the wall clock is
 read: a phase has lasted since it began, but progress counts from the restart, since clients could make none while the
 aggregator was away, and so does the hard deadline, since a wall clock that jumped must drop no client that works. A resumed
@@ -27,7 +30,7 @@ from dataclasses import dataclass, field
 
 from fedplcc.aggregator.presence.sessions import Sessions
 from fedplcc.aggregator.rounds.machine import round_waits, run_facts
-from fedplcc.shared.reasons import Dropped, DropReason
+from fedplcc.shared.reasons import Dropped, DropReason, OwnersWord
 from fedplcc.shared.types import RoundPhase, Run, RunStatus
 
 
@@ -36,7 +39,7 @@ class Presence:
     """State of a run's clients in its open phase."""
 
     absent: Mapping[str, Dropped]
-    """Clients that an overdue phase does not wait for."""
+    """Clients that an overdue phase does not wait for, and those whose owners have not approved the run."""
     moving: Collection[str]
     """Clients with progress within `silence_s`."""
     unknown: Collection[str] = ()
@@ -98,7 +101,9 @@ class Deadlines:
     def presence(
         self, run: Run, *, deadline_s: float | None, silence_s: float, hard_deadline_s: float | None = None
     ) -> Presence:
-        """Return the state of a run's clients in its open phase; without a deadline no client is absent."""
+        """Return the state of a run's clients in its open phase; without a deadline those alone are absent that wait for
+        their owners' approval.
+        """
         watch, now = self._watches.get(run.run_id), self._clock()
         if watch is None or run.current_round is None:
             return Presence({}, ())
@@ -109,7 +114,9 @@ class Deadlines:
         may_be_away = deadline_s is not None and math.isfinite(self._sessions.lease_s)
         is_overdue = may_be_away and now - watch.began >= (deadline_s or 0.0)
         absent = {
-            name: self._why_absent(name, run.run_id, watch, silence_s, is_asked=name in asked) if is_overdue else None
+            name: self._why_absent(name, run.run_id, watch, silence_s, is_asked=name in asked)
+            if is_overdue
+            else self._pending(name, run.run_id)
             for name in clients
         }
         moving = [name for name in clients if self._moves(name, run.run_id, watch, silence_s)]
@@ -141,12 +148,24 @@ class Deadlines:
             return self._dropped(client_id, watch, DropReason.SILENT, last, sentence)
         return None
 
+    def waits_for_approval(self, run: Run) -> bool:
+        """Whether a client that the open phase waits for has no approval of its owner."""
+        return any(self._pending(name, run.run_id) for name in round_waits.waited_for(run))
+
+    def _pending(self, client_id: str, run_id: str) -> Dropped | None:
+        """The record of a client that is here and whose owner has not approved the run; None for any other."""
+        problem = self._problem_of(client_id, run_id)
+        is_pending = problem is not None and problem.reason is DropReason.APPROVAL
+        return problem if is_pending and self._sessions.is_connected(client_id) else None
+
     def _problem_of(self, client_id: str, run_id: str) -> Dropped | None:
         """The problem because of which a client cannot do a run's tasks; None without one."""
         session = self._sessions.find(client_id)
         problem = None if session is None else session.problem_in(run_id)
         if problem is None:
             return None
+        if problem.reason == OwnersWord.AWAITED:
+            return Dropped(DropReason.APPROVAL, f"waits for {client_id}'s approval")
         return Dropped(DropReason.PROBLEM, f"{problem.reason}: {problem.detail}")
 
     def _why_unfit(self, run: Run, client_id: str) -> Dropped | None:

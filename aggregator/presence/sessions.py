@@ -14,8 +14,15 @@ from dataclasses import dataclass, field, replace
 from fedplcc.aggregator.presence.progress import Progress
 from fedplcc.aggregator.presence.turns import MAX_KEPT, Turns
 from fedplcc.shared.errors import ClientIdTaken, NotAMember, Unauthenticated
+from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import Client, ClientActivity, ClientProblem, Heartbeat, Task
 
+APPROVED_WORK = frozenset(ClientActivity) - {
+    ClientActivity.IDLE,
+    ClientActivity.DOWNLOADING,
+    ClientActivity.INITIALISING,
+}
+"""Activities of a client whose owner has approved the run; the others come before its trainer asks."""
 HINDERED_S = 30.0
 """Time for which the task of another run comes before one that the client could not do, as long as a trainer waits before it
 tries again."""
@@ -72,6 +79,14 @@ class Session:
         self.hindrances.pop(run_id, None)
         if self.problem is not None and self.problem.is_fatal:
             self.problem = None
+
+    def is_approved(self, run_id: str) -> None:
+        """Record that the owner of the client's site has approved a run, which ends the wait for that."""
+        found = self.problem_in(run_id)
+        if found is not None and found.reason == OwnersWord.AWAITED:
+            self.has_ended([run_id])
+            if self.problem == found:
+                self.problem = None
 
     def has_ended(self, run_ids: Collection[str]) -> None:
         """Forget that the client could not do the tasks of runs that have ended."""
@@ -165,6 +180,8 @@ class Sessions:
     def record_heartbeat(self, session: Session, heartbeat: Heartbeat) -> None:
         """Record a client's heartbeat."""
         session.heartbeat = heartbeat
+        if heartbeat.problem is None and heartbeat.activity in APPROVED_WORK:
+            session.is_approved(heartbeat.run_id)
         session.progress.record_report(heartbeat.activity, heartbeat.progress, self._clock())
 
     def record_problem(self, session: Session, problem: ClientProblem) -> None:

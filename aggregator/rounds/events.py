@@ -9,7 +9,7 @@ from typing import Any
 from fedplcc.aggregator.rounds.far_updates import newly_far
 from fedplcc.aggregator.rounds.machine.run_facts import evaluators, is_parked, is_retired, waits_for_quorum
 from fedplcc.aggregator.rounds.results import score_intervals
-from fedplcc.shared.reasons import Parked, sentence_of
+from fedplcc.shared.reasons import Parked, WaitsForApproval, sentence_of
 from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
 
 STATUS_EVENTS = {
@@ -82,7 +82,8 @@ def _quorum_events(before: Run, after: Run, happened: Any) -> None:
     if before.status is not RunStatus.RUNNING or after.status is not RunStatus.RUNNING:
         return
     if waits_for_quorum(after) and after.reason != before.reason:
-        happened("quorum_missing", number=after.round_number, reason=sentence_of(after.reason))
+        pending = {"clients": list(after.reason.clients)} if isinstance(after.reason, WaitsForApproval) else {}
+        happened("quorum_missing", number=after.round_number, reason=sentence_of(after.reason), **pending)
     elif waits_for_quorum(before) and after.reason is None:
         happened("quorum_regained", number=after.round_number)
 

@@ -16,7 +16,7 @@ from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
 from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
-from fedplcc.command.site import policy
+from fedplcc.command.site import approving, policy
 from fedplcc.command.state import audit, backup, restore
 from fedplcc.command.training import compare, demo, simulate
 from fedplcc.shared.version import VERSION
@@ -52,6 +52,10 @@ for service in services.SERVICES:
     app.command(service.__name__, rich_help_panel=SERVE)(service)
 AllCommands.built_when_called.update(services.BUILDERS)
 site_group = _group("Decide what this site takes part in, and see what left it.")
+site_group.command("pending", epilog=approving.PENDING_EXAMPLES)(approving.pending)
+site_group.command("approve", epilog=approving.APPROVE_EXAMPLES)(approving.approve)
+site_group.command("reject", epilog=approving.REJECT_EXAMPLES)(approving.reject)
+site_group.command("withdraw", epilog=approving.WITHDRAW_EXAMPLES)(approving.withdraw)
 policy_group = _group("Write the policy of this site's owner, and say what it allows.")
 policy_group.command("init", epilog=policy.INIT_EXAMPLES)(policy.init)
 policy_group.command("check", epilog=policy.CHECK_EXAMPLES)(policy.check)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from fedplcc.aggregator.store.blobs.files import sha256_of
 from fedplcc.doctor.findings import Finding, ok, warning
-from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.errors import FedplccError, InvalidConfig
 from fedplcc.trainer.app import STATES_FOLDER
 from fedplcc.trainer.instance import TOKEN_FILE
+from fedplcc.trainer.owner.approval.deciding import rule_of, waiting
+from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.in_force import policy_in_force
 from fedplcc.trainer.owner.policy import read_policy
 from fedplcc.trainer.owner.policy_text import policy_sentences
@@ -33,6 +35,25 @@ def examine_trainer_state(state: Path) -> Iterator[Finding]:
         yield ok("trainer", "it keeps no finished update and no client state")
     for folder in folders:
         yield _examined(folder)
+    yield _approvals(state)
+
+
+def _approvals(state: Path) -> Finding:
+    """The finding about whose yes a run needs here."""
+    kept = Kept(state)
+    try:
+        rule, decisions, num = rule_of(kept), kept.decisions(), len(waiting(kept))
+    except FedplccError as error:
+        return warning("approval", error.detail)
+    if decisions.trouble:
+        return warning("approval", decisions.trouble)
+    if rule is None:
+        return ok(
+            "approval",
+            "without a policy (--policy FILE) the trainer takes part in every run that names it, and nobody here is asked",
+        )
+    waits = f"; {num} wait for it: fedplcc site pending --state-dir {state}" if num else ""
+    return ok("approval", f'approve = "{rule}", and {len(decisions.standing())} approvals of the owner hold{waits}')
 
 
 def _policy(state: Path) -> Finding:

@@ -73,7 +73,8 @@ def _with_data(event: Event) -> str | None:
         case "aggregation_failed":
             return str(data.get("detail"))
         case "quorum_missing":
-            return f"waiting: {data.get('reason')}"
+            # Of clients whose owners have not approved the run, the reason is a sentence by itself.
+            return f"the run {data.get('reason')}" if data.get("clients") else f"waiting: {data.get('reason')}"
         case "client_data_changed":
             return f"client {name} says that it has {data.get('num_examples')} samples now, {data.get('before')} before"
         case "environment_changed":

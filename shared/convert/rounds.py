@@ -39,7 +39,9 @@ def round_from_proto(message: types_pb2.Round) -> Round:
 
 
 def _dropped_to_proto(client_id: str, why: Dropped) -> types_pb2.DroppedClient:
-    return types_pb2.DroppedClient(client_id=client_id, reason=why.reason.value, detail=why.detail)
+    # A gateway of 0.2 knows no "approval", and would refuse the whole answer; the detail says it.
+    reason = DropReason.PROBLEM if why.reason is DropReason.APPROVAL else why.reason
+    return types_pb2.DroppedClient(client_id=client_id, reason=reason.value, detail=why.detail)
 
 
 def _dropped_from_proto(message: types_pb2.DroppedClient) -> Dropped:

@@ -101,14 +101,32 @@ def serve_metrics(
         InvalidConfig: The port is taken.
     """
     answer = make_wsgi_app(registry)
+    return serve_pages(answer if guard is None else _guarded(answer, guard), host, port, what="metrics", guard=guard)
+
+
+def serve_pages(
+    answer: Callable[..., Any], host: str, port: int, *, what: str, guard: MetricsGuard | None = None
+) -> MetricsServer:
+    """Serve a WSGI application from a thread, a thread for each caller; port 0 takes any free one.
+
+    Args:
+        answer: The application.
+        host: Address to listen at.
+        port: Port to listen at.
+        what: Its name, for the refusal and the thread.
+        guard: As above; its TLS is spoken.
+
+    Raises:
+        InvalidConfig: The port is taken.
+    """
     try:
         server = _Server((host, port), guard)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
             raise
-        raise InvalidConfig(f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another port") from error
-    server.set_app(answer if guard is None else _guarded(answer, guard))
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+        raise InvalidConfig(f"cannot serve {what} on {host}:{port}: {error.strerror}; choose another port") from error
+    server.set_app(answer)
+    threading.Thread(target=server.serve_forever, name=what, daemon=True).start()
     return MetricsServer(server)
 
 

@@ -60,6 +60,10 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
         "held_state_dir",
     ): "the lock file is empty: what counts is its lock, which ends with the process",
     (
+        "trainer/owner/approval/kept.py",
+        "_held",
+    ): "the lock file is empty: what counts is its lock, which ends with the process",
+    (
         "trainer/privacy/budget.py",
         "_held",
     ): "the lock file is empty: what counts is its lock, which ends with the process",

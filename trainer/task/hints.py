@@ -9,6 +9,10 @@ HINTS: Mapping[str, str] = {
     "INVALID_MODEL": "this trainer needs the same model code as the rest of the federation",
     "CODE_NOT_ALLOWED": "the owner of this site allows the code with --allow-code or in the policy, or a method with "
     "--allow-method; or the run names none",
+    "AWAITS_APPROVAL": "the owner of this site looks at it with `fedplcc site pending` there, and approves or rejects it",
+    "RUN_REJECTED": "the owner of this site decided so; `fedplcc site approve` there changes it",
+    "RUN_WITHDRAWN": "the owner of this site decided so; `fedplcc site approve` there changes it, and the run admits the "
+    "client again",
     "WEIGHTS_MISSING": "the owner of this site keeps it with `fedplcc weights add FILE|PACKAGE`, from where the other "
     "sites have it, and compares its SHA-256 with the run's by `fedplcc weights list`",
     "DATA_NOT_ALLOWED": "the owner of this site names the images with --public-data; they must be the same at every client",

@@ -16,6 +16,7 @@ from fedplcc.shared.readings import UNREADABLE_FILES
 from fedplcc.shared.types import Client, ForgottenRun, RunSpec, Task, TaskKind
 from fedplcc.trainer.aggregator.port import AggregatorPort
 from fedplcc.trainer.cancellation import ShouldStop, never
+from fedplcc.trainer.owner.approval.gate import Gate
 from fedplcc.trainer.owner.refusals import check_policy
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.readings.speed import Speed
@@ -46,6 +47,7 @@ class TaskRunner:
         metrics: TrainerMetrics | None = None,
         keeps_evaluated: bool = False,
         latest_model: LatestModel | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """Prepare a client.
 
@@ -57,7 +59,9 @@ class TaskRunner:
                 downloaded once a round, not twice. Many clients in one process have no memory for that.
             latest_model: The model that the clients of this process share. A client that finds its model there counts the
                 bytes that it would have received on its own.
+            gate: Lets the tasks of runs pass that the site's owner has approved; all of them if None.
         """
+        self._gate = gate
         self._site, self._metrics = site, metrics
         self._inputs = TaskInputs(site, metrics, keeps_evaluated=keeps_evaluated, latest_model=latest_model)
         self._delivery = Delivery(site.client_id, states)
@@ -129,6 +133,7 @@ class TaskRunner:
             TooManyPrototypes: The client's data do not fit into an update.
             ModelKindRefused: The client has its own kind of model, and the run averages models.
             UnfitInitialModel: The run's initial model is of another specification.
+            AwaitsApproval, RunRejected, RunWithdrawn: The site's owner has not approved the run, or has ended it here.
             CodeNotAllowed, WeightsMissing: The run names what the site's owner did not list or does not keep.
             PolicyForbids: The policy of the site's owner forbids the run; nothing was read for it.
             ClaimNotKept, BudgetSpent: The run claims more than the site holds, or would exceed the owner's limit.
@@ -140,6 +145,8 @@ class TaskRunner:
             return
         config = self._inputs.config(task.run)
         check_policy(self._site.policy, config, task)
+        if self._gate is not None:
+            self._gate.check(task)
         self._site.check_kind(config)
         if task.kind is not TaskKind.EVALUATE:
             check_release(self._site, config, task.run, task.round)

@@ -18,6 +18,7 @@ from fedplcc.shared.reasons import (
     NoQuorum,
     Reason,
     TooFewClients,
+    WaitsForApproval,
 )
 from fedplcc.shared.types import (
     Round,
@@ -43,6 +44,9 @@ def drop_absent(
     Absent clients are dropped if the others can make the quorum. If not, no further client is dropped: the run waits with
     the missing clients in its reason, or it fails. The phase waits again for a dropped client that makes progress. If the
     client of round 0 is absent, the next client is asked for the first model, and the phase starts again.
+
+    A client whose owner has not approved the run is not there yet. A run that lacks only such clients waits for them and
+    never fails.
 
     Args:
         run: A run; returned unchanged if it is not running or its round waits for no client.
@@ -79,6 +83,14 @@ def drop_absent(
     if lack is None:
         run = with_round(run, dropping(current, late))
         return _with_reason(run, damage_of(run))
+    pending = sorted(name for name in owing if name in absent and absent[name].reason is DropReason.APPROVAL)
+    if pending and (
+        current.phase is RoundPhase.INITIALISING or lack_of(run, {*done_in(current), *rest, *pending}, quorum) is None
+    ):
+        approval = WaitsForApproval(
+            round_number=current.number, clients=tuple(pending[:NAMED_ABSENT]), num_clients=len(pending)
+        )
+        return _with_reason(with_round(run, current), approval)
     # A client without an update need not report, but may; its report may be the only one that still comes.
     missing: dict[str, Dropped | None] = {
         name: why

@@ -108,7 +108,9 @@ def _leaving(run: Run, client_id: str, *, forgets: bool) -> Run:
     return replace(run, retired=dict(sorted({**run.retired, client_id: record}.items())))
 
 
-def retire(run: Run, client_id: str, *, forgets: bool = False, min_clients: int | None = None) -> Run:
+def retire(
+    run: Run, client_id: str, *, forgets: bool = False, min_clients: int | None = None, by_owner: bool = False
+) -> Run:
     """Return the run with a client retired: its part in the open round ends, and no later cohort has it.
 
     What the client has committed in the open round stays. Retiring it again changes nothing, but it may be forgotten
@@ -119,6 +121,8 @@ def retire(run: Run, client_id: str, *, forgets: bool = False, min_clients: int 
         client_id: A client of its roster.
         forgets: Whether later pools are without the client's earlier prototypes.
         min_clients: Fewest clients of a round, where the run says so.
+        by_owner: Whether the owner of its site has ended its part. Nobody may refuse that: a run that lacks clients then
+            waits for others, or fails.
 
     Raises:
         InvalidTransition: The run has ended or is stopping, or its rounds would wait for ever without the client.
@@ -129,14 +133,16 @@ def retire(run: Run, client_id: str, *, forgets: bool = False, min_clients: int 
         return run
     if is_retired(run, client_id):
         return after
-    _require_rest(after, client_id, set(trainers(after)), "the run", min_clients)
+    if not by_owner:
+        _require_rest(after, client_id, set(trainers(after)), "the run", min_clients)
     current = run.current_round
     if current is None or not has_open_round(run) or not has_task_in(run, client_id):
         return after
     if current.phase is RoundPhase.EVALUATING and client_id in current.evaluations:
         return after
-    dropped = dropping(current, {client_id: Dropped(DropReason.RETIRED, "retired by request")})
-    if current.phase is RoundPhase.COLLECTING:
+    why = "its site's owner ended its part" if by_owner else "retired by request"
+    dropped = dropping(current, {client_id: Dropped(DropReason.RETIRED, why)})
+    if current.phase is RoundPhase.COLLECTING and not by_owner:
         rest = {name for name in current.cohort if name in current.updates or not is_out(dropped, name)}
         _require_rest(after, client_id, rest, f"round {current.number}", min_clients)
     return replace(after, current_round=dropped)

@@ -8,6 +8,7 @@ from fedplcc.shared.reasons import (
     NobodyLeft,
     NoQuorum,
     Parked,
+    WaitsForApproval,
 )
 from fedplcc.shared.types import (
     Round,
@@ -84,8 +85,8 @@ def takes_no_part(run: Run, client_id: str) -> bool:
 
 
 def waits_for_quorum(run: Run) -> bool:
-    """Whether a running run waits because it has too few clients."""
-    return run.status is RunStatus.RUNNING and isinstance(run.reason, NoQuorum | NobodyLeft)
+    """Whether a running run waits because it has too few clients, or too few whose owners have approved it."""
+    return run.status is RunStatus.RUNNING and isinstance(run.reason, NoQuorum | WaitsForApproval | NobodyLeft)
 
 
 def is_out(current: Round, client_id: str) -> bool:

@@ -30,6 +30,7 @@ from fedplcc.shared.reasons import (
     Stated,
     StoppedEarly,
     UpdateDamaged,
+    WaitsForApproval,
     WaitsForClients,
 )
 from fedplcc.shared.types import (
@@ -116,6 +117,7 @@ _REASONS: Mapping[str, type[Reason]] = {
     "waits_for_clients": WaitsForClients,
     "nobody_joined": NobodyJoined,
     "no_quorum": NoQuorum,
+    "waits_for_approval": WaitsForApproval,
     "nobody_left": NobodyLeft,
     "aggregation_failed": AggregationFailed,
     "parked": Parked,

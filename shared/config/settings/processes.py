@@ -292,6 +292,9 @@ class TrainerSettings(Settings):
     """Port of /metrics."""
     health_port: OptionalPort = None
     """Port of grpc.health.v1 on loopback, for the health check of a container or a unit; off if not set."""
+    owner_port: OptionalPort = None
+    """Port on loopback of a page for this site's owner: runs that wait for approval, to approve, reject or withdraw. Its
+    address, with a secret, stands in the state directory: approval/page. Off if not set."""
     send_readings: bool = True
     """Whether heartbeats carry the training speed, the memory of the process and of the GPU, and the GPU's load. Problems
     are reported in any case, and the trainer's own /metrics show all readings."""

@@ -52,7 +52,12 @@ const SENTENCES = {
   update_refused: ({ client_id, data }) => because(`An update of client ${client_id} was refused`, data.detail),
   report_refused: ({ client_id, data }) => because(`A report of client ${client_id} was refused`, data.detail),
   client_problem: ({ client_id, data }) =>
-    because(`Client ${client_id} has a problem`, [data.detail, data.hint].filter(Boolean).join("; ")),
+    because(
+      data.reason === "AWAITS_APPROVAL"
+        ? `The run waits for ${client_id}'s approval`
+        : `Client ${client_id} has a problem`,
+      [data.detail, data.hint].filter(Boolean).join("; "),
+    ),
   client_quarantined: ({ client_id, data }) => because(`Client ${client_id} is quarantined`, data.reason),
   client_released: ({ client_id }) => `Client ${client_id} takes part again`,
   client_admitted: ({ client_id }) => `Client ${client_id} is admitted; it may take part from the next round on`,
@@ -66,7 +71,7 @@ const SENTENCES = {
     because(`Round ${round} goes on without client ${client_id}`, [data.reason, data.detail].filter(Boolean).join(": ")),
   client_returned: ({ round, client_id }) => `Round ${round} waits for client ${client_id} again`,
   client_asked: ({ round, client_id }) => `Round ${round} asks client ${client_id} too`,
-  quorum_missing: ({ data }) => because("Waiting", data.reason),
+  quorum_missing: ({ data }) => (data.clients ? `The run ${data.reason}` : because("Waiting", data.reason)),
   quorum_regained: () => "Enough clients are here again",
 };
 
@@ -154,7 +159,8 @@ export function sentenceOf(event) {
  * @param {RunEvent} event
  */
 export function weightOf(event) {
-  if (event.type === "run_failed" || (event.type === "client_problem" && event.data.is_fatal)) return "bad";
+  const isFatal = event.type === "client_problem" && event.data.is_fatal && event.data.reason !== "AWAITS_APPROVAL";
+  if (event.type === "run_failed" || isFatal) return "bad";
   if (WARNINGS.has(event.type)) return "warning";
   return ["round_committed", "run_completed"].includes(event.type) ? "good" : "plain";
 }

@@ -304,7 +304,7 @@ def test_a_run_without_any_client_says_so_and_goes_on_when_one_joins() -> None:
     run = members.quarantine(run, "ann", "poison")
     waiting = opening.next_step(run, cohort_size=None, now=1.0)
     assert (waiting.status, waiting.round_number) == (RunStatus.RUNNING, 1)
-    assert sentence_of(waiting.reason) == "no client is left: every one of the roster is quarantined"
+    assert sentence_of(waiting.reason) == "no client is left: every one of the roster is quarantined or has left"
     assert run_facts.waits_for_quorum(waiting)
     assert opening.next_step(waiting, cohort_size=None, now=2.0) is waiting
     assert opening.next_step(run, cohort_size=None, now=1.0, fails=True).status is RunStatus.FAILED

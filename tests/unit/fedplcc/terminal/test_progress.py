@@ -99,7 +99,8 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
     out = an_event("client_quarantined", 1, reason="3 updates were refused")
     dropped = an_event("client_dropped", 1, reason="lost", detail="not connected")
     waiting = an_event("quorum_missing", 1, reason="round 1 has no quorum, 1 of the 2 clients that it needs")
-    away = (dropped, an_event("client_returned", 1), waiting)
+    pending = an_event("quorum_missing", 1, reason="waits for ann's approval", clients=["ann"])
+    away = (dropped, an_event("client_returned", 1), waiting, pending)
     events = (refused, late, problem, out, an_event("client_released", 1), *away)
     text = shown(an_event("run_paused"), an_event("run_resumed"), an_event("run_recovered"), *events)
     assert text.splitlines() == [
@@ -114,6 +115,7 @@ def test_what_a_person_wants_to_know_is_a_line_of_its_own() -> None:
         "round 1 goes on without client ann, lost: not connected",
         "round 1 waits for client ann again",
         "waiting: round 1 has no quorum, 1 of the 2 clients that it needs",
+        "the run waits for ann's approval",
     ]
 
 

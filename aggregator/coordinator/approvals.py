@@ -1,0 +1,82 @@
+"""Decisions of sites' owners about runs, as their trainers report them: a run's client may go on, or leaves the run.
+
+Only the site decides: nothing here makes a trainer work. A report of somebody else, or a false one, changes what is shown
+and who is waited for, and the site goes on as its owner decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fedplcc.aggregator.coordinator.run_labels import Audited
+from fedplcc.aggregator.ledger.ledger import Ledger
+from fedplcc.aggregator.presence.sessions import Session
+from fedplcc.aggregator.rounds.machine import members, run_facts
+from fedplcc.shared.errors import InvalidTransition
+from fedplcc.shared.reasons import OwnersWord
+from fedplcc.shared.types import Run
+
+MAX_AUDITED = 16
+"""Most decisions of one client about one run that the audit records while this process lives."""
+AUDITED_AS: Mapping[OwnersWord, str] = MappingProxyType(
+    {
+        OwnersWord.APPROVED: "ApproveRun",
+        OwnersWord.REJECTED: "RejectRun",
+        OwnersWord.WITHDRAWN: "WithdrawRun",
+    }
+)
+"""Names of the decisions in the audit."""
+
+
+def owners_word(reason: str) -> OwnersWord | None:
+    """Return what a client's report says of its owner; None if it is about something else."""
+    return OwnersWord(reason) if reason in frozenset(OwnersWord) else None
+
+
+class Approvals:
+    """Draws the consequences of owners' decisions."""
+
+    def __init__(self, ledger: Ledger, audited: Audited) -> None:
+        """Change the runs of a ledger.
+
+        Args:
+            ledger: The open runs.
+            audited: Returns what adds the audit's record of a change.
+        """
+        self._ledger, self._audited = ledger, audited
+        self._num_audited: dict[tuple[str, str], int] = {}
+
+    def decided(self, session: Session, run: Run, word: OwnersWord) -> None:
+        """Record a decision about an open run that has the session's client in its roster.
+
+        Raises:
+            StoreUnavailable: It cannot be written now; the trainer reports it again.
+        """
+        client_id = session.client.client_id
+        if word.ends_part:
+            if not run_facts.is_retired(run, client_id):
+                self._leave(run, client_id, word)
+        elif word is OwnersWord.APPROVED:
+            if self._may_audit(client_id, run.run_id):
+                audited = self._audited(AUDITED_AS[word], f"{run.run_id}/{client_id}", "")
+                self._ledger.together(lambda changes: changes.writes.extend(audited))
+            session.is_approved(run.run_id)
+
+    def _leave(self, run: Run, client_id: str, word: OwnersWord) -> None:
+        may_audit = self._may_audit(client_id, run.run_id)
+        audited = self._audited(AUDITED_AS[word], f"{run.run_id}/{client_id}", "") if may_audit else ()
+        try:
+            self._ledger.change(run.run_id, lambda run: members.retire(run, client_id, by_owner=True), audited=audited)
+        except InvalidTransition:
+            return  # the run is stopping or has ended meanwhile
+
+    def _may_audit(self, client_id: str, run_id: str) -> bool:
+        """Count a decision for the audit; returns whether it has room for it."""
+        place = (client_id, run_id)
+        if place not in self._num_audited:
+            self._num_audited = {
+                each: count for each, count in self._num_audited.items() if self._ledger.find_open(each[1]) is not None
+            }
+        self._num_audited[place] = self._num_audited.get(place, 0) + 1
+        return self._num_audited[place] <= MAX_AUDITED

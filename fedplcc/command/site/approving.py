@@ -1,0 +1,121 @@
+"""`fedplcc site pending`, `approve`, `reject` and `withdraw`: the owner's decisions about runs, at the trainer's host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedplcc.command.examples import examples
+from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.site.state_dir import TrainerStateDir, trainer_folder
+
+if TYPE_CHECKING:
+    from fedplcc.trainer.owner.approval.kept import Kept
+
+PENDING_EXAMPLES = examples("fedplcc site pending", "fedplcc site pending --json")
+APPROVE_EXAMPLES = examples(
+    "fedplcc site approve digits-0f3a", "fedplcc site approve digits-0f3a --document 5c1fd2e09ab3"
+)
+REJECT_EXAMPLES = examples('fedplcc site reject digits-0f3a --reason "not for this study"')
+WITHDRAW_EXAMPLES = examples("fedplcc site withdraw digits-0f3a")
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
+Reason = Annotated[
+    str, typer.Option(help="Why, for the audit and for those who run it; it leaves this site.", show_default=False)
+]
+
+
+@explains_errors
+def pending(*, state_dir: TrainerStateDir = None, as_json: bool) -> int:
+    """Show what each run asks for that waits for your approval, in words.
+
+    It reads the state directory of the trainer on this host and talks to nobody.
+    """
+    from fedplcc.terminal.printable import printable
+    from fedplcc.trainer.owner.approval.deciding import rule_of, waiting
+    from fedplcc.trainer.owner.approval.words import lines_of
+
+    kept = _kept(state_dir)
+    found = waiting(kept)
+    approved = sorted(each.run_id for each in kept.decisions().standing())
+    if as_json:
+        print(json.dumps({"approve": rule_of(kept), "pending": found, "approved": approved}, indent=2))
+        return ExitCode.OK
+    if trouble := kept.decisions().trouble:
+        print(trouble)
+    for facts in found:
+        for heading, words in lines_of(facts):
+            print(printable(f"{heading + ':':<19}{words}"))
+        print()
+    rule = rule_of(kept)
+    if not found and rule is None:
+        print("no run waits: this trainer has no policy, so runs need no approval (--policy FILE)")
+    elif not found:
+        print(f'no run waits for approval (approve = "{rule}")')
+    if approved:
+        print(f"approved: {', '.join(approved)}")
+    return ExitCode.OK
+
+
+@explains_errors
+def approve(
+    run_id: RunId,
+    *,
+    document: Annotated[
+        str,
+        typer.Option(
+            metavar="SHA256",
+            help="The document that you read, as 'pending' shows it, or its first digits: another one is not approved.",
+            show_default=False,
+        ),
+    ] = "",
+    state_dir: TrainerStateDir = None,
+) -> int:
+    """Approve a run as it asks now: its document, and the code that it uses. A change of either needs a new approval.
+
+    The trainer goes on within a heartbeat. Nobody else can give this approval.
+    """
+    from fedplcc.trainer.owner.approval import deciding
+
+    kept = _kept(state_dir)
+    before = kept.decisions().of(run_id)
+    made = deciding.approve(kept, run_id, document)
+    if made == before:
+        print(f"run {run_id} was approved already: document {made.document}")
+        return ExitCode.OK
+    print(f"run {run_id} is approved: document {made.document}, code {made.code}")
+    if before is not None and before.ruling is not made.ruling:
+        print(f"the run has let this client go; who runs it admits it again: fedplcc run client admit {run_id} CLIENT")
+    return ExitCode.OK
+
+
+@explains_errors
+def reject(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir = None) -> int:
+    """Reject a run that waits: the client leaves it, and nothing is read for it."""
+    from fedplcc.trainer.owner.approval import deciding
+
+    deciding.reject(_kept(state_dir), run_id, reason)
+    print(f"run {run_id} is rejected: this client leaves it")
+    return ExitCode.OK
+
+
+@explains_errors
+def withdraw(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir = None) -> int:
+    """End this site's part in a run within a heartbeat: its task is cancelled, and the client leaves the run.
+
+    What the client has sent before stays in the run's models. It works without a policy too.
+    """
+    from fedplcc.trainer.owner.approval import deciding
+
+    deciding.withdraw(_kept(state_dir), run_id, reason)
+    print(f"this site's part in run {run_id} is withdrawn: the trainer ends it within a heartbeat")
+    return ExitCode.OK
+
+
+def _kept(state_dir: Path | None) -> Kept:
+    from fedplcc.trainer.owner.approval.kept import Kept
+
+    return Kept(trainer_folder(state_dir))

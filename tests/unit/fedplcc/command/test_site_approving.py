@@ -1,0 +1,74 @@
+"""`fedplcc site pending`, `approve`, `reject` and `withdraw`, and what `fedplcc doctor` says of a site's approvals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedplcc.command.all_commands import app
+from fedplcc.command.exit_codes import ExitCode
+from fedplcc.doctor.trainer_state import examine_trainer_state
+from fedplcc.trainer.owner.approval.kept import Kept
+from fedplcc.trainer.owner.in_force import keep_policy
+from fedplcc.trainer.owner.policy import NO_POLICY, Policy
+from tests.unit.trainer.owner.test_approval import a_task, refused
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only trainer's state directory below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    state = tmp_path / "fedplcc-state" / "trainer-north"
+    state.mkdir(parents=True)
+    keep_policy(state, tmp_path / "policy.toml", Policy())
+    return state
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["site", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join((result.stdout + result.stderr).split())
+
+
+def doctor(state: Path) -> tuple[str, str]:
+    (found,) = [each for each in examine_trainer_state(state) if each.check == "approval"]
+    return found.status.value, found.sentence
+
+
+def test_a_run_is_shown_approved_and_withdrawn(state: Path) -> None:
+    assert called("pending") == (ExitCode.OK, 'no run waits for approval (approve = "each")')
+    refused(Kept(state), a_task())
+    code, text = called("pending")
+    assert (code, "method: fedplcc" in text, "claim: none: no noise, no guarantee" in text) == (ExitCode.OK, True, True)
+    assert doctor(state) == (
+        "ok",
+        f'approve = "each", and 0 approvals of the owner hold; 1 wait for it: fedplcc site pending --state-dir {state}',
+    )
+    (facts,) = json.loads(called("pending", "--json")[1])["pending"]
+    code, text = called("approve", "run-1", "--document", facts["document_sha256"][:7])
+    assert (code, "give at least 8 digits" in text) == (ExitCode.FAILED, True)
+    assert called("approve", "run-1", "--document", facts["document_sha256"][:8])[1].startswith("run run-1 is approved")
+    assert "was approved already" in called("approve", "run-1")[1]
+    assert called("pending")[1].endswith("approved: run-1")
+    assert called("withdraw", "run-1", "--reason", "enough")[0] == ExitCode.OK
+    code, text = called("approve", "run-1")
+    assert (code, "fedplcc run client admit run-1 CLIENT" in text) == (ExitCode.OK, True)
+    refused(Kept(state), a_task("run-2"))
+    assert called("reject", "run-2", "--reason", "no")[1] == "run run-2 is rejected: this client leaves it"
+    assert called("reject", "run-3")[0] == ExitCode.USAGE
+
+
+def test_what_does_not_hold_and_a_site_without_a_policy_are_told(state: Path) -> None:
+    refused(Kept(state), a_task())
+    called("approve", "run-1")
+    decisions = state / "approval" / "decisions.jsonl"
+    decisions.write_text(decisions.read_text().replace("run-1", "run-2"))
+    assert "so none counts" in called("pending")[1]
+    assert (doctor(state)[0], "so none counts" in doctor(state)[1]) == ("warning", True)
+    decisions.unlink()
+    keep_policy(state, None, NO_POLICY)
+    assert "this trainer has no policy, so runs need no approval" in called("pending")[1]
+    assert "nobody here is asked" in doctor(state)[1]

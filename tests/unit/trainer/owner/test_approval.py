@@ -1,0 +1,334 @@
+"""The owner's yes: what it is bound to, how it is kept, and what of it survives crashes, restarts and meddling."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccError, InvalidConfig
+from fedplcc.shared.process import failpoints
+from fedplcc.shared.reasons import OwnersWord
+from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
+from fedplcc.trainer.owner.approval import deciding, packages
+from fedplcc.trainer.owner.approval.gate import AwaitsApproval, Gate, RunRejected, RunWithdrawn
+from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept, Ruling
+from fedplcc.trainer.owner.approval.words import lines_of
+from fedplcc.trainer.owner.in_force import keep_policy
+from fedplcc.trainer.owner.policy import Policy
+
+
+def a_task(run_id: str = "run-1", *, payload: Payload | None = None, **run: Any) -> Task:
+    document: dict[str, Any] = {
+        "run": {"method": "fedplcc", "rounds": 3, "clients": ["ann"], **run},
+        "model": {"name": "cnn4"},
+        "data": {"classes": ["a", "b"], "image_size": 16},
+    }
+    config = parse_run_config(document)
+    spec = RunSpec(run_id=run_id, config_json=config.canonical_json, config_hash="what somebody says")
+    return Task(kind=TaskKind.TRAIN, run=spec, round=1, total_rounds=3, payload=payload or Payload())
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """The files of a site whose trainer runs with the default policy."""
+    keep_policy(tmp_path, tmp_path / "policy.toml", Policy())
+    return Kept(tmp_path)
+
+
+def refused(kept: Kept, task: Task, rule: str | None = "each") -> FedplccError | None:
+    """Why a trainer that has just started refuses a task; None if it does it."""
+    try:
+        Gate(Kept(kept.folder.parent), rule).check(task)
+    except FedplccError as error:
+        return error
+    return None
+
+
+def test_a_run_waits_until_its_owner_approves_it_and_a_restart_keeps_that(kept: Kept) -> None:
+    why = refused(kept, a_task())
+    assert isinstance(why, AwaitsApproval)
+    assert (why.reason, why.detail) == (OwnersWord.AWAITED, "the owner of this site has not approved the run")
+    (facts,) = deciding.waiting(kept)
+    assert (facts["run_id"], facts["rounds"], facts["started_by"]) == ("run-1", 3, None)
+    made = deciding.approve(kept, "run-1", facts["document_sha256"][:8])
+    assert refused(kept, a_task()) is None
+    assert deciding.waiting(kept) == []
+    assert deciding.approve(kept, "run-1") == made
+    assert [each.ruling for each in kept.decisions().entries] == [Ruling.APPROVED], "twice is once"
+
+
+def test_without_a_policy_and_with_always_nothing_waits_and_a_withdrawal_holds(kept: Kept) -> None:
+    assert refused(kept, a_task(), rule=None) is None
+    assert not kept.folder.exists(), "nothing is written for a site without a policy"
+    assert refused(kept, a_task(), rule="always") is None
+    deciding.withdraw(kept, "run-1", "no longer")
+    for rule in (None, "always", "matching", "each"):
+        why = refused(kept, a_task(), rule=rule)
+        assert isinstance(why, RunWithdrawn)
+        assert why.detail == "the owner of this site has withdrawn the run: no longer"
+    assert refused(kept, a_task("run-2"), rule=None) is None
+
+
+def test_another_document_or_other_code_needs_another_approval(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(kept, a_task())
+    deciding.approve(kept, "run-1")
+    assert refused(kept, a_task("run-2")) is not None, "of another run"
+    longer = refused(kept, a_task(rounds=4))
+    assert longer is not None
+    assert longer.detail.endswith("has not approved the run: its document changed since")
+    assert refused(kept, a_task()) is None, "the approved document holds"
+    monkeypatch.setattr(packages, "VERSION", "0.2.1")
+    newer = refused(kept, a_task())
+    assert newer is not None
+    assert newer.detail.endswith("its code changed since")
+    deciding.approve(kept, "run-1")
+    assert refused(kept, a_task()) is None
+
+
+def test_a_matching_run_differs_in_name_and_seed_and_has_no_more_rounds(kept: Kept) -> None:
+    refused(kept, a_task())
+    deciding.approve(kept, "run-1")
+    assert refused(kept, a_task("run-2", name="again", seed=7, rounds=2), "matching") is None
+    assert isinstance(refused(kept, a_task("run-2", rounds=4), "matching"), AwaitsApproval)
+    assert isinstance(refused(kept, a_task("run-2", clients=["ann", "bob"]), "matching"), AwaitsApproval)
+    assert isinstance(refused(kept, a_task("run-2", seed=7), "each"), AwaitsApproval)
+    deciding.withdraw(kept, "run-1")
+    assert isinstance(refused(kept, a_task("run-3"), "matching"), AwaitsApproval), "what was withdrawn covers nothing"
+
+
+def test_a_rejected_run_stays_rejected_until_it_is_approved(kept: Kept) -> None:
+    refused(kept, a_task())
+    deciding.reject(kept, "run-1", "not for this study")
+    why = refused(kept, a_task())
+    assert isinstance(why, RunRejected)
+    assert deciding.waiting(kept) == []
+    assert deciding.reject(kept, "run-1").reason == "not for this study"
+    deciding.approve(kept, "run-1")
+    assert refused(kept, a_task()) is None
+
+
+@pytest.mark.parametrize(
+    ("decide", "error", "says"),
+    [
+        (lambda kept: deciding.approve(kept, "run-9"), InvalidConfig, "no run 'run-9' waits here"),
+        (lambda kept: deciding.reject(kept, "run-9"), InvalidConfig, "no run 'run-9' waits here"),
+        (lambda kept: deciding.approve(kept, "../run-1"), InvalidConfig, "no id of a run"),
+        (lambda kept: deciding.withdraw(kept, "../run-1"), InvalidConfig, "no id of a run"),
+        (lambda kept: deciding.withdraw(kept, "waits"), FailedPrecondition, "fedplcc site reject waits"),
+        (lambda kept: deciding.reject(kept, "run-1"), FailedPrecondition, "fedplcc site withdraw run-1"),
+        (lambda kept: deciding.approve(kept, "waits", "0" * 64), FailedPrecondition, "nothing was approved"),
+        (lambda kept: deciding.approve(kept, "waits", ""), None, ""),
+        (lambda kept: deciding.reject(kept, "waits", "x" * 501), InvalidConfig, "at most 500"),
+        (lambda kept: deciding.reject(kept, "waits", "a\nb"), InvalidConfig, "printable"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_with_what_to_do(
+    kept: Kept, decide: Any, error: type[FedplccError] | None, says: str
+) -> None:
+    refused(kept, a_task())
+    deciding.approve(kept, "run-1")
+    refused(kept, a_task("waits"))
+    if error is None:
+        decide(kept)
+        return
+    with pytest.raises(error, match=says):
+        decide(kept)
+    assert len(kept.decisions().entries) == 1
+
+
+def _changed(lines: list[str], number: int, **values: Any) -> list[str]:
+    entry = {**json.loads(lines[number]), **values}
+    return [*lines[:number], json.dumps(entry), *lines[number + 1 :]]
+
+
+MEDDLING: dict[str, Callable[[list[str]], list[str]]] = {
+    "another run": lambda lines: _changed(lines, 0, run_id="run-2"),
+    "a rejection turned": lambda lines: _changed(lines, 1, ruling="approved"),
+    "another document": lambda lines: _changed(lines, 0, document="0" * 64),
+    "more rounds": lambda lines: _changed(lines, 0, rounds=1000),
+    "a line left out": lambda lines: lines[1:],
+    "lines in another order": lambda lines: [lines[1], lines[0], *lines[2:]],
+    "a line twice": lambda lines: [*lines, lines[-1]],
+    "half a line": lambda lines: [*lines[:-1], lines[-1][:40]],
+    "no JSON": lambda lines: ["nothing", *lines],
+}
+
+
+@pytest.mark.parametrize("meddling", MEDDLING)
+def test_decisions_that_were_changed_count_as_none_and_say_so(kept: Kept, meddling: str) -> None:
+    for run_id in ("run-1", "run-2", "run-3"):
+        refused(kept, a_task(run_id))
+    deciding.approve(kept, "run-1")
+    deciding.reject(kept, "run-2")
+    deciding.approve(kept, "run-3")
+    path = kept.folder / "decisions.jsonl"
+    path.write_text("\n".join(MEDDLING[meddling](path.read_text().splitlines())) + "\n")
+    for rule in (None, "always", "matching", "each"):
+        why = refused(kept, a_task("run-1"), rule)
+        assert isinstance(why, AwaitsApproval)
+        assert "was changed or damaged, so none counts" in why.detail
+    fresh = Kept(kept.folder.parent)
+    deciding.approve(fresh, "run-1")
+    assert refused(kept, a_task("run-1")) is None
+    assert refused(kept, a_task("run-3")) is not None
+    assert (kept.folder / "decisions.jsonl.damaged").is_file(), "what did not hold is put aside"
+
+
+def test_another_secret_and_none_make_no_decision_hold(kept: Kept) -> None:
+    refused(kept, a_task())
+    deciding.approve(kept, "run-1")
+    secret = kept.folder / "secret"
+    assert (secret.stat().st_mode & 0o777, (kept.folder / "decisions.jsonl").stat().st_mode & 0o777) == (0o600, 0o600)
+    secret.write_bytes(bytes(32))
+    assert Kept(kept.folder.parent).decisions().trouble
+    secret.unlink()
+    assert isinstance(refused(kept, a_task()), AwaitsApproval)
+
+
+class _Killed(BaseException):
+    """The process has died."""
+
+
+@pytest.fixture
+def passed() -> Iterator[list[str]]:
+    names: list[str] = []
+    failpoints.install(names.append)
+    yield names
+    failpoints.install(None)
+
+
+def _died_at(name: str, count: int, work: Any) -> None:
+    seen = 0
+
+    def hook(point: str) -> None:
+        nonlocal seen
+        seen += point == name
+        if point == name and seen == count:
+            raise _Killed
+
+    failpoints.install(hook)
+    with pytest.raises(_Killed):
+        work()
+    failpoints.install(None)
+
+
+def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_makes_it_once(
+    tmp_path: Path, passed: list[str]
+) -> None:
+    def whole(folder: Path) -> None:
+        Kept(folder).say_page("http://127.0.0.1:1/")
+        refused(Kept(folder), a_task())
+        made = deciding.approve(Kept(folder), "run-1")
+        (report,) = Gate(Kept(folder), "each").look(None).reports
+        Kept(folder).told(report[0])
+        assert report[0] == made
+        Kept(folder).say_page(None)
+
+    whole(tmp_path / "whole")
+    points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]
+    assert len(points) > 20
+    for number, (name, count) in enumerate(points):
+        folder = tmp_path / str(number)
+        _died_at(name, count, partial(whole, folder))
+        before = Kept(folder).decisions()
+        assert not before.trouble, name
+        assert len(before.entries) <= 1
+        assert (refused(Kept(folder), a_task()) is None) is (len(before.entries) == 1), name
+        deciding.approve(Kept(folder), "run-1")
+        assert [each.ruling for each in Kept(folder).decisions().entries] == [Ruling.APPROVED], name
+        for decision, _problem in Gate(Kept(folder), "each").look(None).reports:
+            Kept(folder).told(decision)
+        assert Gate(Kept(folder), "each").look(None).reports == []
+
+
+def test_a_kill_while_what_does_not_hold_is_put_aside_loses_no_new_decision(tmp_path: Path) -> None:
+    for number, name in enumerate(("trainer.approval.rename.before", "trainer.approval.rename.after")):
+        folder = tmp_path / str(number)
+        refused(Kept(folder), a_task())
+        deciding.approve(Kept(folder), "run-1")
+        (folder / "approval" / "decisions.jsonl").write_text("nothing\n")
+        refused(Kept(folder), a_task())
+        _died_at(name, 1, partial(deciding.approve, Kept(folder), "run-1"))
+        assert refused(Kept(folder), a_task()) is not None
+        deciding.approve(Kept(folder), "run-1")
+        assert refused(Kept(folder), a_task()) is None
+
+
+def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_is_told(kept: Kept) -> None:
+    refused(kept, a_task())
+    gate, run = Gate(kept, "each"), a_task().run
+    assert gate.look(run) == gate.look(None)
+    deciding.approve(kept, "run-1")
+    deciding.withdraw(kept, "run-1", "enough")
+    found = gate.look(run)
+    assert found.is_ended
+    assert not gate.look(a_task("run-2").run).is_ended
+    assert [(each.reason, each.is_fatal) for _, each in found.reports] == [
+        (OwnersWord.APPROVED, False),
+        (OwnersWord.WITHDRAWN, True),
+    ]
+    assert found.reports[1][1].detail.endswith(": enough")
+    gate.told(found.reports[0][0])
+    assert [each.ruling for each, _ in gate.look(run).reports] == [Ruling.WITHDRAWN]
+
+
+def test_what_waits_is_bounded_and_is_forgotten_when_its_run_is_over(kept: Kept) -> None:
+    for number in range(MAX_ASKED + 3):
+        gate = Gate(kept, "each", clock=partial(float, number))
+        with pytest.raises(AwaitsApproval):
+            gate.check(a_task(f"run-{number}"))
+    found = [facts["run_id"] for facts in deciding.waiting(kept)]
+    assert found == [f"run-{number}" for number in range(3, MAX_ASKED + 3)]
+    gate.forget(but_of=["run-5", "run-6"])
+    assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-5", "run-6"]
+
+
+def test_the_code_of_other_packages_is_part_of_what_is_approved(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "their_models"
+    (package / "sub").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('nothing imports this')\n")
+    (package / "sub" / "nets.py").write_text("one\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    task = a_task()
+    assert task.run is not None
+    document = {**json.loads(task.run.config_json), "model": {"name": "their_models.sub.nets:Net"}}
+    task = replace(task, run=replace(task.run, config_json=json.dumps(document)))
+    refused(kept, task)
+    (facts,) = deciding.waiting(kept)
+    assert list(facts["code"]) == ["fedplcc", "their_models"]
+    assert facts["code_named"] == ["their_models.sub.nets:Net"]
+    deciding.approve(kept, "run-1")
+    assert refused(kept, task) is None
+    (package / "sub" / "nets.py").write_text("two\n")
+    changed = refused(kept, task)
+    assert changed is not None
+    assert changed.detail.endswith("its code changed since")
+    (package / "sub" / "nets.py").unlink()
+    (package / "sub").rmdir()
+    (package / "__init__.py").unlink()
+    package.rmdir()
+    assert isinstance(refused(kept, task), CodeNotAllowed)
+
+
+def test_a_run_is_told_in_words_with_sizes_where_they_are_known(kept: Kept) -> None:
+    blob = BlobRef(role="model", sha256="0" * 64, size_bytes=1000)
+    refused(kept, a_task(payload=Payload(tensor_groups=(blob,))))
+    (facts,) = deciding.waiting(kept)
+    words = dict(lines_of(facts))
+    assert "a model trained on its images (1,000 bytes)" in words["leaves each round"]
+    assert "prototypes: mean features" in words["leaves each round"]
+    assert words["leaves in all"] == "3 times that, the models 3,000 bytes"
+    assert words["claim"] == "none: no noise, no guarantee"
+    assert words["started by"].startswith("not known here")
+    assert facts["document_sha256"] == words["document"]
+    assert str(os.getuid()) in deciding.approve(kept, "run-1").by

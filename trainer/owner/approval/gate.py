@@ -1,0 +1,189 @@
+"""The question before each task: may its run go on at this site."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fedplcc.shared.codes import Code
+from fedplcc.shared.errors import FedplccError, StoreUnavailable
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.reasons import OwnersWord
+from fedplcc.shared.types import MODEL, ClientProblem, RunSpec, Task
+from fedplcc.trainer.owner.approval.asked import Asked, document_of
+from fedplcc.trainer.owner.approval.kept import Decision, Decisions, Kept, Ruling
+from fedplcc.trainer.owner.approval.packages import Packages
+
+ALWAYS, MATCHING, EACH = "always", "matching", "each"
+"""Values of a policy's `approve`."""
+
+log = get_logger("fedplcc.trainer.owner.approval")
+
+
+class AwaitsApproval(FedplccError):
+    """The owner of the site has not approved the run as it is; no data were read for it."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = OwnersWord.AWAITED.value
+
+
+class RunRejected(FedplccError):
+    """The owner of the site has rejected the run; no data were read for it."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = OwnersWord.REJECTED.value
+
+
+class RunWithdrawn(FedplccError):
+    """The owner of the site has withdrawn its approval of the run."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = OwnersWord.WITHDRAWN.value
+
+
+_WORDS = {
+    Ruling.APPROVED: OwnersWord.APPROVED,
+    Ruling.REJECTED: OwnersWord.REJECTED,
+    Ruling.WITHDRAWN: OwnersWord.WITHDRAWN,
+}
+
+
+def refusal(asked: Asked, decisions: Decisions, rule: str | None) -> FedplccError | None:
+    """Return why a run may not go on at a site; None if it may. Pure.
+
+    Args:
+        asked: What it asks for.
+        decisions: Those of the site's owner.
+        rule: The policy's `approve`; None without a policy.
+    """
+    if decisions.trouble:
+        return AwaitsApproval(decisions.trouble)
+    last = decisions.of(asked.run_id)
+    if last is not None and last.ruling is not Ruling.APPROVED:
+        kind = RunRejected if last.ruling is Ruling.REJECTED else RunWithdrawn
+        because = f": {last.reason}" if last.reason else ""
+        return kind(f"the owner of this site has {last.ruling.value} the run{because}")
+    if rule in (None, ALWAYS):
+        return None
+    changed = [] if last is None else _changed(asked, last)
+    if last is not None and not changed:
+        return None
+    if rule == MATCHING and any(_covers(each, asked) for each in decisions.standing()):
+        return None
+    since = f": its {' and its '.join(changed)} changed since" if changed else ""
+    return AwaitsApproval(f"the owner of this site has not approved the run{since}")
+
+
+def _changed(asked: Asked, decision: Decision) -> list[str]:
+    found = [] if decision.document == asked.document_sha256 else ["document"]
+    return found + ([] if decision.code == asked.code_sha256 else ["code"])
+
+
+def _covers(decision: Decision, asked: Asked) -> bool:
+    same = (decision.terms, decision.code) == (asked.terms_sha256, asked.code_sha256)
+    return same and asked.rounds <= decision.rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the decisions has found.
+
+    Attributes:
+        is_ended: Whether the owner has ended the present run's part, or the decisions no longer hold.
+        reports: Decisions that the aggregator was not told of, and what to tell it of each.
+    """
+
+    is_ended: bool = False
+    reports: Sequence[tuple[Decision, ClientProblem]] = ()
+
+
+class Gate:
+    """Lets a run's tasks pass that the owner has approved. Any thread may call a method."""
+
+    def __init__(self, kept: Kept, rule: str | None, *, clock: Callable[[], float] = time.time) -> None:
+        """Ask the decisions of a site.
+
+        Args:
+            kept: The site's files.
+            rule: The policy's `approve`; None without a policy, where every run passes that the owner has not ended.
+            clock: Seconds since the epoch.
+        """
+        self._kept, self._rule, self._clock = kept, rule, clock
+        self._packages, self._has_trouble = Packages(), False
+
+    def check(self, task: Task) -> None:
+        """Let a task pass, before anything is read for it; keep what its run asks for where that has to be decided.
+
+        Raises:
+            AwaitsApproval, RunRejected, RunWithdrawn: It may not.
+            CodeNotAllowed: It names code that is not there.
+            MalformedRequest: Its document cannot be read.
+            StoreUnavailable: The decisions cannot be read, or what it asks for cannot be kept.
+        """
+        assert task.run is not None
+        decisions = self._kept.decisions()
+        if self._rule is None and not decisions.entries and not decisions.trouble:
+            return
+        asked = self._asked(task)
+        why = refusal(asked, decisions, self._rule)
+        if why is not None:
+            self._kept.ask(asked)
+            raise why
+
+    def look(self, run: RunSpec | None) -> Look:
+        """Return what has been decided since the last look; called at each heartbeat.
+
+        Args:
+            run: The run that the site works for just now; None for none.
+        """
+        try:
+            decisions = self._kept.decisions()
+            last = None if run is None else decisions.of(run.run_id)
+            is_over = bool(decisions.trouble) or (last is not None and last.ruling is not Ruling.APPROVED)
+            reports = [(each, _report(each)) for each in self._kept.untold()]
+        except StoreUnavailable as error:
+            if not self._has_trouble:
+                log.error("decisions_unreadable", detail=error.detail)
+            self._has_trouble = True
+            return Look()
+        self._has_trouble = False
+        for decision, problem in reports:
+            log.info("owner_decided", run_id=decision.run_id, ruling=decision.ruling.value, detail=problem.detail)
+        return Look(run is not None and is_over, reports)
+
+    def forget(self, *, but_of: Collection[str]) -> None:
+        """Forget what runs asked for that are not open any more, or do so with the next answer to Join."""
+        with suppress(StoreUnavailable):
+            self._kept.forget_asked(but_of=but_of)
+
+    def told(self, decision: Decision) -> None:
+        """Record that the aggregator knows of a decision, and of those before it.
+
+        Raises:
+            StoreUnavailable: It is told again.
+        """
+        self._kept.told(decision)
+
+    def _asked(self, task: Task) -> Asked:
+        assert task.run is not None
+        sizes = [blob.size_bytes for blob in task.payload.tensor_groups if blob.role == MODEL]
+        return Asked(
+            run_id=task.run.run_id,
+            document=task.run.config_json,
+            code=self._packages.of(document_of(task.run.config_json)),
+            model_bytes=sizes[0] if sizes else 0,
+            asked_at=self._clock(),
+        )
+
+
+def _report(decision: Decision) -> ClientProblem:
+    ended = decision.ruling is not Ruling.APPROVED
+    because = f": {decision.reason}" if decision.reason else ""
+    document = f" (document {decision.document[:12]})" if decision.document else ""
+    return ClientProblem(
+        reason=_WORDS[decision.ruling].value,
+        detail=f"the owner of this site has {decision.ruling.value} the run{document}{because}",
+        is_fatal=ended,
+    )

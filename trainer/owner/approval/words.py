@@ -1,0 +1,144 @@
+"""What a run asks for, as facts and in words: what its owner reads before a decision. Pure.
+
+A document of a method of another package, which is not imported here, is told as far as it can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fedplcc.shared.config.run import RunConfig, parse_run_config
+from fedplcc.shared.errors import FedplccError
+from fedplcc.trainer.owner.approval.asked import Asked
+from fedplcc.trainer.owner.approval.packages import code_named
+
+SHOWN = 12
+"""Digits of a SHA-256 in words."""
+UNKNOWN_STARTER = "not known here: the aggregator does not tell sites"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """One thing that leaves a site in each round.
+
+    Attributes:
+        what: It.
+        bytes_a_round: Its size; None where that depends on images, or is not known yet.
+    """
+
+    what: str
+    bytes_a_round: int | None = None
+
+
+def facts_of(asked: Asked, *, why: str = "") -> dict[str, Any]:
+    """Return the facts about a run that waits, for JSON.
+
+    Args:
+        asked: What it asks for.
+        why: Why it waits.
+    """
+    document = asked.config
+    config = _parsed(document)
+    run, model = document["run"], document.get("model", {})
+    leaving = list(_leaving(asked, config))
+    told = {} if config is None else config.privacy.told(asked.rounds)
+    known = [each.bytes_a_round for each in leaving if each.bytes_a_round is not None]
+    return {
+        "run_id": asked.run_id,
+        "name": str(run.get("name", "")),
+        "why": why,
+        "asked_at": asked.asked_at,
+        "method": str(run["method"]),
+        "model": str(model.get("name", "")),
+        "backbone": model.get("weights_sha256"),
+        "begins_with": run.get("initial_model"),
+        "code_named": code_named(document),
+        "rounds": asked.rounds,
+        "image_size": document.get("data", {}).get("image_size"),
+        "classes": len(document.get("data", {}).get("classes", ())),
+        "clients": run.get("clients"),
+        "leaves_each_round": [{"what": each.what, "bytes": each.bytes_a_round} for each in leaving],
+        "bytes_in_all": sum(known) * asked.rounds if known else None,
+        "claim": str(document.get("privacy", {}).get("claim", "none")),
+        "epsilon": told.get("epsilon"),
+        "delta": told.get("delta"),
+        "releases": told.get("releases"),
+        "started_by": None,
+        "document_sha256": asked.document_sha256,
+        "code": dict(asked.code),
+        "code_sha256": asked.code_sha256,
+    }
+
+
+def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the facts about a run as pairs of a heading and words."""
+    backbone = facts["backbone"]
+    model = facts["model"] + (f", backbone {backbone}" if backbone else ", no backbone of this site")
+    if facts["begins_with"]:
+        model += f"; begins with the model {facts['begins_with']}"
+    code = ", ".join(f"{name} {value[:64]}" for name, value in facts["code"].items())
+    clients = "those that join" if facts["clients"] is None else ", ".join(facts["clients"][:20])
+    leaves = "; ".join(
+        each["what"] + (f" ({each['bytes']:,} bytes)" if each["bytes"] is not None else "")
+        for each in facts["leaves_each_round"]
+    )
+    total = facts["bytes_in_all"]
+    in_all = f"{facts['rounds']:,} times that" + (f", the models {total:,} bytes" if total is not None else "")
+    return [
+        ("run", f"{facts['run_id']} ({facts['name']})"),
+        ("waits", f"{facts['why']}; asked at {datetime.fromtimestamp(facts['asked_at'], UTC):%Y-%m-%d %H:%M:%S UTC}"),
+        ("method", facts["method"]),
+        ("model", model),
+        ("code", code),
+        ("rounds", f"{facts['rounds']:,}, {facts['classes']:,} classes, images of {facts['image_size']} pixels"),
+        ("others", clients),
+        ("leaves each round", leaves),
+        ("leaves in all", in_all),
+        ("claim", _claim(facts)),
+        ("started by", facts["started_by"] or UNKNOWN_STARTER),
+        ("document", facts["document_sha256"]),
+    ]
+
+
+def _claim(facts: Mapping[str, Any]) -> str:
+    if facts["releases"] is None:
+        return f"{facts['claim']}: no noise, no guarantee"
+    spent = "beyond all bounds" if facts["epsilon"] is None else f"{facts['epsilon']:.3g}"
+    return f"{facts['claim']}: epsilon {spent} at delta {facts['delta']:g} for {facts['releases']} releases"
+
+
+def _parsed(document: Mapping[str, Any]) -> RunConfig | None:
+    try:
+        return parse_run_config(document)
+    except FedplccError:
+        return None
+
+
+def _leaving(asked: Asked, config: RunConfig | None) -> Iterator[Leaving]:
+    size = asked.model_bytes or None
+    if config is None:
+        yield Leaving("whatever the method of another package sends: read its code")
+        yield Leaving("a model, if it shares one", size)
+        return
+    method = config.algorithm
+    if method.shares_model(config.method):
+        yield Leaving("a model trained on its images", size)
+    noisy = config.release is not None
+    for group in method.sends(config.method):
+        yield Leaving(f"{group.replace('_', ' ')}, made of its images" + (", with noise" if noisy else ""))
+    if method.has_prototypes:
+        yield Leaving("prototypes: mean features of its images by class" + (", with noise" if noisy else ""))
+    if not config.withholds:
+        yield Leaving("numbers of its training images by class, and training losses")
+    detail = [
+        name
+        for name, wanted in (
+            ("confusion matrices", config.evaluation.confusion),
+            ("histograms of scores", config.evaluation.histograms),
+        )
+        if wanted
+    ]
+    yield Leaving(" and ".join(["counts of correct predictions on its test images by class", *detail]))
