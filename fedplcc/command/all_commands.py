@@ -16,6 +16,7 @@ from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
 from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
+from fedplcc.command.site import budget, log
 from fedplcc.command.state import audit, backup, restore
 from fedplcc.command.training import compare, demo, simulate
 from fedplcc.shared.version import VERSION
@@ -50,6 +51,10 @@ app.command("doctor", rich_help_panel=PREPARE, epilog=doctor.EXAMPLES)(doctor.do
 for service in services.SERVICES:
     app.command(service.__name__, rich_help_panel=SERVE)(service)
 AllCommands.built_when_called.update(services.BUILDERS)
+site_group = _group("Decide what this site takes part in, and see what left it.")
+site_group.command("log", epilog=log.EXAMPLES)(log.log)
+site_group.command("budget", epilog=budget.EXAMPLES)(budget.budget)
+app.add_typer(site_group, name="site", rich_help_panel=SERVE)
 app.command("invite", rich_help_panel=ADMIT, epilog=invite.EXAMPLES)(invite.invite)
 app.command("join", rich_help_panel=ADMIT, epilog=join.EXAMPLES)(join.join)
 app.add_typer(client.app, name="client", rich_help_panel=ADMIT)

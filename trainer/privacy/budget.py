@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import TypeAdapter
 
@@ -123,7 +123,26 @@ class Budget:
             spent = self.spent_epsilon
         except StoreUnavailable:
             return None
-        return spent if math.isfinite(spent) else None
+        return _finite(spent)
+
+    def by_run(self) -> list[dict[str, Any]]:
+        """Return what the releases of each run came to, in the order of their first ones.
+
+        Raises:
+            StoreUnavailable: They cannot be read.
+        """
+        found: dict[str, list[Charge]] = {}
+        for each in self.charges:
+            found.setdefault(each.run_id, []).append(each)
+        return [
+            {
+                "run": run_id,
+                "claim": charges[0].claim,
+                "rounds": [each.round for each in charges],
+                "epsilon": _finite(epsilon_of(self.delta, composed(each.mu for each in charges))),
+            }
+            for run_id, charges in found.items()
+        ]
 
     def keep_limit(self) -> None:
         """Keep the limit beside the record, for `of_trainer`; a client that never had one has no folder for it.
@@ -260,6 +279,10 @@ class Budget:
 
 
 _RESTORE = "put the folder `privacy` of its state directory back from a copy; until then it makes no release"
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _told(epsilon: float) -> str:

@@ -224,7 +224,7 @@ class EgressLog:
         disk.rename(self._path, self._folder / f"egress-{number:08}.jsonl", "trainer.egress.old")
         disk.fsync_folder(self._folder, "trainer.egress.old")
         self._known, self._end, self._is_named = set(), 0, False
-        for path in old[: len(old) + 1 - MAX_OLD_FILES]:
+        for path in old[: max(0, len(old) + 1 - MAX_OLD_FILES)]:
             disk.remove(path, "trainer.egress.old")
             log.info("egress_lines_dropped", file=path.name)
 

@@ -36,7 +36,8 @@ class AtSite(StrEnum):
     """Parts of a field in a run of `privacy.claim = "site"`."""
 
     NO_PART = "no image has a part in it"
-    PUBLIC = "as it is: it is public"
+    PUBLIC = "as it is: numbers of images are public"
+    KIND = "as it is: a problem's kind and what to do"
     RELEASE = "the release with noise, charged to the budget"
     WITHHELD = "left out, or zero"
     REDUCED = "without what images have a part in"
@@ -117,7 +118,7 @@ TABLE = (
         requests=("Heartbeat",),
         fields=("problem.reason", "problem.hint", "problem.is_fatal"),
         made_of=(MadeOf.TRAINING_IMAGES, MadeOf.MACHINE),
-        at_site=AtSite.PUBLIC,
+        at_site=AtSite.KIND,
     ),
     Row(
         requests=("Heartbeat",),
@@ -128,8 +129,13 @@ TABLE = (
     Row(requests=_UPLOADS, fields=("header.client_id", "header.instance_token"), made_of=(MadeOf.IDENTITY,)),
     Row(
         requests=_UPLOADS,
-        fields=("header.run_id", "header.round", "header.blob.role", "header.blob.size_bytes"),
+        fields=("header.run_id", "header.round", "header.blob.role"),
         made_of=(MadeOf.RUN,),
+    ),
+    Row(
+        requests=_UPLOADS,
+        fields=("header.blob.size_bytes",),
+        made_of=(MadeOf.RUN, MadeOf.TRAINING_IMAGES),
     ),
     Row(requests=("UploadModel", "UploadPrototypes"), fields=("chunk.offset_bytes",), made_of=(MadeOf.TRANSPORT,)),
     Row(
@@ -156,11 +162,13 @@ TABLE = (
     Row(requests=("CommitUpdate", "ReportEvaluation"), fields=("run_id", "round"), made_of=(MadeOf.RUN,)),
     Row(
         requests=("CommitUpdate",),
-        fields=(
-            *("payload.tensor_groups.role", "payload.tensor_groups.size_bytes"),
-            *("payload.prototype_sets.role", "payload.prototype_sets.size_bytes"),
-        ),
+        fields=("payload.tensor_groups.role", "payload.prototype_sets.role"),
         made_of=(MadeOf.RUN,),
+    ),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("payload.tensor_groups.size_bytes", "payload.prototype_sets.size_bytes"),
+        made_of=(MadeOf.RUN, MadeOf.TRAINING_IMAGES),
     ),
     Row(
         requests=("CommitUpdate",),
