@@ -187,6 +187,8 @@ class EgressLog:
         if self._known is not None:
             return
         known, end = set[str](), 0
+        if _is_kept(self._folder):
+            disk.remove(self._path, "trainer.egress")
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             for raw in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
                 line = parsed(raw)
@@ -221,8 +223,9 @@ class EgressLog:
         """Keep the file under a number, and remove the oldest of those where there are too many."""
         old = old_files(self._folder)
         number = 1 + max((number_of(path) for path in old), default=0)
-        disk.rename(self._path, self._folder / f"egress-{number:08}.jsonl", "trainer.egress.old")
-        disk.fsync_folder(self._folder, "trainer.egress.old")
+        disk.link(self._path, self._folder / f"egress-{number:08}.jsonl", "trainer.egress.old")
+        disk.fsync_folder(self._folder, "trainer.egress.old")  # before the other name goes
+        disk.remove(self._path, "trainer.egress")
         self._known, self._end, self._is_named = set(), 0, False
         for path in old[: max(0, len(old) + 1 - MAX_OLD_FILES)]:
             disk.remove(path, "trainer.egress.old")
@@ -246,6 +249,14 @@ def old_files(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob(OLD_FILES) if number_of(path)), key=number_of)
 
 
+def _is_kept(folder: Path) -> bool:
+    """Whether the file is one of the older ones too: who began it anew has died before its name went."""
+    try:
+        return any(path.samefile(folder / LOG_FILE) for path in old_files(folder)[-1:])
+    except FileNotFoundError:
+        return False
+
+
 def number_of(path: Path) -> int:
     """Return the number in the name of a file of older lines; 0 if it is none of ours."""
     text = path.stem.removeprefix("egress-")
@@ -260,7 +271,7 @@ def lines_in(folder: Path) -> Iterator[Line | None]:
     Raises:
         OSError: A file cannot be read.
     """
-    for path in (*old_files(folder), folder / LOG_FILE):
+    for path in (*old_files(folder), *(() if _is_kept(folder) else (folder / LOG_FILE,))):
         with suppress(FileNotFoundError), path.open("rb") as file:
             for raw in iter(lambda file=file: file.readline(MAX_LINE_BYTES), b""):  # type: ignore[misc]  # bound now
                 if raw.endswith(b"\n") or len(raw) == MAX_LINE_BYTES:
