@@ -244,6 +244,11 @@ class Budget:
                 f"{_told(epsilon_of(self.delta, after))}, and its owner allows {self.limit:g} (delta {self.delta:g})"
             )
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether nothing was ever kept here: a record that is missing beside something else was lost."""
+        return not any((self._folder / name).exists() for name in (BUDGET, SECRET, LIMIT))
+
     @contextmanager
     def _held(self) -> Iterator[None]:
         """Within the block no other process changes the files, which are there."""
@@ -251,13 +256,13 @@ class Budget:
             disk.make_state_folder(self._folder, "trainer.privacy.folder")
             with (self._folder / LOCK).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if not (self._folder / BUDGET).exists() and not (self._folder / SECRET).exists():
+                if self._is_new:
                     self._write(())
                 yield
 
     def _read(self) -> tuple[Charge, ...]:
         path = self._folder / BUDGET
-        if not path.exists() and not (self._folder / SECRET).exists():
+        if self._is_new:
             return ()
         try:
             document = json.loads(path.read_bytes())
