@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,6 +95,19 @@ def test_what_says_anything_of_the_site_has_a_line_in_its_log_and_nothing_else_h
             assert message_of("Heartbeat", request, b"") is None
             request.readings["unreadable_files"] = 1.0
         assert (message_of(method.name, request, b"") is not None) == says, method.name
+
+
+def test_a_trainer_opens_connections_only_where_the_gate_is_around_them() -> None:
+    opening = re.compile(r"open_channel|open_aio_channel|secure_channel|^import (?:socket|ssl|httpx)", re.MULTILINE)
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "trainer").rglob("*.py")
+        if opening.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {
+        "trainer/aggregator/round_service.py",
+        "trainer/data/sets/torchvision_sets.py",  # public sets, before any run
+    }
 
 
 def test_readings_of_speed_make_one_line_and_others_one_for_each_value() -> None:

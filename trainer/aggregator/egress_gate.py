@@ -41,10 +41,9 @@ class EgressGate:
 
     def saw(self, run: RunSpec) -> None:
         """Keep what a run claims; its tasks come before anything leaves for it."""
-        if run.run_id not in self._claims:
-            self._claims[run.run_id] = _claim_of(run)
-            if len(self._claims) > MAX_CLAIMS:
-                del self._claims[next(iter(self._claims))]
+        self._claims[run.run_id] = _claim_of(run)
+        if len(self._claims) > MAX_CLAIMS:
+            del self._claims[next(iter(self._claims))]
 
     def check(self, method: str, request: Any, data: bytes) -> None:
         """Write the line of a request, or of the first message of a stream, if it says anything of the site.
