@@ -42,8 +42,6 @@ has too few open files.
 
 STATES_FOLDER = "client-state"
 """Folder below the state directory: each client's finished update and client states."""
-PRIVACY_FOLDER = "privacy"
-"""Folder below the state directory: what releases of its images have cost over all runs, and the key of their noise."""
 
 log = get_logger("fedplcc.trainer.app")
 
@@ -82,10 +80,12 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     log.info("trainer_starting", version=VERSION, **settings.model_dump(mode="json"))
     # Imported here: torch reads its thread settings when it loads, and `--help` need not wait for it.
     from fedplcc.trainer.aggregator.connection import AggregatorConnection
+    from fedplcc.trainer.aggregator.egress_gate import EgressGate
     from fedplcc.trainer.health import serve_health
     from fedplcc.trainer.owner.consent import Consent
+    from fedplcc.trainer.owner.egress.log import EgressLog
     from fedplcc.trainer.owner.refusals import least_budget
-    from fedplcc.trainer.privacy.budget import Budget
+    from fedplcc.trainer.privacy.budget import PRIVACY_FOLDER, Budget
     from fedplcc.trainer.readings.gathering import Readings, none, process_readings
     from fedplcc.trainer.readings.gpu import DeviceReadings
     from fedplcc.trainer.readings.metrics import TrainerMetrics
@@ -99,6 +99,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     epsilon, delta = least_budget(policy, settings.privacy_epsilon, settings.privacy_delta)
     budget = Budget(settings.state_dir / PRIVACY_FOLDER, epsilon=epsilon, delta=delta)
     try:
+        budget.keep_limit()
         metrics.epsilon_spent.set(budget.spent_epsilon)
     except StoreUnavailable as error:
         log.error("privacy_budget_unreadable", detail=error.detail)  # runs with noise meet it; others go on
@@ -136,6 +137,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
         http_proxy=settings.http_proxy or "",
         poll_hold_s=settings.poll_hold_s if settings.sync == "poll" else None,
         keepalive_s=settings.keepalive_s,
+        egress=EgressGate(EgressLog(settings.state_dir), budget.told_epsilon),
     )
     connection.saw_audit_head = AuditWitness(settings.state_dir).saw
     with ExitStack() as served:

@@ -16,7 +16,7 @@ from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
 from fedplcc.command.run import clients, editing, fetching, lists, starting, status, steering, watching
-from fedplcc.command.site import approving, policy
+from fedplcc.command.site import approving, budget, log, policy
 from fedplcc.command.state import audit, backup, restore
 from fedplcc.command.training import compare, demo, simulate
 from fedplcc.shared.version import VERSION
@@ -60,6 +60,8 @@ policy_group = _group("Write the policy of this site's owner, and say what it al
 policy_group.command("init", epilog=policy.INIT_EXAMPLES)(policy.init)
 policy_group.command("check", epilog=policy.CHECK_EXAMPLES)(policy.check)
 site_group.add_typer(policy_group, name="policy")
+site_group.command("log", epilog=log.EXAMPLES)(log.log)
+site_group.command("budget", epilog=budget.EXAMPLES)(budget.budget)
 app.add_typer(site_group, name="site", rich_help_panel=SERVE)
 app.command("invite", rich_help_panel=ADMIT, epilog=invite.EXAMPLES)(invite.invite)
 app.command("join", rich_help_panel=ADMIT, epilog=join.EXAMPLES)(join.join)

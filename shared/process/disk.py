@@ -6,6 +6,7 @@ before and after it (failpoints.py); a test checks that both packages use nothin
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -150,6 +151,33 @@ def allocate(path: Path, num_bytes: int, step: str) -> None:
     finally:
         os.close(descriptor)
     fsync_folder(path.parent, step)
+
+
+def append(path: Path, data: bytes, step: str, *, at: int, mode: int = 0o640) -> int:
+    """Append to a file durably, in place of whatever lies beyond a position; returns the new end.
+
+    The name of a new file is durable only after `fsync_folder`.
+
+    Args:
+        path: The file; made if it is missing.
+        data: What comes at its end.
+        step: Prefix of the failpoints.
+        at: Where its good bytes end; the file's own end if that is smaller.
+        mode: Permissions of a new file, before the process's umask.
+
+    Raises:
+        OSError: The disk refuses; beyond `at` there may be anything.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        at = min(at, os.fstat(descriptor).st_size)
+        with durable_step(step, "append"):
+            os.ftruncate(descriptor, at)
+            file.seek(at)
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync_file(descriptor, step)
+    return at + len(data)
 
 
 def remove(path: Path, step: str) -> None:

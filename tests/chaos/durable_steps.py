@@ -39,6 +39,7 @@ WRITING = frozenset("wax+")
 
 STEP_KINDS: Mapping[str, tuple[str, ...]] = {
     "allocate": ("allocate", "fsync", "fsync_folder"),
+    "append": ("append", "fsync"),
     "durable_step": (),
     "fsync_file": ("fsync",),
     "fsync_folder": ("fsync_folder",),

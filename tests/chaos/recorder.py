@@ -3,8 +3,8 @@
     python -m tests.chaos.recorder
 
 Programs work in a folder that is recorded (recording.py): an aggregator with two clients through a run, one with a model
-that a run begins with, a trainer's instance token, what a trainer keeps of its work, and the federation's authority with a
-member from its invitation to its revocation (recorded_members.py). For every moment of theirs,
+that a run begins with, a trainer's instance token, what a trainer keeps of its work and of what left it, and the
+federation's authority with a member from its invitation to its revocation (recorded_members.py). For every moment of theirs,
 each tree that a power cut could leave is made, and recovery must hold on it: the next process starts, every blob that a row
 names is whole, everything that was answered is still so, and the work goes on to the bytes of the undisturbed one.
 """
@@ -31,6 +31,7 @@ from fedplcc.shared.process import disk
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, CommittedUpdate, Payload, RunStatus, Task, TaskKind, Update
 from fedplcc.trainer.instance import held_state_dir
+from fedplcc.trainer.owner.egress.log import EgressLog, Message, What, lines_in
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import CLIENT_STATE, Staged
 from tests.chaos.recorded_members import Members
@@ -302,6 +303,23 @@ def _check_client_states(folder: Path, answers: Sequence[Any]) -> None:
         assert found[1] == blobs
 
 
+def _egress_log(folder: Path, answered: Callable[[Any], None]) -> Any:
+    """Messages, each sent once its line is there, in files of three lines."""
+    state = folder / "state"
+    disk.make_state_folder(state, "trainer.state")
+    log = EgressLog(state, max_bytes=600, clock=lambda: 0.0)
+    for number in range(7):
+        log.write(Message.whole(What.COMMIT, b"update", run="run", round=number), "none", lambda: 0.0)
+        answered(number)
+    return sorted({line.round for line in lines_in(state) if line is not None})
+
+
+def _check_egress_log(folder: Path, answers: Sequence[Any]) -> None:
+    found = list(lines_in(folder / "state")) if (folder / "state").is_dir() else []
+    rounds = [None if line is None else line.round for line in found]
+    assert rounds[: len(answers)] == list(answers), f"{len(answers)} messages left, and the lines are {rounds}"
+
+
 RUN = Program(name="an aggregator and two clients", work=_a_run, check=_check_aggregator)
 INLINE_RUN = Program(
     name="an aggregator and two clients whose updates come with their commits",
@@ -311,9 +329,10 @@ INLINE_RUN = Program(
 WARM_RUN = Program(name="an aggregator with a model to begin with", work=_a_warm_run, check=_check_aggregator)
 TOKEN = Program(name="a trainer's instance token", work=_a_token, check=_check_token)
 CLIENT_STATES = Program(name="a trainer's staged and promoted state", work=_client_states, check=_check_client_states)
+EGRESS = Program(name="a trainer's log of what left", work=_egress_log, check=_check_egress_log)
 _MEMBERS = Members()
 MEMBERS = Program(name="an authority, a member and roots", work=_MEMBERS.work, check=_MEMBERS.check)
-PROGRAMS = (RUN, INLINE_RUN, WARM_RUN, TOKEN, CLIENT_STATES, MEMBERS)
+PROGRAMS = (RUN, INLINE_RUN, WARM_RUN, TOKEN, CLIENT_STATES, EGRESS, MEMBERS)
 
 NEEDED = (
     (RUN, "state.fsync_folder"),
@@ -333,6 +352,9 @@ NEEDED = (
     (CLIENT_STATES, "trainer.state.blob.fsync"),
     (CLIENT_STATES, "trainer.state.manifest.fsync"),
     (CLIENT_STATES, "trainer.state.manifest.fsync_folder"),
+    (EGRESS, "trainer.egress.fsync"),
+    (EGRESS, "trainer.egress.fsync_folder"),
+    (EGRESS, "trainer.egress.old.fsync_folder"),
     (MEMBERS, "authority.fsync"),
     (MEMBERS, "authority.fsync_folder"),
     (MEMBERS, "identity.fsync"),

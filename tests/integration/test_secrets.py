@@ -51,6 +51,7 @@ SECRET_FILES = (
     "*/fedplcc-state/trainer/identity.pem",
     "*/fedplcc-state/trainer/instance-token",
     "*/fedplcc-state/trainer/client-state/*/*",
+    "*/fedplcc-state/trainer/egress.jsonl",
 )
 """Files and folders that nobody but their owner may read, whatever the umask."""
 OPEN_FILES = (
@@ -65,6 +66,7 @@ OPEN_FILES = (
     "*/fedplcc-state/trainer",
     "*/fedplcc-state/trainer/lock",
     "*/fedplcc-state/trainer/audit-heads",
+    "*/fedplcc-state/trainer/egress.reserve",
     "*/fedplcc-state/trainer/client-state",
     "*/fedplcc-state/trainer/client-state/*",
     "hub/backup",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fedplcc.shared.types import Task
 from fedplcc.shared.wire.channels import KEEPALIVE_S
 from fedplcc.shared.wire.tls import ClientTls
+from fedplcc.trainer.aggregator.egress_gate import EgressGate
 from fedplcc.trainer.aggregator.round_service import RoundServiceCalls
 from fedplcc.trainer.aggregator.task_connection import TaskConnection
 from fedplcc.trainer.aggregator.task_stream import StreamEnd, TaskStream
@@ -34,6 +35,7 @@ class AggregatorConnection(RoundServiceCalls):
         http_proxy: str = "",
         poll_hold_s: float | None = None,
         keepalive_s: float = KEEPALIVE_S,
+        egress: EgressGate | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """Prepare a connection; it is made when it is first used. See `RoundServiceCalls` for the arguments.
@@ -51,6 +53,7 @@ class AggregatorConnection(RoundServiceCalls):
             http_proxy=http_proxy,
             poll_hold_s=poll_hold_s,
             keepalive_s=keepalive_s,
+            egress=egress,
             rng=rng,
         )
         self._stream = TaskStream(self)

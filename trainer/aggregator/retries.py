@@ -26,6 +26,7 @@ from fedplcc.shared.wire.backoff import backoff
 from fedplcc.trainer.aggregator.round_service import RoundServiceCalls
 from fedplcc.trainer.aggregator.task_stream import TaskStream
 from fedplcc.trainer.cancellation import ShouldStop, check, pause
+from fedplcc.trainer.owner.egress.log import NotWrittenDown
 
 GIVE_UP_AFTER = 6
 """Attempts for errors that are expected to pass soon, but may not (`DOUBTFUL`)."""
@@ -109,7 +110,8 @@ class Retries:
 
 
 def _may_pass(error: FedplccError) -> bool:
-    return isinstance(error, PASSING + DOUBTFUL) and not isinstance(error, NotInCohort)
+    """Whether trying again may help; a disk of this site that refuses is for its people, and fails the task."""
+    return isinstance(error, PASSING + DOUBTFUL) and not isinstance(error, (NotInCohort, NotWrittenDown))
 
 
 def _log_retry(operation: str, number: int, error: FedplccError) -> None:

@@ -22,6 +22,7 @@ from fedplcc.shared.wire.channels import KEEPALIVE_S, open_channel
 from fedplcc.shared.wire.statuses import translated
 from fedplcc.shared.wire.tls import ClientTls
 from fedplcc.shared.wire.trouble.connection_trouble import ConnectionTrouble
+from fedplcc.trainer.aggregator.egress_gate import EgressGate
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 
@@ -50,7 +51,7 @@ class Link:
             bytes that are on their way for many seconds, longer than a lease.
     """
 
-    def __init__(self, open_one: Callable[[], grpc.Channel]) -> None:
+    def __init__(self, open_one: Callable[[], Any]) -> None:
         """Prepare the channels; they connect when they are first used."""
         self._channels = [open_one() for _ in range(2)]
         self.stub: Any
@@ -78,6 +79,7 @@ class RoundServiceCalls:
         rng: Source of the jitter of retries.
         chunk_bytes: Largest chunk that the aggregator takes.
         max_inline_bytes: Most bytes of blobs that a commit may carry.
+        egress: Writes down what leaves before it does; None where nothing is written down.
         is_closed: Whether `close` was called.
         saw_audit_head: Called, by any thread, with the head of the aggregator's audit in each answer to Join.
     """
@@ -94,6 +96,7 @@ class RoundServiceCalls:
         http_proxy: str = "",
         poll_hold_s: float | None = None,
         keepalive_s: float = KEEPALIVE_S,
+        egress: EgressGate | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """Prepare the channels; they connect when they are first used.
@@ -108,6 +111,7 @@ class RoundServiceCalls:
             http_proxy: HOST:PORT of an HTTP proxy that is asked to CONNECT; none if empty.
             poll_hold_s: As above.
             keepalive_s: Silence after which the aggregator is asked for a sign of life.
+            egress: As above.
             rng: As above; one with a random seed if None.
 
         Raises:
@@ -115,16 +119,21 @@ class RoundServiceCalls:
         """
         self.address, self.client_id, self.instance_token, self.metrics = address, client_id, instance_token, metrics
         self.chunk_bytes, self.poll_hold_s = CHUNK_BYTES, poll_hold_s
-        self.max_inline_bytes = 0
+        self.max_inline_bytes, self.egress = 0, egress
         self.rng = rng or random.Random()  # nosec B311 # no secret
-        self._open_one = lambda: open_channel(
-            address,
-            tls=tls,
-            insecure=insecure,
-            http_proxy=http_proxy,
-            failpoints="trainer.rpc",
-            keepalive_s=keepalive_s,
-        )
+
+        def open_one() -> Any:
+            channel = open_channel(
+                address,
+                tls=tls,
+                insecure=insecure,
+                http_proxy=http_proxy,
+                failpoints="trainer.rpc",
+                keepalive_s=keepalive_s,
+            )
+            return channel if egress is None else egress.around(channel)
+
+        self._open_one = open_one
         self._trouble = ConnectionTrouble(address, None if tls is None else tls.held, http_proxy=http_proxy)
         self._lock = threading.Lock()
         self._link = Link(self._open_one)

@@ -107,6 +107,8 @@ class TaskStream:
                     is_news = is_news or step.key != known
                     known = step.key
                     self._keep_inline(step, response.inline_blobs)
+                    if self._calls.egress is not None and step.run is not None:
+                        self._calls.egress.saw(step.run)
                     self.num_tasks += 1
                     yield step
             if end is not StreamEnd.POLL_ANSWERED:

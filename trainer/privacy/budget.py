@@ -2,6 +2,7 @@
 
     FOLDER/budget.json    every release that was charged; replaced whole before the first byte of a release leaves
     FOLDER/secret         32 random bytes, made once and readable to this user alone
+    FOLDER/limit.json     the limit that the trainer was last started with, for who looks at the budget
 
 A release is charged under a name that its key, run, round and exact sums give it. So one that is made again, after a crash
 or because its answer was lost, costs nothing; it has the same bytes. A file that is missing or damaged is no empty one: the
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from pydantic import TypeAdapter
 
@@ -30,7 +32,9 @@ from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.process.resources import remedy_for
 from fedplcc.shared.tensors import sha256_hex
 
-BUDGET, SECRET, LOCK = "budget.json", "secret", "lock"
+PRIVACY_FOLDER = "privacy"
+"""Folder below a trainer's state directory."""
+BUDGET, SECRET, LOCK, LIMIT = "budget.json", "secret", "lock", "limit.json"
 VERSION = 1
 KEY_BYTES = 32
 MAX_CHARGES = 100_000
@@ -113,6 +117,66 @@ class Budget:
         """Epsilon of all releases together, with the budget's delta."""
         return epsilon_of(self.delta, composed(each.mu for each in self.charges))
 
+    def told_epsilon(self) -> float | None:
+        """Return the same for people; None where the record cannot be read, or no bound holds."""
+        try:
+            spent = self.spent_epsilon
+        except StoreUnavailable:
+            return None
+        return _finite(spent)
+
+    def by_run(self) -> list[dict[str, Any]]:
+        """Return what the releases of each run came to, in the order of their first ones.
+
+        Raises:
+            StoreUnavailable: They cannot be read.
+        """
+        found: dict[str, list[Charge]] = {}
+        for each in self.charges:
+            found.setdefault(each.run_id, []).append(each)
+        return [
+            {
+                "run": run_id,
+                "claim": charges[0].claim,
+                "rounds": [each.round for each in charges],
+                "epsilon": _finite(epsilon_of(self.delta, composed(each.mu for each in charges))),
+            }
+            for run_id, charges in found.items()
+        ]
+
+    def keep_limit(self) -> None:
+        """Keep the limit beside the record, for `of_trainer`; a client that never had one has no folder for it.
+
+        Raises:
+            StoreUnavailable: It cannot be kept.
+        """
+        path, content = self._folder / LIMIT, canonical_json({"epsilon": self.limit, "delta": self.delta}).encode()
+        with _on_disk():
+            if self.limit is None and not path.exists():
+                return
+            with self._held():
+                if not path.exists() or path.read_bytes() != content:
+                    disk.replace_file(path, content, "trainer.privacy.limit", mode=0o600)
+
+    @classmethod
+    def of_trainer(cls, state_dir: Path) -> Self:
+        """Return the budget in a trainer's state directory, with the limit that it was last started with.
+
+        Raises:
+            StoreUnavailable: The limit cannot be read.
+        """
+        folder = state_dir / PRIVACY_FOLDER
+        with _on_disk():
+            try:
+                kept = json.loads((folder / LIMIT).read_bytes())
+                return cls(folder, epsilon=kept["epsilon"], delta=float(kept["delta"]))
+            except FileNotFoundError:
+                return cls(folder)
+            except (ValueError, KeyError, TypeError):
+                raise StoreUnavailable(
+                    "what the budget of this client is limited to is damaged; start its trainer"
+                ) from None
+
     def check(self, mu: float, run_hash: str, round: int) -> None:
         """Refuse a release that the budget has no room for, before anything is read for it.
 
@@ -180,6 +244,11 @@ class Budget:
                 f"{_told(epsilon_of(self.delta, after))}, and its owner allows {self.limit:g} (delta {self.delta:g})"
             )
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether nothing was ever kept here: a record that is missing beside something else was lost."""
+        return not any((self._folder / name).exists() for name in (BUDGET, SECRET, LIMIT))
+
     @contextmanager
     def _held(self) -> Iterator[None]:
         """Within the block no other process changes the files, which are there."""
@@ -187,13 +256,13 @@ class Budget:
             disk.make_state_folder(self._folder, "trainer.privacy.folder")
             with (self._folder / LOCK).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if not (self._folder / BUDGET).exists() and not (self._folder / SECRET).exists():
+                if self._is_new:
                     self._write(())
                 yield
 
     def _read(self) -> tuple[Charge, ...]:
         path = self._folder / BUDGET
-        if not path.exists() and not (self._folder / SECRET).exists():
+        if self._is_new:
             return ()
         try:
             document = json.loads(path.read_bytes())
@@ -215,6 +284,10 @@ class Budget:
 
 
 _RESTORE = "put the folder `privacy` of its state directory back from a copy; until then it makes no release"
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _told(epsilon: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.privacy.guarantee import mu_of, mu_of_release, noise_for
 from fedplcc.shared.process import failpoints
-from fedplcc.trainer.privacy.budget import BUDGET, SECRET, Budget, BudgetSpent, Charge
+from fedplcc.trainer.privacy.budget import BUDGET, LIMIT, PRIVACY_FOLDER, SECRET, Budget, BudgetSpent, Charge
 from tests.support.hosts.failing_disk import Killed
 
 
@@ -32,6 +33,31 @@ def test_releases_add_up_over_runs_and_processes_and_the_same_one_costs_once(tmp
     Budget(folder).charge(a_charge("b", run="s"))
     assert [each.name for each in Budget(folder).charges] == ["a", "b"]
     assert 2**0.5 - 0.1 < Budget(folder).spent_epsilon < 1.6
+
+
+def test_the_limit_of_the_last_start_is_kept_for_who_looks_and_only_where_there_was_one(tmp_path: Path) -> None:
+    folder = tmp_path / PRIVACY_FOLDER
+    Budget(folder).keep_limit()
+    assert not folder.exists()
+    for epsilon in (3.0, None):
+        Budget(folder, epsilon=epsilon, delta=1e-6).keep_limit()
+        found = Budget.of_trainer(tmp_path)
+        assert (found.limit, found.delta) == (epsilon, 1e-6)
+        found.charge(a_charge())
+    assert stat.S_IMODE((folder / LIMIT).stat().st_mode) == 0o600
+    (folder / BUDGET).unlink()
+    with pytest.raises(StoreUnavailable, match="missing or damaged: put the folder"):
+        _ = found.charges
+
+
+def test_what_is_told_has_a_bound_and_can_be_read(tmp_path: Path) -> None:
+    budget = Budget(tmp_path)
+    assert budget.told_epsilon() == 0.0
+    budget.charge(replace(a_charge(), mu=1e9))
+    assert budget.told_epsilon() is None
+    assert [each["epsilon"] for each in budget.by_run()] == [None]
+    (tmp_path / BUDGET).write_text("{")
+    assert budget.told_epsilon() is None
 
 
 def test_beyond_the_limit_there_is_no_release_and_one_that_was_charged_stays_free(tmp_path: Path) -> None:

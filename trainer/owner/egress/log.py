@@ -1,0 +1,305 @@
+"""The log of what left a site, in its trainer's state directory.
+
+    STATE_DIR/egress.jsonl              one line for each message that says something of the site, oldest first
+    STATE_DIR/egress-00000001.jsonl     older lines; the higher the number, the newer
+    STATE_DIR/egress.reserve            room for lines on a disk that is full: it is given up for them
+
+A line is durable before the first byte of its message leaves, so the lines are never fewer than what left; a process that
+dies between the two leaves a line of something that did not leave. The same bytes of the same run and round are one line,
+however often they are sent, also by the next process; only where the file has been begun anew meanwhile, a second one. A
+message whose line cannot be written is not sent.
+
+A simulation has no such log: its clients are in one process, and no byte leaves it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from fedplcc.shared.errors import DiskFull, StoreUnavailable
+from fedplcc.shared.process import disk
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.process.resources import remedy_for
+
+LOG_FILE, RESERVE_FILE = "egress.jsonl", "egress.reserve"
+OLD_FILES = "egress-*.jsonl"
+MAX_BYTES = 8 << 20
+"""Size from which on a new file is begun: about 25,000 lines."""
+MAX_OLD_FILES = 9
+"""Older files that are kept; the oldest goes where there is one more."""
+RESERVE_BYTES = 16 << 10
+"""Room for about forty lines: those by which an aggregator learns that the site's disk is full."""
+MAX_LINE_BYTES = 64 << 10
+"""Longest line that is read."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+log = get_logger("fedplcc.trainer.owner.egress")
+
+
+class NotWrittenDown(StoreUnavailable):
+    """The log of what leaves this site cannot be written, so a message was not sent."""
+
+
+class NoRoomToWriteDown(NotWrittenDown, DiskFull):
+    """The same, because the disk has no room."""
+
+
+class What(StrEnum):
+    """Kinds of messages that have lines."""
+
+    JOIN = "join"
+    UPLOAD = "upload"
+    COMMIT = "commit"
+    REPORT = "report"
+    PROBLEM = "problem"
+    READINGS = "readings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line.
+
+    Attributes:
+        time: When it was written, in UTC.
+        run: The run; empty where the message is of none.
+        round: The round; None where the message is of none.
+        what: The kind of the message.
+        roles: Roles of the blobs that it carries or names.
+        sha256: SHA-256 of the message's bytes, of an upload those of its blob.
+        bytes: Number of these bytes.
+        claim: What the run claims; None where the message is of no run.
+        epsilon: Epsilon of all releases of the client up to then; None where that is not known or has no bound.
+    """
+
+    time: str
+    run: str
+    round: int | None
+    what: str
+    roles: tuple[str, ...]
+    sha256: str
+    bytes: int
+    claim: str | None
+    epsilon: float | None
+
+    @property
+    def name(self) -> str:
+        """What makes two lines the same."""
+        return _name(self.what, self.run, self.round, self.sha256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message that is about to leave; see `Line` for the attributes of the same names.
+
+    Attributes:
+        same_as: Names what it says, where that is not its bytes: heartbeats differ in time and speed alone.
+    """
+
+    what: What
+    run: str = ""
+    round: int | None = None
+    roles: tuple[str, ...] = ()
+    sha256: str
+    bytes: int
+    same_as: str = ""
+
+    @classmethod
+    def whole(cls, what: What, data: builtins.bytes, **facts: Any) -> Self:
+        """Return the message of these bytes."""
+        return cls(what=what, sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), **facts)
+
+    @property
+    def name(self) -> str:
+        """What makes two messages one line."""
+        return _name(self.what.value, self.run, self.round, self.same_as or self.sha256)
+
+
+class EgressLog:
+    """The log in one state directory, which one process writes at a time; any of its threads may."""
+
+    def __init__(self, folder: Path, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time) -> None:
+        """Prepare; nothing is read or made before the first message.
+
+        Args:
+            folder: The trainer's state directory, which is there when the first message leaves.
+            max_bytes: See `MAX_BYTES`.
+            clock: Seconds since the epoch.
+        """
+        self._folder, self._path, self._max_bytes, self._clock = folder, folder / LOG_FILE, max_bytes, clock
+        self._lock = threading.Lock()
+        self._known: set[str] | None = None
+        self._end = 0
+        self._is_named = self._is_refused = False
+
+    def write(self, message: Message, claim: str | None, epsilon: Callable[[], float | None]) -> None:
+        """Write the line of a message durably, unless there is one.
+
+        Args:
+            message: What is about to leave.
+            claim: What its run claims.
+            epsilon: Returns what releases have cost up to now.
+
+        Raises:
+            NoRoomToWriteDown, NotWrittenDown: It cannot be kept; the message must not leave.
+        """
+        if self._known is not None and message.name in self._known:
+            return
+        with self._lock:
+            try:
+                self._begin()
+                assert self._known is not None, "it has begun"
+                if message.name not in self._known:
+                    self._append(self._line(message, claim, epsilon()))
+                    self._known.add(message.name)
+            except OSError as error:
+                raise self._refusal(error) from error
+            self._is_refused = False
+
+    def _line(self, message: Message, claim: str | None, epsilon: float | None) -> bytes:
+        now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = Line(
+            time=now,
+            run=message.run,
+            round=message.round,
+            what=message.what.value,
+            roles=message.roles,
+            sha256=message.sha256,
+            bytes=message.bytes,
+            claim=claim,
+            epsilon=epsilon,
+        )
+        return json.dumps(asdict(line)).encode() + b"\n"
+
+    def _begin(self) -> None:
+        """Learn, once, what the file has, and where its last whole line ends: what is beyond never left."""
+        if self._known is not None:
+            return
+        known, end = set[str](), 0
+        if _is_kept(self._folder):
+            disk.remove(self._path, "trainer.egress")
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            for raw in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
+                line = parsed(raw)
+                if line is not None:
+                    known.add(line.name)
+                if raw.endswith(b"\n"):
+                    end = file.tell()
+        self._known, self._end = known, end
+
+    def _append(self, line: bytes) -> None:
+        if self._end and self._end + len(line) > self._max_bytes:
+            self._begin_anew()
+        try:
+            self._append_durably(line)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not (self._folder / RESERVE_FILE).exists():
+                raise
+            disk.remove(self._folder / RESERVE_FILE, "trainer.egress.reserve")
+            self._append_durably(line)
+        if not (self._folder / RESERVE_FILE).exists():
+            with suppress(OSError):  # the next line tries again
+                disk.allocate(self._folder / RESERVE_FILE, RESERVE_BYTES, "trainer.egress.reserve")
+
+    def _append_durably(self, line: bytes) -> None:
+        end = disk.append(self._path, line, "trainer.egress", at=self._end, mode=0o600)
+        if not self._is_named:
+            disk.fsync_folder(self._folder, "trainer.egress")
+            self._is_named = True
+        self._end = end
+
+    def _begin_anew(self) -> None:
+        """Keep the file under a number, and remove the oldest of those where there are too many."""
+        old = old_files(self._folder)
+        number = 1 + max((number_of(path) for path in old), default=0)
+        disk.link(self._path, self._folder / f"egress-{number:08}.jsonl", "trainer.egress.old")
+        disk.fsync_folder(self._folder, "trainer.egress.old")  # before the other name goes
+        disk.remove(self._path, "trainer.egress")
+        self._known, self._end, self._is_named = set(), 0, False
+        for path in old[: max(0, len(old) + 1 - MAX_OLD_FILES)]:
+            disk.remove(path, "trainer.egress.old")
+            log.info("egress_lines_dropped", file=path.name)
+
+    def _refusal(self, error: OSError) -> NotWrittenDown:
+        """Return the error for a disk that refuses, without its path, which stays on this machine."""
+        why = f"what leaves this site cannot be written down, so it does not leave: {error.strerror or type(error).__name__}"
+        has_room = error.errno not in NO_ROOM
+        kind = NotWrittenDown if has_room else NoRoomToWriteDown
+        detail = f"{why}{remedy_for(error) or '; see that the state directory can be read and written'}"
+        refusal = kind(detail if has_room else f"{why}; make room on its disk")
+        if not self._is_refused:
+            log.error("egress_not_written", reason=refusal.reason, detail=refusal.detail)
+        self._is_refused = True
+        return refusal
+
+
+def old_files(folder: Path) -> list[Path]:
+    """Return the files of older lines, the oldest first."""
+    return sorted((path for path in folder.glob(OLD_FILES) if number_of(path)), key=number_of)
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether the file is one of the older ones too: who began it anew has died before its name went."""
+    try:
+        return any(path.samefile(folder / LOG_FILE) for path in old_files(folder)[-1:])
+    except FileNotFoundError:
+        return False
+
+
+def number_of(path: Path) -> int:
+    """Return the number in the name of a file of older lines; 0 if it is none of ours."""
+    text = path.stem.removeprefix("egress-")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0
+
+
+def lines_in(folder: Path) -> Iterator[Line | None]:
+    """Yield the lines of a state directory, oldest first, and None for each that is damaged.
+
+    What a crash has left of a last line, whose message did not leave, is passed over.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    for path in (*old_files(folder), *(() if _is_kept(folder) else (folder / LOG_FILE,))):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            for raw in iter(lambda file=file: file.readline(MAX_LINE_BYTES), b""):  # type: ignore[misc]  # bound now
+                if raw.endswith(b"\n") or len(raw) == MAX_LINE_BYTES:
+                    yield parsed(raw)
+
+
+def parsed(raw: bytes) -> Line | None:
+    """Return the line of a file; None where it is damaged."""
+    try:
+        values = json.loads(raw) if raw.endswith(b"\n") else None
+        return None if not isinstance(values, dict) else _line_of(values)
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
+
+
+def _line_of(values: dict[str, Any]) -> Line:
+    texts = {name: values[name] for name in ("time", "run", "what", "sha256")}
+    number, size, claim, epsilon = (values[name] for name in ("round", "bytes", "claim", "epsilon"))
+    if (
+        not all(isinstance(each, str) for each in (*texts.values(), *values["roles"]))
+        or type(size) is not int
+        or not isinstance(number, int | None)
+        or not isinstance(claim, str | None)
+        or not isinstance(epsilon, float | int | None)
+    ):
+        raise ValueError("not as it was written")
+    return Line(**texts, round=number, bytes=size, claim=claim, epsilon=epsilon, roles=tuple(values["roles"]))
+
+
+def _name(what: str, run: str, round: int | None, sha256: str) -> str:
+    return f"{what} {round} {sha256} {run}"

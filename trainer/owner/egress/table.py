@@ -1,0 +1,281 @@
+"""Table of what leaves a site: each field of each request that a trainer fills. Pure.
+
+docs/privacy.md shows it. A test reads the messages' descriptors: a field without a row and a row without a field fail it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fedplcc.shared.readings import (
+    BATCH_SECONDS,
+    DATA_SECONDS,
+    DEVICE_MEMORY_BYTES,
+    DEVICE_UTILISATION_RATIO,
+    PROCESS_RESIDENT_BYTES,
+    SAMPLES_PER_SECOND,
+)
+
+
+class MadeOf(StrEnum):
+    """Sources of a field."""
+
+    TRAINING_IMAGES = "training images"
+    TEST_IMAGES = "test images"
+    LABEL_COUNTS = "numbers of images"
+    MODEL = "model"
+    MACHINE = "machine"
+    IDENTITY = "identity"
+    RUN = "the run's document"
+    TRANSPORT = "transport"
+
+
+class AtSite(StrEnum):
+    """Parts of a field in a run of `privacy.claim = "site"`."""
+
+    NO_PART = "no image has a part in it"
+    PUBLIC = "as it is: numbers of images are public"
+    KIND = "as it is: a problem's kind and what to do"
+    RELEASE = "the release with noise, charged to the budget"
+    WITHHELD = "left out, or zero"
+    REDUCED = "without what images have a part in"
+    NOT_COVERED = "of test images, which no claim covers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row: some fields of some requests, each field of each request.
+
+    Attributes:
+        requests: RPCs.
+        fields: Fields of their requests; those of a message within a message after a dot.
+        made_of: Sources of the fields.
+        policy: Key of the owner's policy that withholds them, or forbids the run that asks for them; empty where none does.
+        at_site: What becomes of them where the claim covers all that is made of training images.
+    """
+
+    requests: tuple[str, ...]
+    fields: tuple[str, ...]
+    made_of: tuple[MadeOf, ...]
+    policy: str = ""
+    at_site: AtSite = AtSite.NO_PART
+
+
+_UPLOADS = ("GetUploadStatus", "UploadModel", "UploadPrototypes")
+
+TABLE = (
+    Row(
+        requests=("Join", "SyncRound", "Heartbeat", "DownloadBlob", "CommitUpdate", "ReportEvaluation"),
+        fields=("client_id", "instance_token"),
+        made_of=(MadeOf.IDENTITY,),
+    ),
+    Row(requests=("Join",), fields=("domain", "display_name", "model_kind"), made_of=(MadeOf.IDENTITY,)),
+    Row(
+        requests=("Join", "CommitUpdate"),
+        fields=("num_examples",),
+        made_of=(MadeOf.LABEL_COUNTS,),
+        at_site=AtSite.PUBLIC,
+    ),
+    Row(
+        requests=("Join",),
+        fields=("class_counts.class_name", "class_counts.num_examples"),
+        made_of=(MadeOf.LABEL_COUNTS,),
+        policy="leaves.class_counts",
+        at_site=AtSite.WITHHELD,
+    ),
+    Row(requests=("Join",), fields=("smallest_side",), made_of=(MadeOf.TRAINING_IMAGES,), at_site=AtSite.WITHHELD),
+    Row(
+        requests=("Join",),
+        fields=("environment.packages", "environment.cpu", "environment.device", "environment.platform", "version"),
+        made_of=(MadeOf.MACHINE,),
+    ),
+    Row(
+        requests=("SyncRound",),
+        fields=(
+            *("poll.known.run_id", "poll.known.round", "poll.known.kind", "poll.known.times_asked", "poll.hold"),
+            *("inline_blobs.max_bytes", "inline_blobs.held_sha256s"),
+        ),
+        made_of=(MadeOf.TRANSPORT,),
+    ),
+    Row(requests=("DownloadBlob",), fields=("sha256", "offset_bytes"), made_of=(MadeOf.TRANSPORT,)),
+    Row(requests=("Heartbeat",), fields=("activity", "run_id", "round", "is_leaving"), made_of=(MadeOf.TRANSPORT,)),
+    Row(
+        requests=("Heartbeat",),
+        fields=("progress",),
+        made_of=(MadeOf.LABEL_COUNTS, MadeOf.MACHINE),
+        at_site=AtSite.PUBLIC,
+    ),
+    Row(
+        requests=("Heartbeat",),
+        fields=("readings",),
+        made_of=(MadeOf.MACHINE, MadeOf.TRAINING_IMAGES),
+        policy="leaves.readings",
+        at_site=AtSite.REDUCED,
+    ),
+    Row(
+        requests=("Heartbeat",),
+        fields=("problem.reason", "problem.hint", "problem.is_fatal"),
+        made_of=(MadeOf.TRAINING_IMAGES, MadeOf.MACHINE),
+        at_site=AtSite.KIND,
+    ),
+    Row(
+        requests=("Heartbeat",),
+        fields=("problem.detail",),
+        made_of=(MadeOf.TRAINING_IMAGES, MadeOf.MACHINE),
+        at_site=AtSite.WITHHELD,
+    ),
+    Row(requests=_UPLOADS, fields=("header.client_id", "header.instance_token"), made_of=(MadeOf.IDENTITY,)),
+    Row(
+        requests=_UPLOADS,
+        fields=("header.run_id", "header.round", "header.blob.role"),
+        made_of=(MadeOf.RUN,),
+    ),
+    Row(
+        requests=_UPLOADS,
+        fields=("header.blob.size_bytes",),
+        made_of=(MadeOf.RUN, MadeOf.TRAINING_IMAGES),
+    ),
+    Row(requests=("UploadModel", "UploadPrototypes"), fields=("chunk.offset_bytes",), made_of=(MadeOf.TRANSPORT,)),
+    Row(
+        requests=("GetUploadStatus",),
+        fields=("header.blob.sha256",),
+        made_of=(MadeOf.MODEL, MadeOf.TRAINING_IMAGES),
+        policy="leaves.models",
+        at_site=AtSite.RELEASE,
+    ),
+    Row(
+        requests=("UploadModel",),
+        fields=("header.blob.sha256", "chunk.data"),
+        made_of=(MadeOf.MODEL, MadeOf.TRAINING_IMAGES),
+        policy="leaves.models",
+        at_site=AtSite.RELEASE,
+    ),
+    Row(
+        requests=("UploadPrototypes",),
+        fields=("header.blob.sha256", "chunk.data"),
+        made_of=(MadeOf.TRAINING_IMAGES,),
+        policy="thresholds.class_images",
+        at_site=AtSite.WITHHELD,
+    ),
+    Row(requests=("CommitUpdate", "ReportEvaluation"), fields=("run_id", "round"), made_of=(MadeOf.RUN,)),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("payload.tensor_groups.role", "payload.prototype_sets.role"),
+        made_of=(MadeOf.RUN,),
+    ),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("payload.tensor_groups.size_bytes", "payload.prototype_sets.size_bytes"),
+        made_of=(MadeOf.RUN, MadeOf.TRAINING_IMAGES),
+    ),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("payload.tensor_groups.sha256", "inline_blobs"),
+        made_of=(MadeOf.MODEL, MadeOf.TRAINING_IMAGES),
+        policy="leaves.models",
+        at_site=AtSite.RELEASE,
+    ),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("payload.prototype_sets.sha256",),
+        made_of=(MadeOf.TRAINING_IMAGES,),
+        policy="thresholds.class_images",
+        at_site=AtSite.WITHHELD,
+    ),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("payload.scalars", "payload.int_lists", "payload.metadata"),
+        made_of=(MadeOf.TRAINING_IMAGES, MadeOf.RUN),
+        at_site=AtSite.REDUCED,
+    ),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("class_counts",),
+        made_of=(MadeOf.LABEL_COUNTS,),
+        policy="leaves.class_counts",
+        at_site=AtSite.WITHHELD,
+    ),
+    Row(
+        requests=("CommitUpdate",), fields=("num_excluded",), made_of=(MadeOf.TRAINING_IMAGES,), at_site=AtSite.WITHHELD
+    ),
+    Row(
+        requests=("CommitUpdate",),
+        fields=("losses",),
+        made_of=(MadeOf.TRAINING_IMAGES, MadeOf.MODEL),
+        policy="leaves.losses",
+        at_site=AtSite.WITHHELD,
+    ),
+    Row(
+        requests=("CommitUpdate", "ReportEvaluation"),
+        fields=("timings",),
+        made_of=(MadeOf.MACHINE, MadeOf.TRAINING_IMAGES),
+        policy="leaves.readings",
+        at_site=AtSite.REDUCED,
+    ),
+    Row(requests=("ReportEvaluation",), fields=("counts.set_name", "counts.model"), made_of=(MadeOf.RUN,)),
+    Row(
+        requests=("ReportEvaluation",),
+        fields=(
+            *("counts.correct", "counts.total", "counts.confusion"),
+            *("counts.histograms.of_class", "counts.histograms.of_others"),
+            *("counts.histograms.confidence", "counts.histograms.confidence_correct"),
+        ),
+        made_of=(MadeOf.TEST_IMAGES, MadeOf.MODEL),
+        policy="leaves.scores",
+        at_site=AtSite.NOT_COVERED,
+    ),
+    Row(
+        requests=("Enrol",),
+        fields=("invitation_id", "secret", "certificate_request"),
+        made_of=(MadeOf.IDENTITY,),
+    ),
+    Row(requests=("BeginRecovery",), fields=("certificate",), made_of=(MadeOf.IDENTITY,)),
+    Row(
+        requests=("FinishRecovery",),
+        fields=("certificate", "challenge", "signature", "certificate_request"),
+        made_of=(MadeOf.IDENTITY,),
+    ),
+    Row(requests=("RenewCertificate",), fields=("certificate_request",), made_of=(MadeOf.IDENTITY,)),
+)
+
+OF_NO_DATA = frozenset({MadeOf.IDENTITY, MadeOf.RUN, MadeOf.TRANSPORT})
+"""Sources of requests that the log of what left has no line of: who calls, and what it was told itself."""
+OF_SPEED = frozenset(
+    reading.name
+    for reading in (
+        SAMPLES_PER_SECOND,
+        BATCH_SECONDS,
+        DATA_SECONDS,
+        DEVICE_MEMORY_BYTES,
+        DEVICE_UTILISATION_RATIO,
+        PROCESS_RESIDENT_BYTES,
+    )
+)
+"""Readings whose numbers differ in each heartbeat: that they are told is one line, not each number."""
+
+
+def by_field() -> Mapping[str, Row]:
+    """Return the row of each field, named REQUEST.FIELD.
+
+    Raises:
+        ValueError: Two rows have the same field.
+    """
+    found: dict[str, Row] = {}
+    for row in TABLE:
+        for name in (f"{request}.{field}" for request in row.requests for field in row.fields):
+            if name in found:
+                raise ValueError(f"{name} has two rows")
+            found[name] = row
+    return found
+
+
+def in_markdown() -> Iterator[str]:
+    """Yield the lines of the table for docs/privacy.md."""
+    yield "| requests | fields | made of | policy | at claim `site` |"
+    yield "|---|---|---|---|---|"
+    for row in TABLE:
+        names = ", ".join(f"`{field}`" for field in row.fields)
+        policy = f"`{row.policy}`" if row.policy else ""
+        yield f"| {', '.join(row.requests)} | {names} | {', '.join(row.made_of)} | {policy} | {row.at_site.value} |"
