@@ -15,6 +15,7 @@ from fedplcc.shared.readings import READINGS, UNREADABLE_FILES
 from fedplcc.trainer.aggregator.egress_gate import message_of
 from fedplcc.trainer.owner.egress import table
 from fedplcc.trainer.owner.egress.table import OF_NO_DATA, OF_SPEED, by_field, in_markdown
+from fedplcc.trainer.owner.policy import Leaves
 from tests.support import ROOT
 
 DOCUMENT = ROOT / "docs" / "privacy.md"
@@ -127,3 +128,7 @@ def test_readings_of_speed_make_one_line_and_others_one_for_each_value() -> None
 def test_the_document_shows_the_table() -> None:
     wanted = "\n".join(in_markdown())
     assert wanted in DOCUMENT.read_text(), f"docs/privacy.md has:\n\n{wanted}\n"
+
+
+def test_every_key_that_keeps_something_at_the_site_has_a_row() -> None:
+    assert {row.policy for row in table.TABLE if row.policy} == {f"leaves.{key}" for key in Leaves.model_fields}
