@@ -156,7 +156,7 @@ TABLE = (
         requests=("UploadPrototypes",),
         fields=("header.blob.sha256", "chunk.data"),
         made_of=(MadeOf.TRAINING_IMAGES,),
-        policy="thresholds.class_images",
+        policy="leaves.class_counts",
         at_site=AtSite.WITHHELD,
     ),
     Row(requests=("CommitUpdate", "ReportEvaluation"), fields=("run_id", "round"), made_of=(MadeOf.RUN,)),
@@ -181,7 +181,7 @@ TABLE = (
         requests=("CommitUpdate",),
         fields=("payload.prototype_sets.sha256",),
         made_of=(MadeOf.TRAINING_IMAGES,),
-        policy="thresholds.class_images",
+        policy="leaves.class_counts",
         at_site=AtSite.WITHHELD,
     ),
     Row(
