@@ -257,7 +257,10 @@ class Coordinator:
         events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
         committed = EventQuery(run_id=run.run_id, types=("round_committed",), limit=1, newest_first=True)
         events += self._store.list_events(committed)
-        return results.manifest(run, document_of(run), events)
+        found = results.manifest(run, document_of(run), events)
+        known = [found["clients"].get(name, {}) for name in run.roster if not run_facts.takes_no_part(run, name)]
+        moved = self._layouts.round_bytes(run, [each.get("num_examples", 0) for each in known])
+        return found if moved is None else {**found, "round_bytes": moved.as_json()}
 
     def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:
         """Steer a run; see `Steering.steer`."""
