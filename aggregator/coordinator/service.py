@@ -44,6 +44,7 @@ from fedplcc.aggregator.ledger.parking import without_raising
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.sessions import Session, Sessions
 from fedplcc.aggregator.rounds import results, tasks
+from fedplcc.aggregator.rounds.class_results import SUMMARIES
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
@@ -314,7 +315,7 @@ class Coordinator:
             IdentityMismatch: The client was invited for another domain.
             MalformedRequest: The domain's name is reserved, or its name for people is another client's id.
         """
-        if client.domain in results.SUMMARIES:
+        if client.domain in SUMMARIES:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         if client.display_name not in ("", client.client_id) and self._store.find_client(client.display_name):
             raise MalformedRequest(f"display_name: {client.display_name!r} is another client's id; choose another")

@@ -120,6 +120,10 @@ class RunScore(Document):
     """Mean over domains."""
     worst: ScoreValue
     """Of the worst domain."""
+    macro_f1: ScoreValue | None = None
+    """Mean over domains of the macro F1; null where clients do not report confusion."""
+    auc: ScoreValue | None = None
+    """Mean over domains of the mean area under the classes' ROC curves; null without histograms."""
 
     @classmethod
     def of(cls, manifest_json: str) -> Self | None:
@@ -128,7 +132,8 @@ class RunScore(Document):
         if found is None:
             return None
         values = {name: ScoreValue(**found["values"][name]) for name in ("mean", "worst")}
-        return cls(name=found["name"], round=found["round"], **values)
+        beside = {name: ScoreValue(**each["mean"]) for name, each in found.get("beside", {}).items()}
+        return cls(name=found["name"], round=found["round"], **values, **beside)
 
 
 class RoundBytes(Document):
