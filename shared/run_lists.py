@@ -26,6 +26,26 @@ class RunOrder(StrEnum):
     """By time of the last change, the latest first."""
     NAME = "name"
     """By name."""
+    STATUS = "status"
+    """By status; runs that are stopping are among those that run."""
+    METHOD = "method"
+    """By method."""
+    ROUNDS = "rounds"
+    """By number of rounds, most first."""
+    MEAN = "mean"
+    """By mean score, best first."""
+    WORST = "worst"
+    """By the worst domain's score, best first."""
+    TOOK = "took"
+    """By time from creation to the end, longest first."""
+
+
+RISING_ORDERS = frozenset((RunOrder.OLDEST, RunOrder.NAME, RunOrder.STATUS, RunOrder.METHOD))
+"""Orders that begin with the least value; the others begin with the greatest."""
+SCORE_ORDERS = frozenset((RunOrder.MEAN, RunOrder.WORST))
+"""Orders by what a run's last evaluated round came to."""
+MAX_BY_SCORE = 2000
+"""Most runs that a list sorts by their scores: each one's is read from the line of a round."""
 
 
 class RunShow(StrEnum):
@@ -66,6 +86,10 @@ class LabelChange:
     is_archived: bool | None = None
 
 
+BEYOND = 1e300
+"""Greater than any value that runs are sorted by."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunCursor:
     """Place in a list: after this run, by the value that the list is ordered by, and by its id."""
@@ -89,8 +113,20 @@ class RunQuery:
     """Created then or later, in seconds since the epoch."""
     show: RunShow = RunShow.CURRENT
     order: RunOrder = RunOrder.NEWEST
+    is_reversed: bool = False
+    """Whether the order is turned round. Runs without a value come last in either direction."""
     after: RunCursor | None = None
     limit: int = 50
+
+    @property
+    def rises(self) -> bool:
+        """Whether the list begins with the least value."""
+        return (self.order in RISING_ORDERS) != self.is_reversed
+
+    @property
+    def without_value(self) -> float:
+        """Stands for the value of a run that has none: beyond all others, so that it comes last."""
+        return BEYOND if self.rises else -BEYOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +158,21 @@ class RunSummary:
     worst_accuracy: float | None = None
     worst_domain: str = ""
 
-    def cursor(self, order: RunOrder) -> RunCursor:
-        """Return its place in a list of this order."""
-        values: dict[RunOrder, float | str] = {RunOrder.UPDATED: self.updated_at, RunOrder.NAME: self.name}
-        return RunCursor(values.get(order, self.created_at), self.run_id)
+    def cursor(self, query: RunQuery) -> RunCursor:
+        """Return its place in the list of a query."""
+        took = self.updated_at - self.created_at if self.status.is_final else None
+        values: dict[RunOrder, float | str | None] = {
+            RunOrder.UPDATED: self.updated_at,
+            RunOrder.NAME: self.name,
+            RunOrder.STATUS: RunStatus.RUNNING.value if self.status is RunStatus.STOPPING else self.status.value,
+            RunOrder.METHOD: self.method,
+            RunOrder.ROUNDS: float(self.total_rounds),
+            RunOrder.MEAN: self.mean_accuracy,
+            RunOrder.WORST: self.worst_accuracy,
+            RunOrder.TOOK: took,
+        }
+        value = values.get(query.order, self.created_at)
+        return RunCursor(query.without_value if value is None else value, self.run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ from fedplcc.aggregator.ledger.parking import without_raising
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.presence.sessions import Session, Sessions
 from fedplcc.aggregator.rounds import results, tasks
+from fedplcc.aggregator.rounds.class_results import SUMMARIES
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
@@ -260,7 +261,10 @@ class Coordinator:
         events = self._store.list_events(EventQuery(run_id=run.run_id, types=types, limit=1000))
         committed = EventQuery(run_id=run.run_id, types=("round_committed",), limit=1, newest_first=True)
         events += self._store.list_events(committed)
-        return results.manifest(run, document_of(run), events)
+        found = results.manifest(run, document_of(run), events)
+        known = [found["clients"].get(name, {}) for name in run.roster if not run_facts.takes_no_part(run, name)]
+        moved = self._layouts.round_bytes(run, [each.get("num_examples", 0) for each in known])
+        return found if moved is None else {**found, "round_bytes": moved.as_json()}
 
     def steer(self, run_id: str, verb: Verb, *, request_id: str = "") -> Run:
         """Steer a run; see `Steering.steer`."""
@@ -314,7 +318,7 @@ class Coordinator:
             IdentityMismatch: The client was invited for another domain.
             MalformedRequest: The domain's name is reserved, or its name for people is another client's id.
         """
-        if client.domain in results.SUMMARIES:
+        if client.domain in SUMMARIES:
             raise MalformedRequest(f"a domain cannot be called {client.domain!r}: tables of accuracy have that column")
         if client.display_name not in ("", client.client_id) and self._store.find_client(client.display_name):
             raise MalformedRequest(f"display_name: {client.display_name!r} is another client's id; choose another")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from fedplcc.aggregator.computation.fold import sent_table
 from fedplcc.aggregator.computation.round_inputs import withheld_places
 from fedplcc.aggregator.rounds.configuration import config_of
+from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.blobs.files import check_whole
+from fedplcc.shared.config.round_bytes import ModelLayout, RoundBytes, round_bytes
+from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
 from fedplcc.shared.tensors import TensorTable, read_header
 from fedplcc.shared.types import FEATURE_DIM, Run
 
@@ -28,7 +31,8 @@ class Layouts:
         Raises:
             PayloadCorrupt: The model's file is gone or damaged.
         """
-        if run.run_id not in self._tables:
+        table = self._tables.get(run.run_id)
+        if table is None:
             assert run.model is not None
             path = self._blobs.verified_path(run.model.sha256)
             try:
@@ -37,7 +41,7 @@ class Layouts:
             finally:
                 check_whole(path)  # after its use, so that what has changed before is found
             self._tables[run.run_id] = table
-        return self._tables[run.run_id]
+        return table
 
     def sent_table(self, run: Run) -> TensorTable:
         """Layout of the model in an update of the run, which lacks what clients keep for themselves."""
@@ -49,15 +53,34 @@ class Layouts:
 
     def int_lists(self, run: Run) -> Mapping[str, tuple[int, ...]]:
         """Lists of round 0's update by name: the feature size, and places of tensors in the run's model."""
-        if run.run_id not in self._lists:
+        lists = self._lists.get(run.run_id)
+        if lists is None:
             first = self._store.find_round(run.run_id, 0)
             assert first is not None
             (update,) = first.updates.values()
-            self._lists[run.run_id] = update.payload.int_lists
-        return self._lists[run.run_id]
+            lists = self._lists[run.run_id] = update.payload.int_lists
+        return lists
+
+    def round_bytes(self, run: Run, examples: Sequence[int]) -> RoundBytes | None:
+        """Bytes that a round of the run moves; None before round 0 has committed, and where it cannot be known any more.
+
+        Args:
+            run: The run.
+            examples: Training samples of each client that may take part, 0 where it is not known.
+        """
+        if run_facts.last_committed(run) is None or run.model is None:
+            return None
+        try:
+            config, sent_bytes = config_of(run), run.model.size_bytes
+            if withheld_places(config, self.int_lists(run)):
+                sent_bytes = self.sent_table(run).size_bytes
+        except (InvalidConfig, PayloadCorrupt):  # of another version, or damaged: told elsewhere
+            return None
+        layout = ModelLayout(model_bytes=run.model.size_bytes, sent_bytes=sent_bytes, feature_dim=self.feature_dim(run))
+        return round_bytes(config, layout, examples)
 
     def forget(self, *, but_of: Collection[str]) -> None:
         """Remove every other run from the cache."""
-        for run_id in self._tables.keys() - set(but_of):
-            del self._tables[run_id]
+        for run_id in (self._tables.keys() | self._lists.keys()) - set(but_of):
+            self._tables.pop(run_id, None)
             self._lists.pop(run_id, None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedplcc.aggregator.rounds.far_updates import newly_far
 from fedplcc.aggregator.rounds.machine.run_facts import evaluators, is_parked, is_retired, waits_for_quorum
-from fedplcc.aggregator.rounds.results import score_intervals
+from fedplcc.aggregator.rounds.results import intervals_beside, score_intervals
 from fedplcc.shared.reasons import Parked, WaitsForApproval, sentence_of
 from fedplcc.shared.types import Event, Round, RoundPhase, Run, RunStatus
 
@@ -128,7 +128,9 @@ def _round_events(before: Round | None, after: Round | None, happened: Any, eval
         if after.phase is RoundPhase.COMMITTED and after.results_json:
             line = json.loads(after.results_json)
             intervals = score_intervals(after, line)
+            beside = intervals_beside(after, line)
             data = {"metrics": line, **({"intervals": intervals} if intervals else {})}
+            data |= {"intervals_beside": beside} if beside else {}
         if after.phase is RoundPhase.EVALUATING and evaluating:
             data = {"evaluators": list(evaluating)}
         happened(f"round_{after.phase.value}", number=after.number, **data)

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from fedplcc.aggregator.rounds.class_results import detail_entries
+from fedplcc.aggregator.rounds.class_results import SUMMARIES, detail_entries, detail_intervals
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.methods import METHODS
@@ -42,8 +42,6 @@ from fedplcc.shared.types import (
 )
 from fedplcc.shared.version import VERSION
 
-SUMMARIES = ("mean", "worst")
-"""Keys of an accuracy besides the domains' names; no domain may have such a name."""
 PACKAGES = ("numpy", "scipy", "grpcio", "protobuf", "safetensors", "SQLAlchemy")
 
 
@@ -90,6 +88,11 @@ def score_intervals(current: Round, line: Mapping[str, Any]) -> dict[str, list[f
     mean = mean_interval([values[name] or 0.0 for name in known], list(known.values()))
     assert mean is not None
     return {name: [each.low, each.high] for name, each in {**known, "mean": mean, "worst": known[worst]}.items()}
+
+
+def intervals_beside(current: Round, line: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """Return the intervals of a round's macro F1 and AUC, where its line has them; see `detail_intervals`."""
+    return detail_intervals(_in_order(current.evaluations), line, line.get("accuracy_of", GLOBAL_MODEL))
 
 
 def _by_domain(
@@ -392,7 +395,14 @@ def _scored(events: Sequence[Event]) -> dict[str, Any]:
                 name: {"value": (values_of(line) or {})[name], "low": low, "high": high}
                 for name, (low, high) in event.data["intervals"].items()
             }
-            return {"score": {"name": score_of(line), "round": event.round, "confidence": CONFIDENCE, "values": found}}
+            beside = {
+                score: {
+                    name: {"value": line[score][name], "low": low, "high": high} for name, (low, high) in bounds.items()
+                }
+                for score, bounds in event.data.get("intervals_beside", {}).items()
+            }
+            score = {"name": score_of(line), "round": event.round, "confidence": CONFIDENCE, "values": found}
+            return {"score": {**score, **({"beside": beside} if beside else {})}}
     return {}
 
 

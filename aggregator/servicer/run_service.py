@@ -142,7 +142,7 @@ class RunServicer(run_grpc.RunServiceServicer):
             summaries, is_cut = cut_page(map(summary_to_proto, found.runs), limit)
             return run_pb2.ListRunsResponse(
                 summaries=summaries,
-                next_page_token=page_token(found.runs[len(summaries) - 1], query.order) if is_cut else "",
+                next_page_token=page_token(found.runs[len(summaries) - 1], query) if is_cut else "",
                 total=found.total,
                 totals=counts_to_proto(found),
             )

@@ -325,6 +325,7 @@ class AsyncOperations(AsyncCalls):
         tag: Sequence[str] | None = None,
         since: str | None = None,
         order: str | None = None,
+        reverse: bool | None = None,
         show: str | None = None,
         page_size: int | None = None,
         page_token: str | None = None,
@@ -337,7 +338,10 @@ class AsyncOperations(AsyncCalls):
             name: Only runs with this in their name or id; case does not matter.
             tag: Only runs with all of these tags.
             since: Only runs created then or later.
-            order: `newest` and `oldest` by creation, `updated` by the last change, or `name`.
+            order: `newest` and `oldest` by creation, `updated` by the last change, `took` by duration,
+                `rounds`, `mean` and `worst` with the greatest first; `name`, `status` and `method` by the
+                alphabet. By `mean` and `worst` at most 2000 runs that match are sorted.
+            reverse: The order turned round; runs without a value come last all the same.
             show: `current` runs are neither archived nor deleted.
             page_size: page_size
             page_token: `next_page_token` of the answer before; the other parameters stay.
@@ -353,6 +357,7 @@ class AsyncOperations(AsyncCalls):
                 "tag": tag,
                 "since": since,
                 "order": order,
+                "reverse": reverse,
                 "show": show,
                 "page_size": page_size,
                 "page_token": page_token,

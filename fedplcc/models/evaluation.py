@@ -25,7 +25,15 @@ from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.scoring.class_scores import ClassScores, class_scores
 from fedplcc.shared.scoring.histograms import areas, calibration_error, histograms_of, macro_area, reliability
-from fedplcc.shared.scoring.intervals import Interval, accuracy_interval, balanced_interval, share_interval
+from fedplcc.shared.scoring.intervals import (
+    Interval,
+    accuracy_interval,
+    area_intervals,
+    balanced_interval,
+    macro_area_interval,
+    macro_f1_interval,
+    share_interval,
+)
 from fedplcc.shared.scoring.scores import balanced_accuracy
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import IntArray, ScoreHistograms
@@ -86,6 +94,10 @@ class ModelEvaluation:
         """Precision, specificity and F1 of each class; its recall is its accuracy."""
         return class_scores(self.total_M.tolist(), self.confusion_MM.ravel().tolist())
 
+    @property
+    def _macro_f1_interval(self) -> Interval | None:
+        return macro_f1_interval(self.total_M.tolist(), self.confusion_MM.ravel().tolist())
+
     def as_json(self) -> dict[str, Any]:
         """The content of evaluation.json and `--json`."""
         right_M, total_M = self.confusion_MM.diagonal().tolist(), self.total_M.tolist()
@@ -101,6 +113,7 @@ class ModelEvaluation:
             "balanced_accuracy": balanced_accuracy(right_M, total_M),
             "balanced_accuracy_interval": _bounds(balanced_interval(right_M, total_M)),
             "macro_f1": self.scores.macro_f1,
+            "macro_f1_interval": _bounds(self._macro_f1_interval),
             **({} if self.histograms is None else _calibration(self.histograms)),
             "classes": [
                 {
@@ -128,11 +141,13 @@ class ModelEvaluation:
             f"accuracy {100 * self.accuracy:.1f}%{_range(accuracy_interval(*counts))} ({self.num_correct} of "
             f"{self.num_examples}), balanced accuracy {percent(balanced_accuracy(*counts))}"
             f"{_range(balanced_interval(*counts))}, macro F1 {percent(scores.macro_f1)}"
+            f"{_range(self._macro_f1_interval)}"
         )
         if self.histograms is not None:
             error = calibration_error(reliability(self.histograms))
             area = macro_area(self.histograms)
-            yield f"area under the ROC curve {percent(area)}, mean of the classes; calibration error {percent(error)}"
+            known = _range(macro_area_interval(self.histograms))
+            yield f"area under the ROC curve {percent(area)}{known}, mean of the classes; calibration error {percent(error)}"
         names = [_short(name) for name in self.classes]
         width = max(len("class"), *map(len, names))
         yield (
@@ -238,7 +253,9 @@ def _calibration(histograms: ScoreHistograms) -> dict[str, Any]:
     bins = reliability(histograms)
     return {
         "auc": areas(histograms),
+        "auc_intervals": [_bounds(each) for each in area_intervals(histograms)],
         "macro_auc": macro_area(histograms),
+        "macro_auc_interval": _bounds(macro_area_interval(histograms)),
         "calibration_error": calibration_error(bins),
         "reliability": [asdict(each) for each in bins],
     }

@@ -39,7 +39,7 @@ from fedplcc.shared.errors import (
     TooManyOpenRuns,
 )
 from fedplcc.shared.identity.api_keys import Scope
-from fedplcc.shared.run_lists import LabelChange, RunOrder, RunQuery, RunShow
+from fedplcc.shared.run_lists import MAX_BY_SCORE, LabelChange, RunOrder, RunQuery, RunShow
 from fedplcc.shared.steering import (
     AdmitClient,
     AdvanceStage,
@@ -145,8 +145,16 @@ async def list_runs(
         Query(description="Only runs created then or later.", examples=["2026-11-23T00:00:00Z"]),
     ] = None,
     order: Annotated[
-        RunOrder, Query(description="`newest` and `oldest` by creation, `updated` by the last change, or `name`.")
+        RunOrder,
+        Query(
+            description="`newest` and `oldest` by creation, `updated` by the last change, `took` by duration, `rounds`, "
+            "`mean` and `worst` with the greatest first; `name`, `status` and `method` by the alphabet. By `mean` and "
+            f"`worst` at most {MAX_BY_SCORE} runs that match are sorted."
+        ),
     ] = RunOrder.NEWEST,
+    reverse: Annotated[
+        bool, Query(description="The order turned round; runs without a value come last all the same.")
+    ] = False,
     show: Annotated[RunShow, Query(description="`current` runs are neither archived nor deleted.")] = RunShow.CURRENT,
     page_size: Annotated[int, Query(ge=1, le=200)] = 50,
     page_token: PageToken = "",
@@ -159,6 +167,7 @@ async def list_runs(
         tags=tuple(tag),
         since=None if since is None else since.timestamp(),
         order=order,
+        is_reversed=reverse,
         show=show,
         limit=page_size,
     )

@@ -59,12 +59,14 @@ def query_to_proto(query: RunQuery, *, page_token: str = "") -> pb2.ListRunsRequ
         since_time=None if query.since is None else timestamp(query.since),
         order=ORDER.number(query.order),
         show=SHOW.number(query.show),
+        is_reversed=query.is_reversed,
     )
 
 
 def query_from_proto(message: pb2.ListRunsRequest, *, limit: int) -> RunQuery:
     """Return the query of a request, with its cursor."""
     order = ORDER.member(message.order or pb2.RUN_ORDER_NEWEST, "order")
+    token, kind = message.page_token, _kind_of(order, is_reversed=message.is_reversed)
     if len(message.name) > MAX_SEARCHED:
         raise malformed("name", f"it is longer than {MAX_SEARCHED} characters")
     if "\0" in message.name:
@@ -77,24 +79,29 @@ def query_from_proto(message: pb2.ListRunsRequest, *, limit: int) -> RunQuery:
         since=time_of("since_time", message.since_time) if message.HasField("since_time") else None,
         order=order,
         show=SHOW.member(message.show or pb2.RUN_SHOW_CURRENT, "show"),
-        after=_cursor_of(message.page_token, order) if message.page_token else None,
+        is_reversed=message.is_reversed,
+        after=_cursor_of(token, order, kind) if token else None,
         limit=limit,
     )
 
 
-def page_token(run: RunSummary, order: RunOrder) -> str:
+def page_token(run: RunSummary, query: RunQuery) -> str:
     """Return the token of the page after a run."""
-    cursor = run.cursor(order)
-    return token_of(order.value, cursor.value, cursor.run_id)
+    cursor = run.cursor(query)
+    return token_of(_kind_of(query.order, is_reversed=query.is_reversed), cursor.value, cursor.run_id)
 
 
-def _cursor_of(token: str, order: RunOrder) -> RunCursor:
+def _kind_of(order: RunOrder, *, is_reversed: bool) -> str:
+    return f"{order.value} reversed" if is_reversed else order.value
+
+
+def _cursor_of(token: str, order: RunOrder, kind: str) -> RunCursor:
     """Return the place that a token names. Raises MalformedRequest for a token of no earlier answer in this order."""
-    place = place_of(order.value, token)
+    place = place_of(kind, token)
     if len(place) != 2:
         raise refused_token()
     value, run_id = place
-    is_text = order is RunOrder.NAME
+    is_text = order in (RunOrder.NAME, RunOrder.STATUS, RunOrder.METHOD)
     has_value = isinstance(value, str) if is_text else isinstance(value, float) and math.isfinite(value)
     if not has_value or not isinstance(run_id, str) or "\0" in f"{value}{run_id}":
         raise refused_token()

@@ -23,7 +23,7 @@ class Event(Document):
     """The round; null for an event without one."""
     client_id: str | None
     data: dict[str, Any]
-    """Details; for "round_committed" the line of metrics.jsonl, and intervals of the score by number of test images."""
+    """Details; for "round_committed" the line of metrics.jsonl, and intervals of its scores by number of test images."""
 
     @classmethod
     def of(cls, event: types.Event) -> Self:

@@ -120,6 +120,10 @@ class RunScore(Document):
     """Mean over domains."""
     worst: ScoreValue
     """Of the worst domain."""
+    macro_f1: ScoreValue | None = None
+    """Mean over domains of the macro F1; null where clients do not report confusion."""
+    auc: ScoreValue | None = None
+    """Mean over domains of the mean area under the classes' ROC curves; null without histograms."""
 
     @classmethod
     def of(cls, manifest_json: str) -> Self | None:
@@ -128,7 +132,38 @@ class RunScore(Document):
         if found is None:
             return None
         values = {name: ScoreValue(**found["values"][name]) for name in ("mean", "worst")}
-        return cls(name=found["name"], round=found["round"], **values)
+        beside = {name: ScoreValue(**each["mean"]) for name, each in found.get("beside", {}).items()}
+        return cls(name=found["name"], round=found["round"], **values, **beside)
+
+
+class RoundBytes(Document):
+    """Bytes of models, prototypes and arrays that a round moves, training and evaluation together."""
+
+    clients: int
+    """Clients of a round."""
+    up: int
+    """What a client sends, but for prototypes."""
+    down: int
+    """What a client receives, but for prototypes."""
+    first_down: int
+    """The same in its first round."""
+    prototypes_up: int
+    """At most as many more bytes of prototypes that the client with the most images sends."""
+    prototypes_down: int
+    """At most as many more that a client receives."""
+    all_up: int
+    """What all clients of the round send, with prototypes."""
+    all_down: int
+    """What they receive."""
+    is_bound: bool
+    """Whether a round may move less: prototypes, a model that a client may hold already, arrays whose size depends on
+    data."""
+
+    @classmethod
+    def of(cls, manifest_json: str) -> Self | None:
+        """Return the document of what a run's manifest says of it; None where it says nothing."""
+        found = json.loads(manifest_json or "{}").get("round_bytes")
+        return None if found is None else cls(**found)
 
 
 class Run(Document):
@@ -185,6 +220,8 @@ class Run(Document):
     server_state: dict[str, int] = Field({})
     """Bytes of what the server keeps for the next round besides model and prototypes, by role: the method's slots and
     arrays, and `start` where the next round starts from another model than the result."""
+    round_bytes: RoundBytes | None = None
+    """Bytes that a round moves, known before round 1 begins; null before the run's first model is made."""
 
     @classmethod
     def of(cls, view: RunView) -> Self:
@@ -215,6 +252,7 @@ class Run(Document):
             is_archived=view.labels.is_archived,
             warnings=[RunWarning.like(each) for each in view.warnings],
             server_state=view.server_state_bytes,
+            round_bytes=RoundBytes.of(view.manifest_json),
         )
 
 

@@ -317,6 +317,30 @@ def test_the_page_of_a_run_draws_what_the_run_measured(console: Console) -> None
         )
 
 
+def test_bytes_of_a_round_are_there_before_it_and_beside_what_was_measured(console: Console) -> None:
+    run_id = console.served.create(method="fedavg", run={"rounds": 3})
+    federation = console.served.federation
+    federation.join()
+    console.open(f"#/runs/{run_id}")
+    figure = console.page.get_by_role("region", name="Progress").locator(".stat", has_text="A round moves")
+    expect(figure).to_be_hidden()
+    while federation.coordinator.get_run(run_id).round_number < 1:
+        assert federation.step()
+    model = federation.coordinator.get_run(run_id).model
+    assert model is not None
+    all_of_it = console.call("lib/format.js", "bytes", 4 * model.size_bytes)
+    expect(figure).to_contain_text(all_of_it)
+    expect(figure).to_contain_text("2 clients: ")
+    console.page.get_by_role("heading", name="Time and data of the rounds").click()
+    expect(console.page.get_by_text("In a round each of 2 clients receives")).to_be_visible()
+    line = {"round": 3, "clients": {"ann": {"sent_bytes": 5, "received_bytes": 7}, "bob": {"train_seconds": 2}}}
+    assert (
+        console.call("charts/timings.js", "measuredText", line)
+        == "Round 3 moved 12 bytes: clients received 7 bytes and sent 5 bytes."
+    )
+    assert console.call("charts/timings.js", "measuredText", {"round": 3, "clients": {}}) == ""
+
+
 def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(console: Console) -> None:
     run_id = console.served.create(method="fedplcc", run={"rounds": 3})
     federation = console.served.federation

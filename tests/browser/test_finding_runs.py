@@ -63,6 +63,40 @@ def test_runs_are_ticked_to_be_compared_and_sorted_by_a_heading(console: Console
     assert page.url.endswith(f"#/runs/compare?run={ids['melanoma']}&run={ids['scans']}")
 
 
+def test_a_heading_sorts_the_runs_of_all_pages(console: Console) -> None:
+    coordinator = console.served.federation.coordinator
+    for number in range(NUM_LATER):
+        document = a_document(run={"name": f"run-{number:02}", "rounds": 1 + number * 7 % NUM_LATER})
+        coordinator.steer(coordinator.create_run(f"request {number}", document).run_id, StopRun())
+        coordinator.tick()
+    by_rounds = sorted(range(NUM_LATER), key=lambda number: number * 7 % NUM_LATER)
+    page = console.open("#/").page
+    names = page.locator("main tbody th a")
+    expect(names.first).to_have_text(f"run-{NUM_LATER - 1}")
+    heading = page.get_by_role("columnheader", name="Rounds")
+    expect(heading).to_have_attribute("aria-sort", "none")
+    heading.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(heading).to_have_attribute("aria-sort", "ascending")
+    expect(names).to_have_text([f"run-{number:02}" for number in by_rounds[:20]])
+    page.get_by_role("button", name="Next page").click()
+    expect(names).to_have_text([f"run-{number:02}" for number in by_rounds[20:]])
+    assert page.url.endswith("#/?order=-rounds")
+    heading.get_by_role("button").click()
+    expect(heading).to_have_attribute("aria-sort", "descending")
+    expect(names).to_have_text([f"run-{number:02}" for number in by_rounds[::-1][:20]])
+    page.reload()
+    expect(names.first).to_have_text(f"run-{by_rounds[-1]:02}")
+    heading.get_by_role("button").click()
+    expect(heading).to_have_attribute("aria-sort", "none")
+    expect(names.first).to_have_text(f"run-{NUM_LATER - 1}")
+    for column in ("Run", "Status", "Method", "Mean", "Worst", "Took", "Ended"):
+        page.get_by_role("columnheader", name=column).get_by_role("button").click()
+        expect(page.get_by_role("columnheader", name=column)).to_have_attribute("aria-sort", "ascending")
+        expect(names).to_have_count(20)
+    assert console.barriers() == []
+
+
 def test_a_search_is_in_the_address_and_comes_back_with_it(console: Console) -> None:
     coordinator = console.served.federation.coordinator
     tagged = made(coordinator, "melanoma-1")

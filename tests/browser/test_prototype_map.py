@@ -275,6 +275,69 @@ def test_a_prototype_is_read_under_the_pointer(console: Console, three_rounds: s
     expect(found.locator(".map-readout")).to_contain_text("Point at a prototype")
 
 
+def test_somebody_looks_closer_with_keys_buttons_and_the_wheel_and_back_again(
+    console: Console, three_rounds: str
+) -> None:
+    around = [a_point(x, y, client=0, nearest=0) for x, y in ((-1, -1), (1, 1), (1, -1), (-1, 1))]
+    drawn = a_map(a_point(0, 0), *around, round=2, rounds=[{"first": 2, "last": 2}])
+    console.page.route("**/prototype-map*", lambda route: route.fulfill(json=drawn))
+    found = the_map(console, three_rounds)
+    expect(found.locator(".map-at")).to_have_text("Round 2")
+    canvas, readout = found.locator("canvas"), found.locator(".map-readout")
+    points = found.get_by_role("slider", name="Prototype", exact=True)
+    whole = found.get_by_role("button", name="Whole map")
+    size = canvas.bounding_box()
+    assert size is not None
+    # A square of prototypes fills 92 % of the height, less the margin that marks need.
+    corner = 0.92 * (size["height"] - 2 * 19) / 2
+
+    def reads(x: float, y: float, text: str) -> None:
+        canvas.hover(position={"x": size["width"] / 2 + x, "y": size["height"] / 2 + y})
+        expect(readout).to_contain_text(text)
+
+    reads(corner, -corner, "Local prototype")
+    expect(whole).to_be_disabled()
+    points.focus()
+    reads(0, 0, "Global prototype")
+    points.press("+")  # around the prototype that is read
+    expect(whole).to_be_enabled()
+    reads(corner, -corner, "Point at a prototype")
+    reads(0, 0, "Global prototype")
+    points.press("Shift+ArrowRight")
+    reads(-60, 0, "Global prototype")
+    points.press("0")
+    expect(whole).to_be_disabled()
+    reads(corner, -corner, "Local prototype")
+
+    console.page.keyboard.down("Control")
+    console.page.mouse.wheel(0, -200)
+    console.page.keyboard.up("Control")
+    expect(whole).to_be_enabled()
+    reads(corner, -corner, "Local prototype")  # it stays under the pointer
+    reads(0, 0, "Point at a prototype")
+    points.press("End")
+    expect(readout).to_contain_text("Local prototype")
+    reads(0, 0, "Local prototype")  # a prototype that is read is brought into sight
+    whole.click()
+    reads(0, 0, "Global prototype")
+    console.page.mouse.wheel(0, -200)
+    expect(whole).to_be_disabled()  # a wheel alone scrolls the page
+    found.get_by_role("button", name="Closer").click()
+    found.get_by_role("button", name="Further away").click()
+    expect(whole).to_be_disabled()
+    assert console.barriers() == []
+
+
+def test_a_closer_look_has_bounds(console: Console) -> None:
+    whole = {"x": 0, "y": 0, "scale": 100}
+    closer = console.call("map/view.js", "zoomed", whole, whole, 2, 50, -20)
+    assert closer == {"x": 0.25, "y": 0.1, "scale": 200}
+    assert console.call("map/view.js", "zoomed", closer, whole, 1e9, 0, 0)["scale"] == 4000
+    assert console.call("map/view.js", "zoomed", closer, whole, 0.1, 0, 0) is None
+    pushed = console.call("map/view.js", "pushed", closer, whole, -1e9, -1e9, [400, 200])
+    assert pushed == {"x": 2, "y": -1, "scale": 200}
+
+
 def test_maps_that_are_aligned_otherwise_are_forgotten_and_the_rest_is_asked_for_once(console: Console) -> None:
     asked = console.within(
         "map/rounds.js",

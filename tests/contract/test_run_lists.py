@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedplcc.aggregator.store.base import Store
-from fedplcc.shared.convert.run_lists import page_token, query_from_proto
+from fedplcc.aggregator.store.database import run_list_rows
+from fedplcc.shared.convert.run_lists import page_token, query_from_proto, query_to_proto
 from fedplcc.shared.errors import MalformedRequest, RowCorrupt
 from fedplcc.shared.gen.fedplcc.v1 import run_service_pb2 as pb2
 from fedplcc.shared.reasons import RowDamaged
@@ -100,21 +102,67 @@ def test_the_counts_are_of_all_pages_and_of_all_statuses(filled: Store) -> None:
     assert counts == {"pending": 0, "running": 2, "paused": 0, "completed": 1, "stopped": 1, "failed": 1}
 
 
+IN_ORDER = {
+    RunOrder.NEWEST: "43210",
+    RunOrder.OLDEST: "01234",
+    RunOrder.UPDATED: "01234",
+    RunOrder.NAME: "13042",
+    RunOrder.STATUS: "23014",
+    RunOrder.METHOD: "02413",
+    RunOrder.ROUNDS: "43210",
+    RunOrder.MEAN: "43210",
+    RunOrder.WORST: "43210",
+    RunOrder.TOOK: "23410",
+}
+"""Last letters of the ids; 0 and 1 have not ended."""
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize("order", RunOrder)
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_pages_have_each_run_once_in_order(filled: Store, order: RunOrder, limit: int) -> None:
-    query = RunQuery(show=RunShow.ALL, order=order, limit=limit)
+def test_pages_have_each_run_once_in_order(filled: Store, order: RunOrder, limit: int, is_reversed: bool) -> None:
+    found = paged(filled, RunQuery(show=RunShow.ALL, order=order, is_reversed=is_reversed, limit=limit))
+    expected = IN_ORDER[order]
+    if is_reversed:
+        expected = "43201" if order is RunOrder.TOOK else expected[::-1]
+    assert found == expected
+
+
+def paged(store: Store, query: RunQuery) -> str:
+    """The last letters of the ids of all pages."""
     seen: list[RunSummary] = []
-    while page := filled.find_runs(query).runs:
+    while page := store.find_runs(query).runs:
         seen += page
-        query = replace(query, after=page[-1].cursor(order))
-    expected = {
-        RunOrder.NEWEST: ["4", "3", "2", "1", "0"],
-        RunOrder.OLDEST: ["0", "1", "2", "3", "4"],
-        RunOrder.UPDATED: ["0", "1", "2", "3", "4"],
-        RunOrder.NAME: ["1", "3", "0", "4", "2"],
-    }
-    assert [run.run_id[-1] for run in seen] == expected[order]
+        query = replace(query, after=page[-1].cursor(query))
+        assert len(seen) < 100, "the pages do not end"
+    return "".join(run.run_id[-1] for run in seen)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 9])
+def test_runs_are_sorted_by_what_they_came_to_over_all_pages(store: Store, limit: int) -> None:
+    means = {"a": (0.5, 0.4), "b": (0.9, 0.1), "c": None, "d": (0.7, 0.7), "e": (0.7, 0.2)}
+    for name, values in means.items():
+        line = (
+            "" if values is None else json.dumps({"accuracy": {"x": values[1], "mean": values[0], "worst": values[1]}})
+        )
+        add(store, a_run(RunStatus.RUNNING, run_id=f"id-{name}", current_round=a_round(1, results_json=line)))
+
+    def found(order: RunOrder, *, is_reversed: bool = False) -> str:
+        return paged(store, RunQuery(order=order, is_reversed=is_reversed, limit=limit))
+
+    assert found(RunOrder.MEAN) == "bedac"
+    assert found(RunOrder.MEAN, is_reversed=True) == "adebc", "who has no score comes last"
+    assert found(RunOrder.WORST) == "daebc"
+    assert found(RunOrder.WORST, is_reversed=True) == "beadc"
+
+
+def test_more_runs_than_can_be_sorted_by_score_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_list_rows, "MAX_BY_SCORE", 1)
+    for index in range(2):
+        add(store, a_run(RunStatus.COMPLETED, run_id=f"id-{index}", name=f"scans-{index}"))
+    with pytest.raises(MalformedRequest, match="2 runs match, and at most 1 are sorted by mean; narrow the search"):
+        store.find_runs(RunQuery(order=RunOrder.MEAN))
+    assert len(store.find_runs(RunQuery(order=RunOrder.MEAN, name="scans-1")).runs) == 1
 
 
 def test_a_line_has_what_the_run_is_and_came_to(store: Store) -> None:
@@ -233,12 +281,15 @@ A_SUMMARY = RunSummary(
 )
 
 
-@pytest.mark.parametrize(("order", "other"), list(itertools.product(RunOrder, RunOrder)))
-def test_a_token_names_the_run_and_its_order(order: RunOrder, other: RunOrder) -> None:
-    token = page_token(A_SUMMARY, order)
-    request = pb2.ListRunsRequest(page_token=token, order=list(RunOrder).index(other) + 1)  # type: ignore[arg-type]
-    if order is other:
-        assert query_from_proto(request, limit=1).after == A_SUMMARY.cursor(order)
+WAYS = [RunQuery(order=order, is_reversed=is_reversed) for order in RunOrder for is_reversed in (False, True)]
+
+
+@pytest.mark.parametrize(("query", "other"), list(itertools.product(WAYS, WAYS)))
+def test_a_token_names_the_run_and_its_order(query: RunQuery, other: RunQuery) -> None:
+    token = page_token(A_SUMMARY, query)
+    request = query_to_proto(other, page_token=token)
+    if query is other:
+        assert query_from_proto(request, limit=1).after == A_SUMMARY.cursor(query)
     else:
         with pytest.raises(MalformedRequest, match="page_token"):
             query_from_proto(request, limit=1)

@@ -50,6 +50,8 @@ def test_a_simulation_says_its_clients_and_its_folder(data: Path, tmp_path: Path
         "tiny: fedplcc, 3 rounds, 2 clients, 3 classes, seed 0",
         f"  left: npz:{data}/left.npz",
         f"  right: npz:{data}/right.npz",
+        "a round: each of 2 clients receives 1.0 MB (2.1 MB in its first round) and at most 17.9 kB of prototypes and "
+        "sends 1.0 MB and at most 8.3 kB of prototypes; at most 4.2 MB in all",
         f"folder: {out}, where nothing is yet",
         "nothing was written",
     ]

@@ -126,6 +126,21 @@ def test_the_status_shows_what_the_server_keeps_for_the_next_round(served: Serve
     assert "the server keeps" not in called(served, "status", plain)[1]
 
 
+def test_the_status_shows_the_bytes_of_a_round_before_round_1_begins(served: ServedGateway, config: Path) -> None:
+    run_id = answered(served, "start", "--config", config)["run_id"]
+    assert answered(served, "status", run_id)["round_bytes"] is None, "nobody has made the model"
+    federation = served.federation
+    federation.join()
+    while federation.coordinator.get_run(run_id).round_number < 1:
+        assert federation.step()
+    status = answered(served, "status", run_id)
+    assert (status["round"], status["metrics"], status["measured_bytes"]) == (1, None, None)
+    size = federation.coordinator.get_run(run_id).model
+    assert size is not None
+    assert (status["round_bytes"]["up"], status["round_bytes"]["clients"]) == (size.size_bytes, 2)
+    assert "a round: each of 2 clients receives" in called(served, "status", run_id)[1]
+
+
 def test_the_status_shows_the_last_rounds_accuracy_by_domain(served: ServedGateway, config: Path) -> None:
     run_id = answered(served, "start", "--config", config)["run_id"]
     assert answered(served, "status", run_id)["metrics"] is None

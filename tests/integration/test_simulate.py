@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fedplcc.command.all_commands import app
 from fedplcc.command.exit_codes import ExitCode, exit_code_of
 from fedplcc.interruption import Interrupted
-from fedplcc.runs.artifacts import EVALUATIONS, FILES, METRICS, MODEL, PROTOTYPES, RELIABILITY
+from fedplcc.runs.artifacts import EVALUATIONS, FILES, MANIFEST, METRICS, MODEL, PROTOTYPES, RELIABILITY
 from fedplcc.shared.documents import Event
 from fedplcc.shared.errors import DiskFull, InvalidConfig, InvalidData, RequestIdReused
 from fedplcc.simulation import Observers, Simulation
@@ -91,6 +91,13 @@ def test_confusion_and_histograms_are_kept_where_the_run_asks_and_change_nothing
     assert all(line.keys() >= set(scores) for line in lines[1])
     assert [{key: line[key] for key in line if key not in scores} for line in lines[1]] == lines[0]
     assert (tmp_path / "with" / RELIABILITY).exists()
+    without_any, known = (json.loads((tmp_path / name / MANIFEST).read_text())["score"] for name in ("without", "with"))
+    beside = known.pop("beside")
+    assert known == without_any
+    assert beside.keys() == {"macro_f1", "auc"}
+    for score, found in beside.items():
+        assert {name: each["value"] for name, each in found.items()} == lines[1][-1][score]
+        assert all(each["low"] <= each["value"] <= each["high"] for each in found.values())
     plain, asked = ((tmp_path / name / EVALUATIONS).read_text().splitlines() for name in ("without", "with"))
     assert "confusion" not in "".join(plain)
     for without, line in zip(plain, asked, strict=True):

@@ -81,7 +81,8 @@ def check_state(model: nn.Module) -> dict[str, Tensor]:
 
 def _refuse_aliases(state: Mapping[str, Tensor]) -> None:
     """Refuse two names for the same memory: it would be sent twice, averaged twice and overwritten by either."""
-    spans = sorted((tensor.data_ptr(), _end(tensor), name) for name, tensor in state.items() if tensor.numel())
+    held = {name: tensor for name, tensor in state.items() if tensor.numel() and not tensor.is_meta}
+    spans = sorted((tensor.data_ptr(), _end(tensor), name) for name, tensor in held.items())
     for (_, end, name), (start, _, other) in pairwise(spans):
         if start < end:
             raise InvalidModel(f"tensors {name!r} and {other!r} share memory; register each tensor under one name")

@@ -295,12 +295,17 @@ class TaskInputs:
 
     def _model_bytes(self, job: Job, blob: BlobRef) -> bytes:
         job.begin(ClientActivity.DOWNLOADING)
-        if self._latest_model is not None:
-            return _fetch_for_all(job, blob, self._latest_model)
         kept, self._evaluated = self._evaluated, None
-        data = kept[1] if kept is not None and kept[0] == blob else _fetch(job, blob)
-        if self._keeps_evaluated and job.task.kind is TaskKind.EVALUATE:
-            self._evaluated = (blob, data)
+        is_kept = kept is not None and kept[0] == blob
+        if self._latest_model is not None:
+            data = _fetch_for_all(job, blob, self._latest_model, counts=not is_kept)
+        else:
+            data = kept[1] if kept is not None and is_kept else _fetch(job, blob)
+        if job.task.kind is TaskKind.EVALUATE:
+            if self._latest_model is not None:
+                self._evaluated = (blob, b"")  # its bytes are kept once for all clients of the process
+            elif self._keeps_evaluated:
+                self._evaluated = (blob, data)
         return data
 
     def _report_unreadable(self, data: ClientData | StreamData, on_problem: OnProblem | None) -> None:
@@ -469,13 +474,16 @@ def place_of(task: Task, config: RunConfig) -> Place | None:
     return place
 
 
-def _fetch_for_all(job: Job, blob: BlobRef, latest: LatestModel) -> bytes:
-    """Return a model that the first client of this process to need it fetches for all of them."""
+def _fetch_for_all(job: Job, blob: BlobRef, latest: LatestModel, *, counts: bool) -> bytes:
+    """Return a model that the first client of this process to need it fetches for all of them.
+
+    Each client counts what it would receive in a process of its own, which keeps the model that it evaluated.
+    """
     data = latest.get(blob)
     if data is None:
         data = _fetch(job, blob)
         latest.put(blob, data)
-    else:
+    elif counts:
         job.add("received_bytes", len(data))
     return data
 

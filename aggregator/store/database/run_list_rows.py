@@ -12,14 +12,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, case, func, or_, select, tuple_
 
 from fedplcc.aggregator.store.database import rows, schema
 from fedplcc.aggregator.store.database.label_rows import labels_of
 from fedplcc.aggregator.store.database.run_rows import damaged_run
-from fedplcc.shared.errors import RowCorrupt
+from fedplcc.shared.errors import MalformedRequest, RowCorrupt
 from fedplcc.shared.reasons import Reason, RowDamaged
-from fedplcc.shared.run_lists import COUNTED_STATUSES, RunLabels, RunList, RunOrder, RunQuery, RunShow, RunSummary
+from fedplcc.shared.run_lists import (
+    COUNTED_STATUSES,
+    MAX_BY_SCORE,
+    SCORE_ORDERS,
+    RunLabels,
+    RunList,
+    RunOrder,
+    RunQuery,
+    RunShow,
+    RunSummary,
+)
 from fedplcc.shared.scoring.scores import ACCURACY, score_of, values_of
 from fedplcc.shared.types import Round, Run, RunStatus
 
@@ -39,19 +49,21 @@ class RunListReads:
     def find_runs(self: _Reader, query: RunQuery) -> RunList:
         """See `Store.find_runs`."""
         table, filters = schema.runs, _filters(query)
-        key = _ORDERS[query.order]
         counts = select(table.c.status, func.count().label("number")).where(*filters).group_by(table.c.status)
-        page = select(table.c.run_id).where(*filters).order_by(*key).limit(query.limit)
+        matching = select(table.c.run_id).where(*filters)
         if query.statuses:
-            page = page.where(table.c.status.in_([status.value for status in with_stopping(query.statuses)]))
-        if query.after is not None:
-            page = page.where(_is_after(query))
+            matching = matching.where(table.c.status.in_([status.value for status in with_stopping(query.statuses)]))
+        wanted = set(query.statuses or COUNTED_STATUSES)
         with self._reading() as connection:
             totals = _totals(connection.execute(counts).all())
-            names = connection.execute(page).scalars().all()
+            total = sum(number for status, number in totals.items() if status in wanted)
+            is_by_score = query.order in SCORE_ORDERS
+            names: Sequence[str] = (
+                _by_score(connection, matching, query, total)
+                if is_by_score
+                else connection.execute(_page(matching, query)).scalars().all()
+            )
             found = _summaries(connection, names)
-        wanted = set(query.statuses or COUNTED_STATUSES)
-        total = sum(number for status, number in totals.items() if status in wanted)
         return RunList(runs=found, totals=totals, total=total)
 
 
@@ -92,21 +104,60 @@ def _filters(query: RunQuery) -> list[ColumnElement[bool]]:
     return filters
 
 
-_ORDERS: Mapping[RunOrder, tuple[ColumnElement[Any], ColumnElement[Any]]] = {
-    RunOrder.NEWEST: (schema.runs.c.created_at.desc(), schema.runs.c.run_id.desc()),
-    RunOrder.OLDEST: (schema.runs.c.created_at.asc(), schema.runs.c.run_id.asc()),
-    RunOrder.UPDATED: (schema.runs.c.updated_at.desc(), schema.runs.c.run_id.desc()),
-    RunOrder.NAME: (schema.runs.c.name.asc(), schema.runs.c.run_id.asc()),
-}
+def _page(matching: Select[Any], query: RunQuery) -> Select[Any]:
+    """Return a page of ids in an order whose values are columns, after the cursor."""
+    value, run_id = _value(query), schema.runs.c.run_id
+    keys = (value, run_id) if query.rises else (value.desc(), run_id.desc())
+    page = matching.order_by(*keys).limit(query.limit)
+    if query.after is None:
+        return page
+    place, after = tuple_(value, run_id), (query.after.value, query.after.run_id)
+    return page.where(place > after if query.rises else place < after)
 
 
-def _is_after(query: RunQuery) -> ColumnElement[bool]:
-    assert query.after is not None
-    columns = {RunOrder.UPDATED: schema.runs.c.updated_at, RunOrder.NAME: schema.runs.c.name}
-    place = tuple_(columns.get(query.order, schema.runs.c.created_at), schema.runs.c.run_id)
-    after = (query.after.value, query.after.run_id)
-    rises = query.order in (RunOrder.OLDEST, RunOrder.NAME)
-    return place > after if rises else place < after
+def _value(query: RunQuery) -> ColumnElement[Any]:
+    """Return what a run is sorted by."""
+    table = schema.runs
+    has_ended = table.c.status.in_([status.value for status in RunStatus if status.is_final])
+    is_stopping = table.c.status == RunStatus.STOPPING.value
+    values: Mapping[RunOrder, ColumnElement[Any]] = {
+        RunOrder.UPDATED: table.c.updated_at,
+        RunOrder.NAME: table.c.name,
+        RunOrder.STATUS: case((is_stopping, RunStatus.RUNNING.value), else_=table.c.status),
+        RunOrder.METHOD: table.c.method,
+        RunOrder.ROUNDS: table.c.total_rounds,
+        RunOrder.TOOK: case((has_ended, table.c.updated_at - table.c.created_at), else_=query.without_value),
+    }
+    return values.get(query.order, table.c.created_at)
+
+
+def _by_score(connection: Connection, matching: Select[Any], query: RunQuery, total: int) -> list[str]:
+    """Return a page of ids in the order of scores, after the cursor.
+
+    Raises:
+        MalformedRequest: More runs match than are sorted so.
+    """
+    if total > MAX_BY_SCORE:
+        raise MalformedRequest(
+            f"{total} runs match, and at most {MAX_BY_SCORE} are sorted by {query.order.value}; narrow the search by "
+            "name, tag, method or time",
+            field="order",
+        )
+    names = connection.execute(matching).scalars().all()
+    scores = _scores(connection, names, query.order.value)
+    places = sorted(((scores.get(name, query.without_value), name) for name in names), reverse=not query.rises)
+    if query.after is not None:
+        after = (query.after.value, query.after.run_id)
+        places = [place for place in places if (place > after if query.rises else place < after)]
+    return [name for _, name in places[: query.limit]]
+
+
+def _scores(connection: Connection, names: Sequence[str], key: str) -> dict[str, float]:
+    """Return the mean or the worst score of each run that has one and whose row is whole, by its id."""
+    found = _rounds(connection, _evaluated(connection, names).items())
+    lines = {name: row.results_json for (name, _number), row in found.items() if row is not None}
+    values = {name: (values_of(json.loads(line)) or {}).get(key) for name, line in lines.items()}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

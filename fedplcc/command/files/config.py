@@ -170,8 +170,12 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
 def _answer(federation: FederationFile | None, problems: list[str], read: dict[str, dict[str, int]]) -> dict[str, Any]:
     import json
 
+    from fedplcc.runs.foreseen_bytes import foreseen_bytes
+
     answer: dict[str, Any] = {"kind": "run", "problems": problems}
     if federation is not None:
+        moved = foreseen_bytes(federation.config, _examples(federation, read))
+        answer["round_bytes"] = None if moved is None else moved.as_json()
         answer |= {"config": json.loads(federation.config.canonical_json), "config_hash": federation.config.hash}
         answer["clients"] = {
             name: {**client.model_dump(mode="json"), **read.get(name, {})}
@@ -184,6 +188,8 @@ def _show(
     console: Any, file: Path, federation: FederationFile, document: dict[str, Any], read: dict[str, dict[str, int]]
 ) -> None:
     from fedplcc.runs.configuration_text import run_text
+    from fedplcc.runs.foreseen_bytes import foreseen_bytes
+    from fedplcc.terminal.round_bytes_lines import foreseen_line
 
     config = federation.config
     rounds, clients = config.run.rounds, len(config.run.clients or ()) or config.run.min_clients
@@ -192,10 +198,18 @@ def _show(
         f"# {file} is a run's configuration: {config.run.method}, {rounds} round{'' if rounds == 1 else 's'}, {who}, "
         f"{len(config.data.classes)} classes"
     )
+    moved = foreseen_bytes(config, _examples(federation, read))
+    if moved is not None:
+        console.print(f"# {foreseen_line(moved)}")
     console.print(f"# configuration {config.hash}\n")
     console.print(run_text(federation, document), end="")
     for line in _lines_of_data(read):
         console.print(f"# {line}")
+
+
+def _examples(federation: FederationFile, read: Mapping[str, Mapping[str, int]]) -> list[int]:
+    """Return the training images of each client of the file, 0 where its data were not read."""
+    return [read.get(name, {}).get("train", 0) for name in federation.clients]
 
 
 def _lines_of_data(read: Mapping[str, Mapping[str, int]]) -> Iterator[str]:

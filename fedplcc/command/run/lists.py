@@ -14,9 +14,8 @@ from fedplcc.command.gateway_calls import ask_gateway
 from fedplcc.command.shared_options import Way
 
 # The enums of shared/run_lists.py, which would load numpy for each help text.
-Order = Literal["newest", "oldest", "updated", "name"]
+Order = Literal["newest", "oldest", "updated", "name", "status", "method", "rounds", "mean", "worst", "took"]
 LocalOrder = Literal["newest", "name", "mean", "worst"]
-AnyOrder = Literal["newest", "oldest", "updated", "name", "mean", "worst"]
 Show = Literal["current", "archived", "deleted", "all"]
 EXAMPLES = examples(
     "fedplcc run list --status failed --since 2026-11-01",
@@ -59,8 +58,13 @@ def list_runs(
         ),
     ] = None,
     order: Annotated[
-        AnyOrder, typer.Option(help="By creation, last change or name; with --local also by accuracy, best first.")
+        Order,
+        typer.Option(
+            help="By creation, last change, name, status, method, rounds, score or duration; with --local newest, name, "
+            "mean or worst."
+        ),
     ] = "newest",
+    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order round.")] = False,
     show: Annotated[Show, typer.Option(help="Current runs are neither archived nor deleted.")] = "current",
     way: Way,
     as_json: bool,
@@ -79,8 +83,9 @@ def list_runs(
         "tag": tag or [],
         "since": "" if since is None else since.astimezone().isoformat(),
     }
-    if order not in get_args(LocalOrder if local else Order):
-        raise InvalidConfig(f"--order {order}: with --local it is {', '.join(get_args(LocalOrder))}, else not")
+    if local and (reverse or order not in get_args(LocalOrder)):
+        given = "--reverse" if reverse else f"--order {order}"
+        raise InvalidConfig(f"{given}: with --local the order is {', '.join(get_args(LocalOrder))}, best first")
     if local:
         from fedplcc.command.run.local_list import list_local_runs
 
@@ -89,9 +94,10 @@ def list_runs(
                 "--local lists folders: leave out --status, --method, --name, --tag, --since and --show"
             )
         return list_local_runs(folders or [], order=order, limit=limit, as_json=as_json)
+    turned = {"reverse": "true"} if reverse else {}
     if folders:
         raise InvalidConfig(f"a gateway's runs lie in no folder: leave out {folders[0]}, or give --local")
-    return _list_of_gateway(way, {**filters, "order": order, "show": show}, limit=limit, as_json=as_json)
+    return _list_of_gateway(way, {**filters, "order": order, "show": show, **turned}, limit=limit, as_json=as_json)
 
 
 def _list_of_gateway(way: Way, filters: dict[str, str | list[str]], *, limit: int, as_json: bool) -> int:

@@ -24,8 +24,8 @@ class _Shown(NamedTuple):
     run: Run
     rounds: list[Round]
     clients: list[Client]
-    seconds: float | None
-    """Duration of the last of these rounds that has committed."""
+    timing: dict[str, Any] | None
+    """Line of timings.jsonl of the last of these rounds that has committed."""
     stages: StageMatrix | None
 
     @property
@@ -41,12 +41,16 @@ def status(*, run: MaybeRunId = None, way: Way, as_json: bool) -> int:
 
     Of a run with stages, also what they taught and what they made its model forget: accuracy stage by stage.
     """
+    from fedplcc.shared.config.round_bytes import measured_bytes
     from fedplcc.shared.config.run import canonical_json
 
     shown = ask_gateway(way, lambda there: _ask(there, run, as_json=as_json))
     if as_json:
         stages = None if shown.stages is None else shown.stages.as_json()
-        print(canonical_json({**shown.run.model_dump(mode="json"), "metrics": shown.metrics, "stages": stages}))
+        moved = None if shown.timing is None else measured_bytes(shown.timing)
+        measured = None if moved is None else {"all_up": moved[0], "all_down": moved[1]}
+        found = {"metrics": shown.metrics, "stages": stages, "measured_bytes": measured}
+        print(canonical_json({**shown.run.model_dump(mode="json"), **found}))
     else:
         _print(shown)
     return ExitCode.OK
@@ -60,19 +64,20 @@ async def _ask(there: AsyncGateway, run: str | None, *, as_json: bool) -> _Shown
     clients = [] if as_json or found.status.is_final else await there.all_clients()
     rounds = await there.last_rounds(found)
     committed = [each.round for each in rounds if each.metrics is not None]
-    took = None if as_json or not committed else await _seconds_of(there, found.run_id, committed[-1])
+    timing = await _timing_of(there, found.run_id, committed[-1]) if committed else None
     stages = StageMatrix.of(await there.get_metrics_lines(found.run_id) if has_stages(found.config) else [])
-    return _Shown(found, rounds, clients, took, stages)
+    return _Shown(found, rounds, clients, timing, stages)
 
 
-async def _seconds_of(there: AsyncGateway, run_id: str, number: int) -> float | None:
-    """Duration of a committed round; None if its line of timings.jsonl has none."""
+async def _timing_of(there: AsyncGateway, run_id: str, number: int) -> dict[str, Any] | None:
+    """A committed round's line of timings.jsonl; None if it has none."""
     lines = await there.get_timings_lines(run_id, after=number - 1)
-    return next((line.get("seconds", {}).get("total") for line in lines if line.get("round") == number), None)
+    return next((line for line in lines if line.get("round") == number), None)
 
 
 def _print(shown: _Shown) -> None:
     from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.round_bytes_lines import foreseen_line, measured_line
     from fedplcc.terminal.round_table import RoundTable
     from fedplcc.terminal.run_lines import (
         awaited_lines,
@@ -88,6 +93,8 @@ def _print(shown: _Shown) -> None:
     for line in (
         *label_lines(run),
         *server_state_lines(run),
+        *(() if run.round_bytes is None else (foreseen_line(run.round_bytes),)),
+        *filter(None, (None if shown.timing is None else measured_line(shown.timing),)),
         *awaited_lines(run, shown.rounds, shown.clients),
         *dropped_lines(shown.rounds),
         *warning_lines(run),
@@ -96,7 +103,8 @@ def _print(shown: _Shown) -> None:
     ):
         console.print(line)
     if (metrics := shown.metrics) is not None:
-        table = RoundTable.of(metrics, has_time=shown.seconds is not None, config=run.config)
+        seconds = None if shown.timing is None else shown.timing.get("seconds", {}).get("total")
+        table = RoundTable.of(metrics, has_time=seconds is not None, config=run.config)
         for text in (*table.notes, table.heading()):
             console.print(text)
-        console.print(table.line(metrics, shown.seconds))
+        console.print(table.line(metrics, seconds))

@@ -60,17 +60,20 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
         InvalidData: A client's data cannot be opened.
     """
     from fedplcc.runs.configuration import local_clients, require_validation
+    from fedplcc.runs.foreseen_bytes import foreseen_bytes
     from fedplcc.runs.initial_model import require_file
     from fedplcc.runs.run_folder import foreseen_folder
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
+    from fedplcc.terminal.round_bytes_lines import foreseen_line
 
     clients = local_clients(federation)
     require_validation(federation)
     require_file(federation)
     folder, state = foreseen_folder(out, federation, extends=extends)
-    _require_data(federation)
+    examples = _require_data(federation)
     config = federation.config
+    moved = foreseen_bytes(config, examples)
     console = console_for(json=as_json)
     run = config.run
     console.print(
@@ -81,6 +84,8 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
         few = f", {client.samples_per_class} samples of a class" if client.samples_per_class else ""
         few += f", {client.fraction:g} of its training samples" if client.fraction else ""
         console.print(f"  {name}: {client.data}{few}")
+    if moved is not None:
+        console.print(foreseen_line(moved))
     console.print(f"folder: {folder}, {_STATES[state]}")
     console.print(NOTHING)
     if as_json:
@@ -88,6 +93,7 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
             "run": run.model_dump(mode="json"),
             "config_hash": config.hash,
             "clients": {name: client.data for name, client in clients.items()},
+            "round_bytes": None if moved is None else moved.as_json(),
             "directory": str(folder),
             "state": state,
         }
@@ -95,8 +101,8 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
     return ExitCode.OK
 
 
-def _require_data(federation: FederationFile) -> None:
-    """Open each client's data; headers and labels are read, no image.
+def _require_data(federation: FederationFile) -> list[int]:
+    """Open each client's data; headers and labels are read, no image. Returns how many images each may train on at most.
 
     Raises:
         InvalidData: They cannot be opened.
@@ -105,12 +111,15 @@ def _require_data(federation: FederationFile) -> None:
     from fedplcc.shared.errors import InvalidData
     from fedplcc.trainer.data.specs import open_source, opened_once
 
+    found = []
     with opened_once():
         for name, client in local_clients(federation).items():
             try:
-                open_source(client.data, federation.config.data.test_every)
+                source = open_source(client.data, federation.config.data.test_every)
             except InvalidData as error:
                 raise InvalidData(f"client {name}: {error.detail}") from None
+            found.append(len(source.train.labels_N))
+    return found
 
 
 _STATES = {

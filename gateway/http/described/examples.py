@@ -159,6 +159,17 @@ VALUES: Mapping[str, Any] = {
     "stems": ["imagenet7x7", "cifar3x3"],
     "summary": "Weighted cluster centres of every client, merged by clusters.",
     "score": "accuracy",
+    "Run.round_bytes": {
+        "clients": 2,
+        "up": 19_630_112,
+        "down": 19_630_112,
+        "first_down": 39_260_224,
+        "prototypes_up": 24_000,
+        "prototypes_down": 47_000,
+        "all_up": 39_300_000,
+        "all_down": 39_354_224,
+        "is_bound": True,
+    },
     "Run.score": {
         "name": "accuracy",
         "round": 12,

@@ -196,6 +196,13 @@ class RunControl:
         with translated():
             return list(self.stub.ListClients(run_pb2.ListClientsRequest(), timeout=DEADLINE_S).clients)
 
+    def timings(self, run_id: str) -> list[dict[str, Any]]:
+        """Lines of timings.jsonl of the rounds after round 0."""
+        request = run_pb2.ListRoundsRequest(run_id=run_id, after_round=0)
+        with translated():
+            answer = self.stub.ListRounds(request, timeout=DEADLINE_S)
+        return [json.loads(each.timings_json) for each in answer.rounds if each.timings_json]
+
     def metrics_lines(self, run_id: str) -> list[str]:
         with translated():
             request = run_pb2.ListRoundsRequest(run_id=run_id, after_round=0)

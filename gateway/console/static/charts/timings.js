@@ -51,8 +51,10 @@ export function section({ runId, api, range: shown }) {
   const seconds = new LineChart({ name: "Seconds of a round by phase", rounds: shown, format: spell, canBeLog: true, range: { low: 0, high: 0 }, height: 240 });
   const sizes = new LineChart({ name: "Bytes of a round's updates", rounds: shown, format: bytes, range: { low: 0, high: 0 }, height: 240 });
   const note = h("p", { class: "muted", role: "status" });
+  const moved = h("p", { hidden: true });
   const { element, fold } = foldingCard(
     { id: "timings-heading", title: "Time and data of the rounds", hint: "Seconds by phase, bytes that clients sent.", onToggle: () => turn() },
+    moved,
     note,
     h(
       "div",
@@ -64,6 +66,8 @@ export function section({ runId, api, range: shown }) {
   /** @type {Document[]} */
   const lines = [];
   let committed = 0;
+  /** @type {Document | null} */
+  let foreseen = null;
   /** @type {import("../lib/stages.js").Band[]} */
   let bands = [];
   /** @type {ReturnType<typeof repeat> | null} */
@@ -81,11 +85,17 @@ export function section({ runId, api, range: shown }) {
       seconds.update(rounds, series, bands);
       const received = { key: "received", label: "received from clients", values: lines.map((line) => line.bytes_received), colour: colour(0), mark: shape(0).path };
       sizes.update(rounds, [received], bands);
+      showMoved();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       setText(note, `${sentence(error.message)} Trying again …`);
     }
     note.hidden = !note.textContent;
+  }
+
+  function showMoved() {
+    setText(moved, [foreseenText(foreseen), measuredText(lines.at(-1))].filter(Boolean).join(" "));
+    moved.hidden = !moved.textContent;
   }
 
   function turn() {
@@ -98,11 +108,41 @@ export function section({ runId, api, range: shown }) {
     update(state) {
       committed = state.rounds.at(-1)?.round ?? 0;
       bands = bandsOf(state.rounds);
+      foreseen = state.run?.round_bytes ?? null;
+      showMoved();
     },
     close() {
       asking?.stop();
     },
   };
+}
+
+/**
+ * The bytes that a round moves, known before it begins; empty before the run's first model is made.
+ *
+ * @param {Document | null} foreseen The run's `round_bytes`.
+ */
+export function foreseenText(foreseen) {
+  if (!foreseen) return "";
+  const { clients, up, down, first_down: first, prototypes_up: setUp, prototypes_down: setDown } = foreseen;
+  const most = (/** @type {number} */ size) => (size ? ` and at most ${bytes(size)} of prototypes` : "");
+  const who = clients === 1 ? "the client receives" : `each of ${clients} clients receives`;
+  const later = first === down ? "" : ` (${bytes(first)} in its first round)`;
+  const all = `${foreseen.is_bound ? "at most " : ""}${bytes(foreseen.all_up + foreseen.all_down)} in all`;
+  return `In a round ${who} ${bytes(down)}${later}${most(setDown)} and sends ${bytes(up)}${most(setUp)}; ${all}.`;
+}
+
+/**
+ * The bytes that a committed round moved; empty where no client tells.
+ *
+ * @param {Document | undefined} line Of timings.jsonl.
+ */
+export function measuredText(line) {
+  const told = Object.values(line?.clients ?? {}).filter((each) => "sent_bytes" in each);
+  if (!line || !told.length) return "";
+  const sent = told.reduce((sum, each) => sum + each.sent_bytes, 0);
+  const received = told.reduce((sum, each) => sum + (each.received_bytes ?? 0) + (each.evaluation_received_bytes ?? 0), 0);
+  return `Round ${line.round} moved ${bytes(sent + received)}: clients received ${bytes(received)} and sent ${bytes(sent)}.`;
 }
 
 /** @param {number | null} value Seconds. */

@@ -45,6 +45,16 @@ export class MapCanvas {
     return [Math.max(this.#width - 2 * MARGIN_PX, 1), Math.max(this.#height - 2 * MARGIN_PX, 1)];
   }
 
+  /**
+   * A place of the element in pixels from its middle.
+   *
+   * @param {number} x
+   * @param {number} y
+   */
+  fromMiddle(x, y) {
+    return [x - this.#width / 2, y - this.#height / 2];
+  }
+
   /** Forget the page's colours: it has become dark, or light. */
   recolour() {
     this.#look = null;

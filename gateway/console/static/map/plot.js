@@ -5,7 +5,7 @@
 
 import { h } from "../lib/dom.js";
 import { MapCanvas } from "./canvas.js";
-import { MOST_LABELS, attachedTo, between, paired, pointsOf, readoutOf, viewBetween, viewFor } from "./view.js";
+import { MOST_LABELS, attachedTo, between, paired, pointsOf, pushed, readoutOf, viewBetween, viewFor, zoomed } from "./view.js";
 
 /**
  * @typedef {import("./view.js").MapDocument} MapDocument
@@ -19,7 +19,16 @@ const MOVE_MS = 450;
 /** Height of the plane as a share of its width, and its bounds in pixels. */
 const RATIO = 0.62;
 const HEIGHTS_PX = [300, 560];
-const HINT = "Point at a prototype, or go from one to the next with the arrow keys.";
+/** How much closer a key or a button goes, and by how many pixels a key pushes. */
+const ZOOM = 1.5;
+const PUSH_PX = 60;
+/** How much closer a pixel of a wheel goes, and the most that one turn of it does. */
+const WHEEL_ZOOM = 0.002;
+const MOST_WHEEL = 240;
+/** Pixels of a line of a wheel that counts lines, and of a page. */
+const WHEEL_PX = [1, 16, 240];
+const HINT =
+  "Point at a prototype, or go from one to the next with the arrow keys. Closer and back: + and -, Ctrl and the wheel; 0 shows the whole, Shift and arrows push.";
 const STILL = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 export class MapPlot {
@@ -36,6 +45,10 @@ export class MapPlot {
   #chosen = -1;
   /** Whether it was chosen by the keyboard, and stays when the pointer passes by. */
   #isPinned = false;
+  /** The view that somebody chose; null while all is shown. @type {View | null} */
+  #own = null;
+  /** Where the pointer pushes the plane from. @type {[number, number] | null} */
+  #grip = null;
   /** @type {{pairs: {from: Point, to: Point}[], begun: number, views: [View, View]} | null} */
   #move = null;
   #frame = 0;
@@ -58,13 +71,23 @@ export class MapPlot {
           keydown: (/** @type {KeyboardEvent} */ event) => this.#pressed(event),
           pointermove: (/** @type {PointerEvent} */ event) => this.#pointed(event),
           pointerdown: (/** @type {PointerEvent} */ event) => this.#pointed(event),
+          pointerup: () => (this.#grip = null),
+          pointercancel: () => (this.#grip = null),
+          wheel: (/** @type {WheelEvent} */ event) => this.#wheeled(event),
           pointerleave: (/** @type {PointerEvent} */ event) => this.#left(event),
           blur: () => this.#choose(-1),
         },
       },
       canvas,
     );
-    this.element = h("div", null, this.pointer, this.readout);
+    const button = (/** @type {string} */ text, /** @type {string} */ name, /** @type {() => void} */ click) =>
+      h("button", { type: "button", class: "button button-small", "aria-label": name, on: { click } }, text);
+    this.nearer = button("+", "Closer", () => this.#zoom(ZOOM));
+    this.further = button("−", "Further away", () => this.#zoom(1 / ZOOM));
+    this.whole = button("Whole", "Whole map", () => this.#take(null));
+    this.zoom = h("div", { class: "map-zoom", role: "group", "aria-label": "Zoom" }, this.nearer, this.further, this.whole);
+    this.element = h("div", null, this.pointer, this.readout, this.zoom);
+    this.#take(null);
     this.#choose(-1);
     const resized = new ResizeObserver(() => this.#fit());
     resized.observe(this.pointer);
@@ -94,7 +117,8 @@ export class MapPlot {
     cancelAnimationFrame(this.#frame);
     const [width, height] = this.#canvas.room;
     const known = this.#canvas.view;
-    const view = viewFor(this.#points, width, height, known);
+    // Who looks closely goes on looking there, round by round.
+    const view = this.#own ?? viewFor(this.#points, width, height, known);
     if (!before || !known || STILL.matches || document.hidden) {
       this.#canvas.view = view;
       this.#move = null;
@@ -155,10 +179,56 @@ export class MapPlot {
     if (width < 10) return;
     const height = Math.round(Math.min(Math.max(RATIO * width, HEIGHTS_PX[0]), HEIGHTS_PX[1]));
     if (!this.#canvas.resize(width, height) || !this.#map) return;
-    const [wide, high] = this.#canvas.room;
-    this.#canvas.view = viewFor(this.#points, wide, high);
+    this.#take(null);
+  }
+
+  /** The view with all points. */
+  #all() {
+    const [width, height] = this.#canvas.room;
+    return viewFor(this.#points, width, height);
+  }
+
+  /** @param {View | null} view What somebody wants to see; null for all. */
+  #take(view) {
+    this.#own = view;
+    this.further.disabled = this.whole.disabled = view === null;
+    if (!this.#map) return;
+    cancelAnimationFrame(this.#frame);
     this.#move = null;
+    this.#canvas.view = view ?? this.#all();
     this.#draw();
+  }
+
+  /**
+   * Go closer or further away, around a place in pixels from the middle, or else around the chosen prototype.
+   *
+   * @param {number} factor
+   * @param {number[]} [place]
+   */
+  #zoom(factor, place) {
+    const view = this.#canvas.view;
+    if (!this.#map || !view) return;
+    const chosen = this.#points.find((point) => point.index === this.#chosen);
+    const [x, y] = place ?? (chosen ? [(chosen.x - view.x) * view.scale, (view.y - chosen.y) * view.scale] : [0, 0]);
+    this.#take(zoomed(view, this.#all(), factor, x, y));
+  }
+
+  /**
+   * @param {number} x In pixels to the right.
+   * @param {number} y Downwards.
+   */
+  #push(x, y) {
+    const [width, height] = this.#canvas.room;
+    if (this.#own) this.#take(pushed(this.#own, this.#all(), x, y, [width, height]));
+  }
+
+  /** A wheel alone scrolls the page, as everywhere. @param {WheelEvent} event */
+  #wheeled(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const turned = Math.min(Math.max(event.deltaY * WHEEL_PX[event.deltaMode], -MOST_WHEEL), MOST_WHEEL);
+    const box = this.#canvas.element.getBoundingClientRect();
+    this.#zoom(Math.exp(-turned * WHEEL_ZOOM), this.#canvas.fromMiddle(event.clientX - box.left, event.clientY - box.top));
   }
 
   #recolour() {
@@ -168,6 +238,14 @@ export class MapPlot {
 
   /** @param {PointerEvent} event */
   #pointed(event) {
+    if (event.type === "pointerdown" && this.#own && event.pointerType !== "touch") {
+      this.#grip = [event.clientX, event.clientY];
+      this.pointer.setPointerCapture(event.pointerId);
+    } else if (this.#grip) {
+      const [x, y] = this.#grip;
+      this.#grip = [event.clientX, event.clientY];
+      return this.#push(event.clientX - x, event.clientY - y);
+    }
     const box = this.#canvas.element.getBoundingClientRect();
     const found = this.#canvas.at(event.clientX - box.left, event.clientY - box.top);
     if (found >= 0 || !this.#isPinned || event.type === "pointerdown") this.#choose(found);
@@ -195,12 +273,33 @@ export class MapPlot {
       Home: 0,
       End: last,
     };
+    /** @type {Record<string, [number, number]>} */
+    const pushes = { ArrowRight: [-1, 0], ArrowLeft: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
+    const push = event.shiftKey ? pushes[event.key] : undefined;
+    const zooms = /** @type {Record<string, number>} */ ({ "+": ZOOM, "=": ZOOM, "-": 1 / ZOOM });
+    if (event.ctrlKey || event.metaKey || event.altKey) return; // the browser's own zoom
     if (event.key === "Escape") {
       this.#choose(-1);
+    } else if (event.key === "0") {
+      this.#take(null);
+    } else if (event.key in zooms) {
+      this.#zoom(zooms[event.key]);
+    } else if (push) {
+      event.preventDefault();
+      this.#push(push[0] * PUSH_PX, push[1] * PUSH_PX);
     } else if (event.key in places && shown.length) {
       event.preventDefault();
-      this.#choose(shown[Math.min(Math.max(places[event.key], 0), last)].index, true);
+      const next = shown[Math.min(Math.max(places[event.key], 0), last)];
+      this.#choose(next.index, true);
+      if (this.#own) this.#follow(next);
     }
+  }
+
+  /** Bring a point to the middle that lies outside of what is seen. @param {Point} point */
+  #follow({ x, y }) {
+    const [view, [width, height]] = [this.#canvas.view, this.#canvas.room];
+    if (!view || (Math.abs(x - view.x) * view.scale <= width / 2 && Math.abs(y - view.y) * view.scale <= height / 2)) return;
+    this.#take({ ...view, x, y });
   }
 
   /**

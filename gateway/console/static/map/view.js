@@ -25,6 +25,8 @@ import { count, counted, listed, number, percent } from "../lib/format.js";
 const LEAST_RADIUS = 0.36;
 /** A view stays while prototypes fill this share of it. */
 const LEAST_FILL = 0.55;
+/** How much closer than the whole somebody can go. */
+export const MOST_ZOOM = 40;
 /** Names of so many classes find room on the plane. */
 export const MOST_LABELS = 24;
 
@@ -98,6 +100,38 @@ export function viewFor(points, width, height, before = null) {
   }
   // A little more than they need, so that the next round is likely to fit too.
   return { x: (left + right) / 2, y: (low + high) / 2, scale: 0.92 * scale };
+}
+
+/**
+ * A view that is closer, or further away, around a place that stays where it is.
+ *
+ * @param {View} view
+ * @param {View} whole The one with all points: nobody goes further away than that.
+ * @param {number} factor
+ * @param {number} x Of the place, in pixels from the middle.
+ * @param {number} y Downwards.
+ * @returns {View | null} Null for the whole.
+ */
+export function zoomed(view, whole, factor, x, y) {
+  const scale = Math.min(view.scale * factor, MOST_ZOOM * whole.scale);
+  if (scale <= whole.scale * 1.001) return null;
+  return { x: view.x + x / view.scale - x / scale, y: view.y - y / view.scale + y / scale, scale };
+}
+
+/**
+ * A view that was pushed by some pixels; its middle stays on the whole.
+ *
+ * @param {View} view
+ * @param {View} whole
+ * @param {number} x To the right.
+ * @param {number} y Downwards.
+ * @param {readonly [number, number]} room Width and height in pixels.
+ * @returns {View}
+ */
+export function pushed(view, whole, x, y, [width, height]) {
+  const held = (/** @type {number} */ value, /** @type {number} */ middle, /** @type {number} */ size) =>
+    Math.min(Math.max(value, middle - size / 2 / whole.scale), middle + size / 2 / whole.scale);
+  return { x: held(view.x - x / view.scale, whole.x, width), y: held(view.y + y / view.scale, whole.y, height), scale: view.scale };
 }
 
 /**

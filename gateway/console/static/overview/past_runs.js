@@ -9,7 +9,7 @@ import { h, keyed, setAttribute, setText } from "../lib/dom.js";
 import { ago, count, counted, dateTime, duration, percent, sentence } from "../lib/format.js";
 import { statusBadge, updateStatusBadge } from "../lib/tones.js";
 import { hasEnded } from "../lib/run_state.js";
-import { sortedBy } from "../lib/sorting.js";
+import { orderHeadings } from "./order_headings.js";
 import { KIND_NAMES, ORDERS, addressOf, isEverything, pathOf, searchOf } from "./search.js";
 
 /**
@@ -21,17 +21,17 @@ import { KIND_NAMES, ORDERS, addressOf, isEverything, pathOf, searchOf } from ".
 const PAGE_SIZE = 20;
 /** Pause after a letter, so that a word is one search. */
 const TYPING_MS = 250;
-/** Columns of the table behind the boxes to tick. The gateway orders the pages, these the runs of a page. */
-const HEADINGS = /** @type {import("../lib/sorting.js").Heading<Run>[]} */ ([
-  { name: "Run", by: (run) => run.name || run.run_id },
-  { name: "Status", by: (run) => run.status },
-  { name: "Method", by: (run) => run.method },
-  { name: "Rounds", kind: "number", by: (run) => run.total_rounds },
-  { name: "Mean", kind: "number", by: (run) => run.mean_accuracy ?? null },
-  { name: "Worst", kind: "number", by: (run) => run.worst_accuracy ?? null },
-  { name: "Took", kind: "number", by: (run) => (hasEnded(run) ? Date.parse(run.updated_at) - Date.parse(run.created_at) : null) },
-  { name: "Ended", by: (run) => (hasEnded(run) ? Date.parse(run.updated_at) : null) },
-]);
+/** Columns of the table behind the boxes to tick, and the orders of the gateway that they stand for. */
+const HEADINGS = [
+  { name: "Run", rising: "name", falling: "-name" },
+  { name: "Status", rising: "status", falling: "-status" },
+  { name: "Method", rising: "method", falling: "-method" },
+  { name: "Rounds", kind: "number", rising: "-rounds", falling: "rounds" },
+  { name: "Mean", kind: "number", rising: "-mean", falling: "mean" },
+  { name: "Worst", kind: "number", rising: "-worst", falling: "worst" },
+  { name: "Took", kind: "number", rising: "-took", falling: "took" },
+  { name: "Ended", rising: "-updated", falling: "updated" },
+];
 
 /**
  * @param {import("./search.js").Search} begin What to look for at first.
@@ -50,7 +50,10 @@ export function pastRuns(begin, onTurn) {
   const first = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf("", 0) } }, "First page");
   const following = h("button", { class: "button button-small", type: "button", disabled: true, on: { click: () => leaf(next, page + 1) } }, "Next page");
   const pager = h("div", { class: "pager" }, first, following);
-  const sorted = sortedBy(HEADINGS, (one, other) => places.get(one.run_id) - places.get(other.run_id), () => latest && draw(latest));
+  const sorted = orderHeadings(HEADINGS, "newest", (wanted) => {
+    order.value = wanted;
+    choose();
+  });
   sorted.element.prepend(h("th", { scope: "col" }, h("span", { class: "visually-hidden" }, "Compare")));
   const table = h("table", { class: "stacking" }, h("thead", null, sorted.element), body);
   const compare = h("a", { class: "button button-small", href: compareLink([]) }, "Compare …");
@@ -65,10 +68,6 @@ export function pastRuns(begin, onTurn) {
     table,
     pager,
   );
-  /** Places of the runs of this page in the gateway's order. @type {Map<string, any>} */
-  let places = new Map();
-  /** @type {Answer | null} */
-  let latest = null;
   /** Runs that are ticked, also on other pages. @type {Set<string>} */
   const ticked = new Set();
   let search = begin;
@@ -130,8 +129,7 @@ export function pastRuns(begin, onTurn) {
   /** @param {Answer} answer */
   function draw(answer) {
     const { runs, total, next_page_token: after, problem } = answer;
-    latest = answer;
-    places = new Map(runs.map((run, index) => [run.run_id, index]));
+    sorted.show(search.order);
     next = after ?? "";
     const isAll = isEverything(search);
     setAttribute(element, "hidden", isAll && !runs.length && !page && !next);
@@ -141,7 +139,7 @@ export function pastRuns(begin, onTurn) {
     setAttribute(first, "disabled", !page);
     setAttribute(following, "disabled", !next);
     setText(said, problem || textOf(runs.length, total, page));
-    keyed(body, [...runs].sort(sorted.compare), (run) => run.run_id, (run) => createRow(run, tickBox(run)), updateRow);
+    keyed(body, runs, (run) => run.run_id, (run) => createRow(run, tickBox(run)), updateRow);
   }
 
   /** @param {Run} run */

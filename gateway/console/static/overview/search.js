@@ -20,8 +20,27 @@ const KINDS = {
   deleted: { status: [], show: "deleted" },
 };
 export const KIND_NAMES = Object.keys(KINDS);
-/** Orders of the gateway, by their words. @type {Record<string, string>} */
-export const ORDERS = { newest: "newest first", oldest: "oldest first", updated: "last changed first", name: "name" };
+/** Orders of the gateway, by their words; a hyphen turns one round. @type {Record<string, string>} */
+export const ORDERS = {
+  newest: "newest first",
+  oldest: "oldest first",
+  updated: "last changed first",
+  "-updated": "last changed last",
+  name: "name",
+  "-name": "name, backwards",
+  status: "status",
+  "-status": "status, backwards",
+  method: "method",
+  "-method": "method, backwards",
+  rounds: "most rounds first",
+  "-rounds": "fewest rounds first",
+  mean: "best mean first",
+  "-mean": "least mean first",
+  worst: "best worst domain first",
+  "-worst": "least worst domain first",
+  took: "longest first",
+  "-took": "shortest first",
+};
 
 /** @typedef {{show: string, name: string, tag: string, method: string, order: string}} Search */
 
@@ -66,7 +85,9 @@ export function pathOf({ show, name, tag, method, order }, size, token) {
   const kind = KINDS[show];
   const query = new URLSearchParams({ page_size: String(size) });
   for (const status of kind.status) query.append("status", status);
-  for (const [key, value] of Object.entries({ show: kind.show, name, tag, method, order, page_token: token })) if (value) query.set(key, value);
+  const isReversed = order.startsWith("-");
+  const asked = { show: kind.show, name, tag, method, order: isReversed ? order.slice(1) : order, reverse: isReversed ? "true" : "", page_token: token };
+  for (const [key, value] of Object.entries(asked)) if (value) query.set(key, value);
   return `/v1/runs?${query}`;
 }
 

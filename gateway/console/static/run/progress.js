@@ -4,7 +4,7 @@
  */
 
 import { h, keyed, setAttribute, setText } from "../lib/dom.js";
-import { counted, duration, percent } from "../lib/format.js";
+import { bytes, counted, duration, percent } from "../lib/format.js";
 import { hasEnded, isStalled, secondsLeft } from "../lib/run_state.js";
 import { PHASES } from "../lib/standing.js";
 import { stat } from "../lib/stat.js";
@@ -21,12 +21,13 @@ export function section() {
   const mean = stat("Mean accuracy");
   const worst = stat("Worst domain");
   const time = stat("Duration");
+  const moves = stat("A round moves");
   const bar = h("progress", { "aria-label": "Rounds committed" });
   const steps = h("ol", { class: "steps", "aria-label": "Phases of the open round" });
   const element = h(
     "section",
     { class: "card", "aria-label": "Progress" },
-    h("div", { class: "stats" }, round.element, mean.element, worst.element, time.element),
+    h("div", { class: "stats" }, round.element, mean.element, worst.element, time.element, moves.element),
     bar,
     steps,
   );
@@ -61,6 +62,7 @@ export function section() {
       const about = [range(score?.mean), kind, metrics?.accuracy_of === "local" ? "of the clients' own models" : "", isOlder ? `in round ${metrics.round}` : ""];
       mean.show(percent(accuracy.mean), about.filter(Boolean).join(", "));
       worst.show(percent(accuracy.worst), [range(score?.worst), worstName(accuracy)].filter(Boolean).join(", "));
+      showMoved(moves, run.round_bytes);
       showTime(state);
       showSteps(steps, state);
     },
@@ -68,6 +70,19 @@ export function section() {
       clearInterval(ticking);
     },
   };
+}
+
+/**
+ * The bytes that a round moves, known before round 1 begins.
+ *
+ * @param {ReturnType<typeof stat>} figure
+ * @param {import("../lib/run_state.js").Document | null | undefined} foreseen The run's `round_bytes`.
+ */
+function showMoved(figure, foreseen) {
+  figure.element.hidden = !foreseen;
+  if (!foreseen) return;
+  const { clients, is_bound: isBound, all_up: up, all_down: down } = foreseen;
+  figure.show(bytes(up + down), `${isBound ? "at most, " : ""}${counted(clients, "client")}: ${bytes(down)} down, ${bytes(up)} up`);
 }
 
 /**

@@ -18,6 +18,12 @@ class RunOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_ORDER_OLDEST: _ClassVar[RunOrder]
     RUN_ORDER_UPDATED: _ClassVar[RunOrder]
     RUN_ORDER_NAME: _ClassVar[RunOrder]
+    RUN_ORDER_STATUS: _ClassVar[RunOrder]
+    RUN_ORDER_METHOD: _ClassVar[RunOrder]
+    RUN_ORDER_ROUNDS: _ClassVar[RunOrder]
+    RUN_ORDER_MEAN: _ClassVar[RunOrder]
+    RUN_ORDER_WORST: _ClassVar[RunOrder]
+    RUN_ORDER_TOOK: _ClassVar[RunOrder]
 
 class RunShow(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -37,6 +43,12 @@ RUN_ORDER_NEWEST: RunOrder
 RUN_ORDER_OLDEST: RunOrder
 RUN_ORDER_UPDATED: RunOrder
 RUN_ORDER_NAME: RunOrder
+RUN_ORDER_STATUS: RunOrder
+RUN_ORDER_METHOD: RunOrder
+RUN_ORDER_ROUNDS: RunOrder
+RUN_ORDER_MEAN: RunOrder
+RUN_ORDER_WORST: RunOrder
+RUN_ORDER_TOOK: RunOrder
 RUN_SHOW_UNSPECIFIED: RunShow
 RUN_SHOW_CURRENT: RunShow
 RUN_SHOW_ARCHIVED: RunShow
@@ -95,7 +107,7 @@ class GetRunResponse(_message.Message):
     def __init__(self, run: _Optional[_Union[_types_pb2.Run, _Mapping]] = ...) -> None: ...
 
 class ListRunsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token", "wants_summaries", "statuses", "method", "name", "tags", "since_time", "order", "show")
+    __slots__ = ("page_size", "page_token", "wants_summaries", "statuses", "method", "name", "tags", "since_time", "order", "show", "is_reversed")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     WANTS_SUMMARIES_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +118,7 @@ class ListRunsRequest(_message.Message):
     SINCE_TIME_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     SHOW_FIELD_NUMBER: _ClassVar[int]
+    IS_REVERSED_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
     wants_summaries: bool
@@ -116,7 +129,8 @@ class ListRunsRequest(_message.Message):
     since_time: _timestamp_pb2.Timestamp
     order: RunOrder
     show: RunShow
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., wants_summaries: bool = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., method: _Optional[str] = ..., name: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[RunOrder, str]] = ..., show: _Optional[_Union[RunShow, str]] = ...) -> None: ...
+    is_reversed: bool
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., wants_summaries: bool = ..., statuses: _Optional[_Iterable[_Union[_types_pb2.RunStatus, str]]] = ..., method: _Optional[str] = ..., name: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., since_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[RunOrder, str]] = ..., show: _Optional[_Union[RunShow, str]] = ..., is_reversed: bool = ...) -> None: ...
 
 class RunSummary(_message.Message):
     __slots__ = ("run_id", "name", "status", "method", "round", "total_rounds", "phase", "num_clients", "is_pause_requested", "reason", "create_time", "update_time", "config_hash", "tags", "is_archived", "is_deleted", "mean_accuracy", "worst_accuracy", "worst_domain", "score")

@@ -144,7 +144,8 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Lists the runs that match all filters, and counts them. Fails with MALFORMED_REQUEST for a token of no earlier answer.
+        """Lists the runs that match all filters, and counts them. Fails with MALFORMED_REQUEST for a token of no earlier answer, and
+        where more runs match than an order takes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedplcc.aggregator.rounds import results
+from fedplcc.aggregator.rounds import class_results, results
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.reasons import Reason, Stated, StoppedEarly, sentence_of
@@ -169,7 +169,7 @@ def test_domains_come_in_order_with_the_summaries_last() -> None:
     assert list(results.accuracy_by_domain(reports, ["sea", "city"])) == ["city", "sea", "mean", "worst"]
 
 
-@pytest.mark.parametrize("domain", results.SUMMARIES)
+@pytest.mark.parametrize("domain", class_results.SUMMARIES)
 def test_a_domain_cannot_be_called_as_a_summary(tmp_path: Any, domain: str) -> None:
     with LocalFederation(tmp_path, [NumpyClient("ann", domain=domain)]) as federation:
         with pytest.raises(MalformedRequest, match=domain):

@@ -201,6 +201,9 @@ def test_an_evaluation_on_a_clients_data_gives_exactly_the_accuracy_of_the_run(
     assert [entry["num_correct"] for entry in found["classes"]] == confusion.diagonal().tolist()
     assert [entry["class"] for entry in found["classes"]] == list(tiny_federation.CLASSES)
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    for score in ("macro_f1", "macro_auc"):
+        low, high = report[f"{score}_interval"]
+        assert low <= report[score] <= high
     assert report == {name: value for name, value in found.items() if name != "directory"}
     with Image.open(tmp_path / "out" / "confusion.png") as picture:
         assert picture.format == "PNG"

@@ -1,0 +1,47 @@
+"""Bytes of a round from a configuration and a layout: cohorts, clients of which nothing is known, and what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedplcc.shared.config.round_bytes import ModelLayout, measured_bytes, round_bytes
+from fedplcc.shared.tensors import prototypes_to_bytes
+from fedplcc.shared.types import PrototypeSet
+from tests.support.federation.numpy_client import a_config
+
+LAYOUT = ModelLayout(model_bytes=1000, sent_bytes=900, feature_dim=8)
+
+
+def config(**run: Any) -> Any:
+    return a_config(run=run)
+
+
+def test_a_client_that_sat_out_receives_the_model_it_starts_from_and_the_new_one() -> None:
+    whole = round_bytes(config(method="fedavg"), LAYOUT, [10, 10, 10, 10])
+    assert (whole.clients, whole.down, whole.first_down, whole.up, whole.is_bound) == (4, 1000, 2000, 900, False)
+    assert (whole.all_up, whole.all_down) == (3600, 4000)
+    drawn = round_bytes(config(method="fedavg", cohort_size=2), LAYOUT, [10, 10, 10, 10])
+    assert (drawn.clients, drawn.down, drawn.all_down, drawn.is_bound) == (2, 2000, 4000, True)
+
+
+def test_prototypes_are_bounded_by_samples_and_without_them_by_what_an_update_may_have() -> None:
+    known = round_bytes(config(method="fedplcc"), LAYOUT, [100, 10])
+    unknown = round_bytes(config(method="fedplcc"), LAYOUT, [0, 0])
+    num_classes = len(config(method="fedplcc").data.classes)
+    rows = 100 // 2 + num_classes
+    most = PrototypeSet.of([[0.0] * 8] * rows, [0] * rows, [1.0] * rows)
+    assert 0 <= known.prototypes_up - len(prototypes_to_bytes(most)) <= 64
+    assert known.is_bound
+    assert known.prototypes_up < unknown.prototypes_up
+    assert known.all_up < 2 * (known.up + known.prototypes_up), "the smaller client sends fewer"
+
+
+def test_a_round_was_measured_where_a_client_tells() -> None:
+    clients = {
+        "ann": {"sent_bytes": 5.0, "received_bytes": 7.0, "evaluation_received_bytes": 2.0},
+        "bob": {"sent_bytes": 1.0},
+        "cid": {"train_seconds": 3.0},
+    }
+    assert measured_bytes({"round": 3, "clients": clients}) == (6, 9)
+    assert measured_bytes({"round": 3, "clients": {"cid": clients["cid"]}}) is None
+    assert measured_bytes({"round": 0}) is None
