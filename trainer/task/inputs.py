@@ -12,27 +12,24 @@ from typing import cast
 import numpy as np
 from torch import nn
 
-from fedplcc.shared.config.declared_arrays import declared_arrays, sent_groups
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.tables.stream import FIRST, PASS, STAGE, Place
-from fedplcc.shared.errors import BlobCorrupt, CodeNotAllowed, MalformedRequest
+from fedplcc.shared.errors import CodeNotAllowed, MalformedRequest
 from fedplcc.shared.methods import refusal
-from fedplcc.shared.methods.arrays import ArrayGroup, ModelArrays, group_fault
+from fedplcc.shared.methods.arrays import ModelArrays
 from fedplcc.shared.process.log import get_logger
-from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
+from fedplcc.shared.tensors import from_bytes
 from fedplcc.shared.types import (
-    GLOBAL_CLUSTER,
     MODEL,
     PUBLIC_DATA,
     BlobRef,
     ClientActivity,
     ClientProblem,
-    PrototypeSet,
     RunSpec,
     Task,
     TaskKind,
 )
-from fedplcc.trainer.cancellation import ShouldStop, check
+from fedplcc.trainer.cancellation import ShouldStop
 from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from fedplcc.trainer.features.cache import FeatureCache
@@ -46,6 +43,7 @@ from fedplcc.trainer.task.job import Job, Loaded, OnActivity, OnProblem, StageFa
 from fedplcc.trainer.task.models.fetched_model import FetchedModel
 from fedplcc.trainer.task.models.first_model_check import begins_with_first_model, check_first_model
 from fedplcc.trainer.task.models.latest_model import LatestModel
+from fedplcc.trainer.task.received import fetched, fetched_for_all
 from fedplcc.trainer.task.site import ClientSite
 
 log = get_logger("fedplcc.trainer.task.inputs")
@@ -298,9 +296,9 @@ class TaskInputs:
         kept, self._evaluated = self._evaluated, None
         is_kept = kept is not None and kept[0] == blob
         if self._latest_model is not None:
-            data = _fetch_for_all(job, blob, self._latest_model, counts=not is_kept)
+            data = fetched_for_all(job, blob, self._latest_model, counts=not is_kept)
         else:
-            data = kept[1] if kept is not None and is_kept else _fetch(job, blob)
+            data = kept[1] if kept is not None and is_kept else fetched(job, blob)
         if job.task.kind is TaskKind.EVALUATE:
             if self._latest_model is not None:
                 self._evaluated = (blob, b"")  # its bytes are kept once for all clients of the process
@@ -335,43 +333,6 @@ class TaskInputs:
                     hint="a new run trains on them, or stages that read anew do (stream.reload); the log names the first",
                 )
             )
-
-
-def received_prototypes(job: Job) -> PrototypeSet:
-    """Return the global prototypes that the task comes with.
-
-    Raises:
-        MalformedRequest: It comes with none.
-        BlobCorrupt: See `_fetch`.
-    """
-    blob = job.task.payload.prototype_set(GLOBAL_CLUSTER)
-    if blob is None:
-        raise MalformedRequest(f"method {job.config.run.method} comes with prototypes", field="payload")
-    return prototypes_from_bytes(_fetch(job, blob))
-
-
-def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
-    """Return the server arrays that the task comes with, by group; none before the first aggregation.
-
-    Args:
-        job: The task.
-        dim: The model's feature size D.
-
-    Raises:
-        MalformedRequest: A group is not as the method declares it.
-        BlobCorrupt: See `_fetch`.
-    """
-    declared, num_classes = declared_arrays(job.config, dim), len(job.config.data.classes)
-    found: dict[str, ArrayGroup] = {}
-    for name in sent_groups(job.config):
-        blob = job.task.payload.tensor_group(name)
-        if blob is None:
-            continue
-        found[name] = from_bytes(_fetch(job, blob))
-        fault = group_fault(found[name], declared[name], num_classes)
-        if fault is not None:
-            raise MalformedRequest(f"the task's tensor group {name!r} {fault[2]}", field="payload")
-    return found
 
 
 def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Module:
@@ -472,35 +433,3 @@ def place_of(task: Task, config: RunConfig) -> Place | None:
             field="payload",
         )
     return place
-
-
-def _fetch_for_all(job: Job, blob: BlobRef, latest: LatestModel, *, counts: bool) -> bytes:
-    """Return a model that the first client of this process to need it fetches for all of them.
-
-    Each client counts what it would receive in a process of its own, which keeps the model that it evaluated.
-    """
-    data = latest.get(blob)
-    if data is None:
-        data = _fetch(job, blob)
-        latest.put(blob, data)
-    elif counts:
-        job.add("received_bytes", len(data))
-    return data
-
-
-def _fetch(job: Job, blob: BlobRef) -> bytes:
-    """Return a blob that has the SHA-256 of its name; one that has not is fetched once more.
-
-    Raises:
-        BlobCorrupt: It had another SHA-256 twice.
-        Cancelled: `should_stop()` holds.
-    """
-    for _ in range(2):
-        check(job.should_stop)
-        with job.timed("download_seconds"):
-            data = job.aggregator.fetch(blob)
-        if sha256_hex(data) == blob.sha256:
-            job.add("received_bytes", len(data))
-            return data
-        log.warning("blob_corrupt", role=blob.role, sha256=blob.sha256)
-    raise BlobCorrupt(f"the {blob.role} that arrived does not have the announced SHA-256", sha256=blob.sha256)

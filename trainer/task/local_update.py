@@ -28,7 +28,7 @@ from fedplcc.trainer.learning.site_statistics import check_layers
 from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
 from fedplcc.trainer.task.delivery import Finished
-from fedplcc.trainer.task.inputs import TaskInputs, model_with, received_arrays, received_prototypes
+from fedplcc.trainer.task.inputs import TaskInputs, model_with
 from fedplcc.trainer.task.job import Job
 from fedplcc.trainer.task.manifest import CLIENT_STATE
 from fedplcc.trainer.task.models.first_model_check import begins_with_first_model
@@ -36,6 +36,7 @@ from fedplcc.trainer.task.parts.arrays import make_groups
 from fedplcc.trainer.task.parts.kept_state import begin_stage, keep
 from fedplcc.trainer.task.parts.prototypes import summarise, uses_seen_features
 from fedplcc.trainer.task.parts.public_images import learn, tell
+from fedplcc.trainer.task.received import received_arrays, received_prototypes
 from fedplcc.trainer.task.withholding import without_counts
 from fedplcc.trainer.task.work import Work
 

@@ -38,8 +38,9 @@ from fedplcc.trainer.learning.losses import prototype_constants
 from fedplcc.trainer.learning.ops import TorchOps
 from fedplcc.trainer.learning.site_statistics import check_layers, take_site_statistics
 from fedplcc.trainer.models import state_arrays
-from fedplcc.trainer.task.inputs import TaskInputs, model_with, received_prototypes
+from fedplcc.trainer.task.inputs import TaskInputs, model_with
 from fedplcc.trainer.task.job import Job
+from fedplcc.trainer.task.received import received_prototypes
 from fedplcc.trainer.task.withholding import told_counts
 
 

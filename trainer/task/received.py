@@ -1,0 +1,84 @@
+"""Blobs that a task comes with, each fetched and held against the SHA-256 of its name."""
+
+from __future__ import annotations
+
+from fedplcc.shared.config.declared_arrays import declared_arrays, sent_groups
+from fedplcc.shared.errors import BlobCorrupt, MalformedRequest
+from fedplcc.shared.methods.arrays import ArrayGroup, group_fault
+from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
+from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet
+from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.task.job import Job
+from fedplcc.trainer.task.models.latest_model import LatestModel
+
+log = get_logger("fedplcc.trainer.task.received")
+
+
+def received_prototypes(job: Job) -> PrototypeSet:
+    """Return the global prototypes that the task comes with.
+
+    Raises:
+        MalformedRequest: It comes with none.
+        BlobCorrupt: See `fetched`.
+    """
+    blob = job.task.payload.prototype_set(GLOBAL_CLUSTER)
+    if blob is None:
+        raise MalformedRequest(f"method {job.config.run.method} comes with prototypes", field="payload")
+    return prototypes_from_bytes(fetched(job, blob))
+
+
+def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
+    """Return the server arrays that the task comes with, by group; none before the first aggregation.
+
+    Args:
+        job: The task.
+        dim: The model's feature size D.
+
+    Raises:
+        MalformedRequest: A group is not as the method declares it.
+        BlobCorrupt: See `fetched`.
+    """
+    declared, num_classes = declared_arrays(job.config, dim), len(job.config.data.classes)
+    found: dict[str, ArrayGroup] = {}
+    for name in sent_groups(job.config):
+        blob = job.task.payload.tensor_group(name)
+        if blob is None:
+            continue
+        found[name] = from_bytes(fetched(job, blob))
+        fault = group_fault(found[name], declared[name], num_classes)
+        if fault is not None:
+            raise MalformedRequest(f"the task's tensor group {name!r} {fault[2]}", field="payload")
+    return found
+
+
+def fetched_for_all(job: Job, blob: BlobRef, latest: LatestModel, *, counts: bool) -> bytes:
+    """Return a model that the first client of this process to need it fetches for all of them.
+
+    Each client counts what it would receive in a process of its own, which keeps the model that it evaluated.
+    """
+    data = latest.get(blob)
+    if data is None:
+        data = fetched(job, blob)
+        latest.put(blob, data)
+    elif counts:
+        job.add("received_bytes", len(data))
+    return data
+
+
+def fetched(job: Job, blob: BlobRef) -> bytes:
+    """Return a blob that has the SHA-256 of its name; one that has not is fetched once more.
+
+    Raises:
+        BlobCorrupt: It had another SHA-256 twice.
+        Cancelled: `should_stop()` holds.
+    """
+    for _ in range(2):
+        check(job.should_stop)
+        with job.timed("download_seconds"):
+            data = job.aggregator.fetch(blob)
+        if sha256_hex(data) == blob.sha256:
+            job.add("received_bytes", len(data))
+            return data
+        log.warning("blob_corrupt", role=blob.role, sha256=blob.sha256)
+    raise BlobCorrupt(f"the {blob.role} that arrived does not have the announced SHA-256", sha256=blob.sha256)
