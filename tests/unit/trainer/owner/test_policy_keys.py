@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from fedplcc.shared.config.run import RunConfig, parse_run_config
 from fedplcc.shared.config.sections import dotted_keys, validate
 from fedplcc.shared.config.settings import TrainerSettings
-from fedplcc.shared.errors import CodeNotAllowed, InvalidData, StoreUnavailable
+from fedplcc.shared.errors import CodeNotAllowed
 from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.parts.public import PUBLIC
 from fedplcc.shared.tensors import prototypes_from_bytes
@@ -24,7 +22,6 @@ from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.owner.policy import NO_POLICY, Policy
 from fedplcc.trainer.owner.refusals import TELLS, PolicyForbids, check_policy, refusals
 from fedplcc.trainer.task.client_state import ClientStates
-from fedplcc.trainer.task.failures import sentence_for_others
 from fedplcc.trainer.task.runner import TaskRunner
 from fedplcc.trainer.task.site import ClientSite
 from tests.unit.trainer.memory_aggregator import MemoryAggregator
@@ -234,23 +231,6 @@ def test_allowed_code_joins_that_of_the_flags() -> None:
 # What is left out
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Images of three classes: 9, 5 and 1 to train on, 4, 2 and 1 to test on."""
-    torch.use_deterministic_algorithms(True)
-    rng, path = np.random.default_rng(3), tmp_path_factory.mktemp("data") / "images.npz"
-    train, test = np.repeat([0, 1, 2], [9, 5, 1]), np.repeat([0, 1, 2], [4, 2, 1])
-    np.savez(
-        path,
-        x_train=rng.integers(0, 255, (len(train), 16, 16, 3)).astype(np.uint8),
-        y_train=train,
-        x_test=rng.integers(0, 255, (len(test), 16, 16, 3)).astype(np.uint8),
-        y_test=test,
-        classes=list(CLASSES),
-    )
-    return f"npz:{path}"
-
-
 @dataclass
 class Left:
     """What a client sent in a round."""
@@ -406,61 +386,3 @@ def test_each_group_that_a_method_of_this_package_uploads_is_known() -> None:
 def test_a_policy_that_no_run_passes_is_none() -> None:
     with pytest.raises(Exception, match="no run would pass"):
         a_policy('thresholds.class_images = 2\nprivacy.claim = "site"')
-
-
-def test_a_run_that_goes_on_in_a_new_process_finds_its_data_unchanged(data: str, tmp_path: Path) -> None:
-    """Images of small classes are left out of training, not of the record of what the run began with."""
-    run, problems = a_run("fedavg"), list[Any]()
-    for number in (1, 2):
-        aggregator = MemoryAggregator()
-        site = ClientSite.at("ann", "hospital", data, device="cpu", policy=a_policy("thresholds.class_images = 6"))
-        runner = TaskRunner(site, ClientStates(tmp_path))
-        runner.announce()
-        task = a_train_task(aggregator, data, run, round_number=number)
-        runner.perform(task, aggregator, on_problem=problems.append)
-        assert aggregator.updates[-1][1].class_counts == (9, 0, 0)
-    assert not problems
-
-
-def test_an_update_that_waits_is_made_anew_under_a_stricter_policy(data: str, tmp_path: Path) -> None:
-    run, aggregator = a_run("fedplcc"), MemoryAggregator()
-    task = a_train_task(aggregator, data, run)
-
-    def perform(policy: str) -> None:
-        site = ClientSite.at("ann", "hospital", data, device="cpu", policy=a_policy(policy))
-        TaskRunner(site, ClientStates(tmp_path)).perform(task, aggregator)
-
-    aggregator.failures["commit"] = [StoreUnavailable("the aggregator's disk")]
-    with pytest.raises(StoreUnavailable):
-        perform("")
-    perform("thresholds.prototype_images = 5")
-    ((_, update),) = aggregator.updates
-    (blob,) = update.payload.prototype_sets
-    assert min(prototypes_from_bytes(aggregator.stored[blob.sha256][0]).weights) >= 5
-
-
-def test_a_site_without_a_large_class_says_so_before_it_joins_and_not_to_others(data: str, tmp_path: Path) -> None:
-    site = ClientSite.at("ann", "hospital", data, device="cpu", policy=a_policy("thresholds.class_images = 10"))
-    runner = TaskRunner(site, ClientStates(tmp_path))
-    with pytest.raises(InvalidData, match="its largest class has 9 training images, and the policy") as caught:
-        runner.announce()
-    assert "9" not in sentence_for_others(caught.value)
-    with pytest.raises(InvalidData, match="no class has 10 training images in the run"):
-        runner.perform(Task(kind=TaskKind.INIT, run=a_run("fedavg"), total_rounds=3), MemoryAggregator())
-
-
-def test_stages_leave_small_classes_out_too(data: str, tmp_path: Path) -> None:
-    run, aggregator = (
-        a_run("fedavg", run={"rounds": 4}, stream={"stages": 2, "rounds_per_stage": 2}),
-        MemoryAggregator(),
-    )
-    site = ClientSite.at("ann", "hospital", data, device="cpu", policy=a_policy("thresholds.class_images = 6"))
-    runner = TaskRunner(site, ClientStates(tmp_path))
-    assert dict(runner.client_for(run).class_counts) == dict(zip(CLASSES, (9, 0, 0), strict=True))
-    runner.perform(Task(kind=TaskKind.INIT, run=run, total_rounds=4), aggregator)
-    ((_, first),) = aggregator.updates
-    blob = first.payload.tensor_group(MODEL)
-    group = aggregator.offer(MODEL, aggregator.stored[blob.sha256][0])
-    payload = Payload(tensor_groups=(group,), scalars={"pass": 1.0, "stage": 1.0})
-    runner.perform(Task(kind=TaskKind.TRAIN, run=run, round=1, total_rounds=4, payload=payload), aggregator)
-    assert aggregator.updates[-1][1].class_counts == (9, 0, 0)
