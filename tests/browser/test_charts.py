@@ -322,7 +322,7 @@ def test_bytes_of_a_round_are_there_before_it_and_beside_what_was_measured(conso
     federation = console.served.federation
     federation.join()
     console.open(f"#/runs/{run_id}")
-    figure = console.page.get_by_role("region", name="Progress").locator(".stat", has_text="A round moves")
+    figure = console.page.get_by_role("region", name="Progress").locator(".stat", has_text="Traffic")
     expect(figure).to_be_hidden()
     while federation.coordinator.get_run(run_id).round_number < 1:
         assert federation.step()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -14,8 +15,11 @@ from typer.testing import CliRunner
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.interruption import Interrupted
+from fedplcc.models.whole_model import write_whole_model
+from fedplcc.shared.config.tables.model import TimmOptions
 from fedplcc.shared.errors import WeightsMissing
 from fedplcc.shared.tensors import from_bytes
+from fedplcc.trainer.models.timm_backbone import timm_model
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.integration.test_methods_everywhere import ENDED
 from tests.support.federation import tiny_federation
@@ -153,3 +157,28 @@ def test_what_a_run_leaves_is_used_where_the_backbone_is_and_nowhere_else(
     monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "none"))
     with pytest.raises(WeightsMissing, match="this site has no backbone 'tiny'"):
         fedplcc.load_model(tmp_path / "run")
+
+
+@pytest.mark.parametrize("train", ["head", "last:1"])
+def test_a_fetched_model_is_made_whole_where_the_backbone_is(
+    train: str, data: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    simulated(a_document(data, weights, "fedavg", train), run)
+    path = write_whole_model(run)
+    assert path is not None
+    whole, trained = from_bytes(path.read_bytes()), from_bytes((run / "model.safetensors").read_bytes())
+    known = WeightsStore(weights).find("tiny")
+    assert known is not None
+    backbone = {f"backbone.{name}": each.numpy() for name, each in WeightsStore(weights).load(known.sha256).items()}
+    assert whole.keys() == {**backbone, **trained}.keys()
+    for name, expected in {**backbone, **trained}.items():
+        np.testing.assert_array_equal(whole[name], expected)
+    everything = timm_model(MODEL.removeprefix("timm:"), 3, 32, TimmOptions(hidden_dim=8)).eval()
+    everything.load_state_dict({name: torch.from_numpy(each.copy()) for name, each in whole.items()})
+    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(everything(x), fedplcc.load_model(run)(x), atol=1e-5, rtol=1e-4)
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path / "none"))
+    with pytest.raises(WeightsMissing, match=f"no backbone 'tiny' of SHA-256 {known.sha256}"):
+        write_whole_model(run)

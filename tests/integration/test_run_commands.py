@@ -302,6 +302,8 @@ def test_what_is_fetched_is_what_the_run_committed(served: ServedGateway, config
     assert manifest == served.federation.coordinator.manifest(served.federation.coordinator.get_run(run_id))
     timings = [json.loads(line) for line in (out / "timings.jsonl").read_text().splitlines()]
     assert [line["round"] for line in timings] == [1, 2, 3]
+    code, _, error = called(served, "fetch", run_id, "--out", out, "--whole")
+    assert (code, "model.safetensors is no model of this run" in error) == (2, True), "numpy's model is no torch model"
 
 
 def answered_with_progress(gateway: ServedGateway, *arguments: object) -> dict[str, Any]:

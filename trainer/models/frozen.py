@@ -47,6 +47,10 @@ class FrozenBackbone:
                 return whole
             return torch.cat([_filled(module, piece_B3SS) for piece_B3SS in x_B3SS.split(FROZEN_BATCH)])
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return its tensors, by the names that they have in timm."""
+        return dict(self._module.state_dict())
+
     def check(self, features_BW: FloatArray) -> None:
         """Refuse features that are not finite: every head on them would be meaningless.
 

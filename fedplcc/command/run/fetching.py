@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from fedplcc.runs.artifacts import RunRecord
 
 EXAMPLES = examples(
-    "fedplcc run fetch", "fedplcc run fetch scans-97f12353 --out results", "fedplcc run fetch --site north"
+    "fedplcc run fetch",
+    "fedplcc run fetch scans-97f12353 --out results",
+    "fedplcc run fetch --site north",
+    "fedplcc run fetch --whole",
 )
 
 
@@ -41,12 +44,19 @@ def fetch(
             show_default=False,
         ),
     ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="Also write the model with the backbone that it was trained above, from this host's store of weights.",
+        ),
+    ] = False,
     way: Way,
     as_json: bool,
 ) -> int:
     """Fetch what a run has committed so far: configuration, metrics, model, prototypes and a picture."""
     from fedplcc.remote.fetch import fetch_run
-    from fedplcc.runs.artifacts import describe, summary
+    from fedplcc.runs.artifacts import MODEL, describe, summary
     from fedplcc.runs.run_folder import RUNS
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for, shown_transfers
@@ -68,6 +78,11 @@ def fetch(
         console.print(line)
     if states is not None:
         console.print(f"model of {states.name}, for that site alone: {write_site_model(folder, states)}")
+    if whole:
+        from fedplcc.models.whole_model import write_whole_model
+
+        path = write_whole_model(folder)
+        console.print(f"whole model: {folder / MODEL if path is None else path}")
     if as_json:
         print(canonical_json(summary(record, folder)))
     return ExitCode.OK

@@ -21,7 +21,8 @@ export function section() {
   const mean = stat("Mean accuracy");
   const worst = stat("Worst domain");
   const time = stat("Duration");
-  const moves = stat("A round moves");
+  const moves = stat("Traffic");
+  moves.element.title = "Bytes that a round moves";
   const bar = h("progress", { "aria-label": "Rounds committed" });
   const steps = h("ol", { class: "steps", "aria-label": "Phases of the open round" });
   const element = h(
