@@ -36,6 +36,8 @@ LOADED = {
     "trainer": ("fedplcc.trainer.app", "torchvision", "fedplcc.trainer.worker", "fedplcc.trainer.task.runner"),
 }
 """What a parent of each kind has loaded; that of the services and of commands has no torch, as services have none."""
+TRAINERS = ("fedplcc.trainer", "tests.support.federation.numpy_trainer")
+"""Beginnings of the modules of trainers."""
 READ_AT_START = ("LD_", "PYTHON", "OMP_", "GRPC_", "FAKETIME", "MALLOC_", "FEDPLCC_THREADS")
 """Beginnings of variables that the interpreter or a library reads when it loads."""
 MESSAGE_BYTES = 1 << 20
@@ -43,7 +45,7 @@ MESSAGE_BYTES = 1 << 20
 
 def can_fork(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether a fork does what a start of this module with these variables would do."""
-    if not module.startswith(("fedplcc.aggregator", "fedplcc.gateway", "fedplcc.trainer")):
+    if not module.startswith(("fedplcc.aggregator", "fedplcc.gateway", *TRAINERS)):
         return False
     return "--threads" not in arguments and not any(name.startswith(READ_AT_START) for name in environment)
 
@@ -123,7 +125,7 @@ class Parent:
 @cache
 def parent_of(module: str) -> Parent:
     """The parent of a module's processes, started when it is first needed."""
-    return Parent("trainer" if module.startswith("fedplcc.trainer") else "service")
+    return Parent("trainer" if module.startswith(TRAINERS) else "service")
 
 
 def typed(
