@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ import pytest
 from fedplcc.shared.config.toml_text import toml_tables
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.steering import StopRun
-from tests.support import ROOT
 from tests.support.federation import tiny_federation
+from tests.support.federation.forks import typed
 from tests.support.federation.grpc_client import ENDED, RUN_S, RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed
@@ -48,9 +46,7 @@ def values(folder: Path) -> dict[str, Any]:
 
 def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """A command in the stranger's folder, as `fedplcc` starts: nothing of the folder is on its path."""
-    line = [sys.executable, "-P", "-m", "fedplcc", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    return typed(*map(str, arguments), cwd=folder, trains=True)
 
 
 def done(folder: Path, *arguments: object) -> str:

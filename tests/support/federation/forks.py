@@ -129,15 +129,24 @@ def parent_of(module: str) -> Parent:
 
 
 def typed(
-    *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None, given: str = "", timeout_s: float = 120.0
+    *arguments: str,
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+    given: str = "",
+    trains: bool = False,
+    timeout_s: float = 250.0,
 ) -> subprocess.CompletedProcess[str]:
-    """Type `fedplcc ARGUMENTS` in a folder, with a line of input; returns what it said when it has ended."""
+    """Type `fedplcc ARGUMENTS` in a folder, with a line of input; returns what it said when it has ended.
+
+    A command that trains, or that looks at models, is a fork of the parent that has loaded torch.
+    """
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})}
     with tempfile.TemporaryFile() as reads, tempfile.TemporaryFile() as prints, tempfile.TemporaryFile() as complains:
         reads.write(given.encode())
         reads.seek(0)
         streams = (reads, prints, complains)
-        code = parent_of("fedplcc").fork("fedplcc", arguments, cwd, variables, streams).wait(timeout_s)
+        parent = parent_of(TRAINERS[0] if trains else "fedplcc")
+        code = parent.fork("fedplcc", arguments, cwd, variables, streams).wait(timeout_s)
         prints.seek(0)
         complains.seek(0)
         said = prints.read().decode(), complains.read().decode()
@@ -190,7 +199,7 @@ def _become(streams: Sequence[int], module: str, arguments: list[str], cwd: str,
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[0] = cwd
+    sys.path[0] = str(Path(sys.executable).parent) if module == "fedplcc" else cwd  # the command is a script there
     return _Job(module, arguments)
 
 
