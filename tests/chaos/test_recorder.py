@@ -17,7 +17,7 @@ from tests.support.hosts.memory_folder import memory_folder
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_the_power_may_be_cut_at_any_moment(program: Program) -> None:
-    found = explore(program, every=3)
+    found = explore(program, every=5)
     print(found)
     assert found.violations == []
     assert found.num_moments > 10

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.processes import Federation
 
 
 @pytest.fixture(scope="module")
@@ -15,3 +20,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     tiny_federation.write_data(folder)
     return folder
+
+
+@pytest.fixture
+def control(federation: Federation) -> Iterator[RunControl]:
+    """RunService of the test's aggregator, which has started."""
+    with closing(RunControl(federation.address, tls=federation.operator_tls)) as control:
+        yield control

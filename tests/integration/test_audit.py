@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.federation.forks import typed
 from tests.support.federation.processes import Federation, eventually
 
 DOCUMENT = {
@@ -23,9 +22,7 @@ DOCUMENT = {
 
 def fedplcc(*arguments: object) -> tuple[int, str]:
     """Run the command; returns its exit code and what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fedplcc", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = typed(*map(str, arguments), cwd=Path.cwd())
     return done.returncode, done.stdout + done.stderr
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedplcc.shared.config.toml_text import toml_tables
 from fedplcc.shared.errors import InvalidConfig
-from tests.support import ROOT
 from tests.support.federation import tiny_federation
+from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.processes import Federation
 from tests.support.federation.simulations import hashed, simulated
 
 pytestmark = pytest.mark.slow
-
-RUN_S = 150.0
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +54,15 @@ def test_the_model_is_as_without_it_simulated_and_its_domain_is_told(method: str
 def test_deployed_it_ends_in_the_bytes_of_the_simulation(data: Path, tmp_path: Path) -> None:
     values = a_document(data, "fedavg", evaluation={"own_classes": True})
     simulated(values, tmp_path / "simulated")
-    config = tmp_path / "run.toml"
-    config.write_text(toml_tables(values))
-    done = subprocess.run(
-        [sys.executable, "-m", "fedplcc", "demo", "--config", str(config), "--out", str(tmp_path / "demo"), "--json"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDPLCC_DEVICE": "cpu"},
-        timeout=RUN_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert hashed(tmp_path / "demo") == hashed(tmp_path / "simulated")
+    expected = (tmp_path / "simulated" / "metrics.jsonl").read_text().splitlines()
+    with Federation(tmp_path) as federation:
+        federation.start_aggregator()
+        for client in values["clients"]:
+            federation.start_trainer(
+                client, f"npz:{data / client}.npz", *(["--evaluate-only"] if client == "far" else [])
+            )
+        with closing(RunControl(federation.address, tls=federation.operator_tls)) as control:
+            assert [*control.run_to_end(values)] == expected, "the hashes of models and prototypes among them"
 
 
 def test_a_federation_of_which_nobody_trains_is_refused(data: Path, tmp_path: Path) -> None:

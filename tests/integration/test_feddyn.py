@@ -26,13 +26,6 @@ from tests.support.federation import tiny_federation
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny_federation.write_data(folder)
-    return folder
-
-
 def servers_h(folder: Path) -> tuple[int, dict[str, Any]]:
     """The last round that was aggregated, and the slot as it committed it."""
     with closing(sqlite3.connect(folder / "aggregator.sqlite")) as connection:

@@ -16,10 +16,10 @@ from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.task.client_state import ClientStates
-from tests.integration.test_methods_everywhere import ENDED, RUN_S, document
+from tests.integration.test_methods_everywhere import document
 from tests.support.federation import simulations, tiny_federation
 from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.processes import Federation
 from tests.support.hosts.proxies import CallProxy
 
 pytestmark = pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_head_that_a_client_keeps_is_in_none_of_its_messages(tmp_path: Path, w
                 trainer.start()
             values = document(tmp_path, "fedrep", {"head_epochs": 1, "upload_head": upload_head})
             run_id = control.create(tiny_federation.run_document(values)).run_id
-            eventually(lambda: control.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+            control.end_of(run_id)
             heads = kept_heads(federation, run_id)
         models = [(number, from_bytes(data)) for number, data in uploads(wire.calls)]
         assert sorted(number for number, _ in models) == [0, 1, 1, 2, 2, 3, 3]

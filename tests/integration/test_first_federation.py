@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 from fedplcc.shared.config.toml_text import toml_tables
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
+from tests.support.federation.forks import typed
 from tests.support.federation.processes import Federation, Process, eventually, free_port
 
 
@@ -26,7 +24,7 @@ class Stranger:
         self.federation, self.folder = federation, folder
         self.typed: list[tuple[str, ...]] = []
         """Commands in order, without their options."""
-        self.environment = {**os.environ, "XDG_CONFIG_HOME": str(folder / "user"), "PYTHONUNBUFFERED": "1"}
+        self.environment = {"XDG_CONFIG_HOME": str(folder / "user")}
 
     def host(self, name: str) -> Path:
         folder = self.folder / name
@@ -35,15 +33,7 @@ class Stranger:
 
     def type(self, host: str, *arguments: str, given: str = "") -> str:
         self.typed.append(command_of(arguments))
-        done = subprocess.run(
-            [sys.executable, "-m", "fedplcc", *arguments],
-            cwd=self.host(host),
-            env=self.environment,
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = typed(*arguments, cwd=self.host(host), environment=self.environment, given=given)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

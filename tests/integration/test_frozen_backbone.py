@@ -21,10 +21,9 @@ from fedplcc.shared.errors import WeightsMissing
 from fedplcc.shared.tensors import from_bytes
 from fedplcc.trainer.models.timm_backbone import timm_model
 from fedplcc.trainer.weights.store import Source, WeightsStore
-from tests.integration.test_methods_everywhere import ENDED
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
-from tests.support.federation.processes import Federation, eventually
+from tests.support.federation.processes import Federation
 from tests.support.federation.simulations import hashed, simulated
 from tests.support.later import later
 
@@ -35,7 +34,6 @@ timm = later("timm")
 pytestmark = pytest.mark.slow
 
 MODEL = "timm:test_resnet"
-RUN_S = 150.0
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +44,6 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     arrays = {name: tensor.numpy() for name, tensor in made.state_dict().items()}
     WeightsStore(folder).add(arrays, name="tiny", model=MODEL, source=Source(place="here"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny_federation.write_data(folder)
     return folder
 
 
@@ -95,10 +86,7 @@ def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
     assert (weights / "features.sqlite").exists() == (train == "head")
     simulated(values, tmp_path / "known")
     assert hashed(tmp_path / "known") == hashed(tmp_path / "first")
-    run_id = deployed.create(tiny_federation.run_document(values)).run_id
-    eventually(lambda: deployed.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
-    lines = [line for line in deployed.metrics_lines(run_id) if line]
-    assert lines == (tmp_path / "first" / "metrics.jsonl").read_text().splitlines()
+    assert [*deployed.run_to_end(values)] == (tmp_path / "first" / "metrics.jsonl").read_text().splitlines()
     names = set(from_bytes((tmp_path / "first" / "model.safetensors").read_bytes()))
     whole = {f"backbone.{name}" for name in timm.create_model(MODEL.removeprefix("timm:"), num_classes=0).state_dict()}
     assert {"classifier.weight", "classifier.bias"} <= names

@@ -46,23 +46,8 @@ def refusal(answer: httpx.Response) -> tuple[int, str, str]:
     return answer.status_code, problem["code"], problem.get("metadata", {}).get("limit", "")
 
 
-def test_guessing_ends_and_known_keys_go_on(keyed: Keyed) -> None:
-    _, known = keyed.new_key("read", "metrics")
-    _, new = keyed.new_key("read")
-    with restarted(keyed, "--guess-rate", NEVER) as http:
-        assert http.get("/v1/runs", headers=known).status_code == 200
-        assert refusal(http.get("/v1/runs", headers=guess()))[:2] == (401, "KEY_INVALID")
-        for headers in (guess(), new):
-            assert refusal(http.get("/v1/runs", headers=headers)) == (429, "TOO_MANY_REQUESTS", "failed_keys")
-        answer = http.post("/v1/console/sessions", json={"code": "a guess"})
-        assert refusal(answer) == (429, "TOO_MANY_REQUESTS", "failed_keys")
-        assert http.get("/v1/runs", headers=known).status_code == 200
-        assert http.get("/").status_code == 200
-        metrics = http.get("/metrics", headers=known).text
-        assert re.search(r'rate_limited_total\{[^}]*"failed_keys"[^}]*\} 3\.0', metrics)
-
-
 def test_the_audit_names_who_guessed(keyed: Keyed) -> None:
+    """The first test of the file: the aggregator writes one record a minute of a gateway's refusals of this kind."""
     _, admin = keyed.new_key("admin")
     flags = ("--guess-rate", NEVER, "--trusted-proxy", "127.0.0.1")
     with restarted(keyed, *flags) as http:
@@ -79,6 +64,22 @@ def test_the_audit_names_who_guessed(keyed: Keyed) -> None:
         assert {(each["caller"], each["outcome"], each["target"]) for each in found} == {
             ("gateway:console", "refused", "failed_keys")
         }
+
+
+def test_guessing_ends_and_known_keys_go_on(keyed: Keyed) -> None:
+    _, known = keyed.new_key("read", "metrics")
+    _, new = keyed.new_key("read")
+    with restarted(keyed, "--guess-rate", NEVER) as http:
+        assert http.get("/v1/runs", headers=known).status_code == 200
+        assert refusal(http.get("/v1/runs", headers=guess()))[:2] == (401, "KEY_INVALID")
+        for headers in (guess(), new):
+            assert refusal(http.get("/v1/runs", headers=headers)) == (429, "TOO_MANY_REQUESTS", "failed_keys")
+        answer = http.post("/v1/console/sessions", json={"code": "a guess"})
+        assert refusal(answer) == (429, "TOO_MANY_REQUESTS", "failed_keys")
+        assert http.get("/v1/runs", headers=known).status_code == 200
+        assert http.get("/").status_code == 200
+        metrics = http.get("/metrics", headers=known).text
+        assert re.search(r'rate_limited_total\{[^}]*"failed_keys"[^}]*\} 3\.0', metrics)
 
 
 def test_an_open_page_whose_session_has_ended_is_one_guess(keyed: Keyed) -> None:

@@ -15,7 +15,7 @@ import pytest
 from fedplcc.runs.artifacts import BEST_MODEL, MODEL
 from fedplcc.shared.steering import ExtendRun
 from fedplcc.shared.tensors import sha256_hex
-from tests.integration.test_methods_everywhere import ENDED, RUN_S, shorter, simulated, validated
+from tests.integration.test_methods_everywhere import RUN_S, shorter, simulated, validated
 from tests.support import ROOT
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import RunControl
@@ -24,13 +24,6 @@ from tests.support.federation.simulations import hashed, write_config
 from tests.support.federation.simulations import simulated as simulated_in_folder
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    tiny_federation.write_data(folder)
-    return folder
 
 
 @pytest.fixture
@@ -49,11 +42,6 @@ def start(federation: Federation, data: Path) -> list[Process]:
     ]
 
 
-def end_of(control: RunControl, run_id: str) -> tuple[str, ...]:
-    eventually(lambda: control.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
-    return tuple(line for line in control.metrics_lines(run_id) if line)
-
-
 @pytest.mark.parametrize("method", ["fedplcc", pytest.param("fedccl", marks=pytest.mark.full)])
 def test_a_run_goes_on_after_everybody_was_killed(
     method: str, data: Path, tmp_path: Path, federation: Federation
@@ -65,7 +53,7 @@ def test_a_run_goes_on_after_everybody_was_killed(
     processes = start(federation, data)
     control = RunControl(federation.address, tls=federation.operator_tls)
     run_id = control.create(tiny_federation.run_document(shorter(values))).run_id
-    assert len(end_of(control, run_id)) == 2
+    assert len(control.end_of(run_id)) == 2
     control.close()
     for process in processes:
         process.kill()
@@ -74,7 +62,7 @@ def test_a_run_goes_on_after_everybody_was_killed(
     eventually(lambda: len(control.stub.ListClients(_all_clients()).clients) == 2, "both joined", RUN_S)
     extended = control.steer(run_id, ExtendRun(rounds=3))
     assert extended.total_rounds == 3
-    assert end_of(control, run_id) == expected.lines
+    assert control.end_of(run_id) == expected.lines
     control.close()
 
 

@@ -55,13 +55,6 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
         yield federation
 
 
-@pytest.fixture
-def control(federation: Federation) -> Iterator[RunControl]:
-    control = RunControl(federation.address, tls=federation.operator_tls)
-    yield control
-    control.close()
-
-
 def test_clients_of_two_kinds_share_prototypes_and_the_run_says_their_kinds(data: Path, undisturbed: Path) -> None:
     manifest = json.loads((undisturbed / "run.json").read_text())
     assert {name: entry["model_kind"] for name, entry in manifest["clients"].items()} == SAID
@@ -158,7 +151,7 @@ def test_a_run_that_averages_models_goes_on_without_a_client_with_its_own_kind_a
     values = tiny_federation.document(data, "fedavg", run={"rounds": 2}, training={"local_steps": 2})
     values["quorum"] = {"min_clients": 1, "deadline_s": 0}
     run_id = control.create(tiny_federation.run_document(values)).run_id
-    eventually(lambda: control.get(run_id).status == types_pb2.RUN_STATUS_COMPLETED, "the run completes", RUN_S)
+    control.end_of(run_id)
     federation.start_gateway()
     problem = next(each for each in federation.ask("/v1/clients")["clients"] if each["client_id"] == "right")["problem"]
     assert (problem["reason"], problem["is_fatal"]) == (

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.federation.forks import typed
 from tests.support.federation.processes import Process, eventually, free_port
 from tests.support.identity.keyed_federation import Keyed
 
@@ -21,8 +20,8 @@ def test_a_second_gateway_serves_by_the_printed_lines(tmp_path: Path) -> None:
         line = federation.owner("invite", "second", "--role", "gateway", "--address", "127.0.0.1")
         there = tmp_path / "there"
         there.mkdir()
-        join = [sys.executable, "-m", "fedplcc", "join"]
-        joined = subprocess.run(join, cwd=there, input=line, capture_output=True, text=True, check=True)
+        joined = typed("join", cwd=there, given=line)
+        assert joined.returncode == 0, joined.stderr
         (printed,) = re.findall(r"start it with: fedplcc (.+)", joined.stderr)
         port = free_port()
         second = Process("second", there, ["fedplcc", *printed.split(), "--port", str(port)])

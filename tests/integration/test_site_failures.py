@@ -84,13 +84,6 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
         yield federation
 
 
-@pytest.fixture
-def control(federation: Federation) -> Iterator[RunControl]:
-    control = RunControl(federation.address, tls=federation.operator_tls)
-    yield control
-    control.close()
-
-
 def get(federation: Federation, path: str) -> Any:
     return federation.ask(path, Accept="application/json")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +13,8 @@ import pytest
 
 from fedplcc.aggregator.store.database import schema
 from tests.support import ROOT
-from tests.support.federation.processes import Federation
+from tests.support.federation.forks import typed
+from tests.support.federation.processes import Federation, eventually
 from tests.support.records import release
 
 RELEASE = ROOT / "tests" / "golden" / "0.2.0"
@@ -33,21 +33,17 @@ def test_a_state_of_the_last_version_is_served(tmp_path: Path, state: Path) -> N
     with Federation(tmp_path) as federation:
         aggregator = federation.start_aggregator("--metrics-port", "off")
         federation.start_gateway()
-        answer = subprocess.run(
-            [sys.executable, "-m", "fedplcc", "run", "list", "--json", "--gateway", federation.gateway_url],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-            env={**os.environ, "XDG_CONFIG_HOME": str(federation.user_folder())},
-        )
+        words = ("run", "list", "--json", "--gateway", federation.gateway_url)
+        user = {"XDG_CONFIG_HOME": str(federation.user_folder())}
+
+        def runs() -> set[tuple[str, str]]:
+            lines = typed(*words, cwd=tmp_path, environment=user).stdout.splitlines()
+            return {(run["name"], run["status"]) for run in map(json.loads, lines)}
+
+        # Who waits for clients since the year of the test's clock has waited too long.
+        expected = {(release.DONE, "completed"), (release.WAITING, "running"), (release.PENDING, "stopped")}
+        eventually(lambda: runs() == expected, "the runs are as they were left")
         assert aggregator.end() == 0
-    runs = [json.loads(line) for line in answer.stdout.splitlines()]
-    assert {(run["name"], run["status"]) for run in runs} == {
-        (release.DONE, "completed"),
-        (release.WAITING, "running"),
-        (release.PENDING, "stopped"),
-    }, "who waits for clients since the year of the test's clock has waited too long"
 
 
 def test_a_state_of_a_newer_version_is_refused_with_exit_code_4(state: Path) -> None:

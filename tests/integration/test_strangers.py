@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,9 @@ import pytest
 from fedplcc.shared.config.toml_text import toml_tables
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.steering import StopRun
-from tests.integration.test_methods_everywhere import ENDED, RUN_S
-from tests.support import ROOT
 from tests.support.federation import tiny_federation
-from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.forks import typed
+from tests.support.federation.grpc_client import ENDED, RUN_S, RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.federation.simulations import hashed
 from tests.support.federation.strangers import AUGMENTATION, METHOD, MODEL, method_text, strange, write_package
@@ -49,9 +46,7 @@ def values(folder: Path) -> dict[str, Any]:
 
 def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """A command in the stranger's folder, as `fedplcc` starts: nothing of the folder is on its path."""
-    line = [sys.executable, "-P", "-m", "fedplcc", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    return typed(*map(str, arguments), cwd=folder, trains=True)
 
 
 def done(folder: Path, *arguments: object) -> str:
@@ -87,8 +82,7 @@ def test_it_runs_in_simulate_compare_and_over_the_network_in_the_same_bytes(
         federation.start_trainer(client, f"npz:{folder / client}.npz", *ALLOWED)
     control = RunControl(federation.address, tls=federation.operator_tls)
     run_id = control.create(tiny_federation.run_document(values(folder))).run_id
-    eventually(lambda: control.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
-    lines = "".join(f"{line}\n" for line in control.metrics_lines(run_id) if line)
+    lines = "".join(f"{line}\n" for line in control.end_of(run_id))
     assert lines == (folder / "one" / "metrics.jsonl").read_text()
     control.close()
     federation.processes["aggregator"].end()
@@ -137,7 +131,7 @@ def test_who_did_not_list_it_imports_nothing_and_says_so(folder: Path, federatio
     del aggregator.arguments[-2:]
     federation.start_aggregator()
     other = control.create(tiny_federation.run_document(tiny_federation.document(folder, "fedavg"))).run_id
-    eventually(lambda: control.get(other).status in ENDED, f"run {other} ends", RUN_S)
+    control.end_of(other)
     parked = control.get(run_id)
     assert parked.status not in ENDED
     assert control.steer(run_id, StopRun())

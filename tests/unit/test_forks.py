@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tests.support.federation.forks import can_fork
+from tests.support.federation.forks import can_fork, typed
 from tests.support.federation.processes import Federation, Process
 
 
@@ -46,6 +46,25 @@ def test_a_fork_is_its_own_process_with_its_own_folder_and_dies_by_signals(feder
     process.start()
     process.kill()
     assert process.exit_code == -signal.SIGKILL
+
+
+def test_a_command_that_is_typed_reads_prints_complains_and_ends_as_one_that_starts(tmp_path: Path) -> None:
+    (tmp_path / "fork").mkdir()
+    (tmp_path / "start").mkdir()
+    for words, given in ((("join",), "no invitation\n"), (("config", "init", "run.toml"), ""), (("--version",), "")):
+        fork = typed(*words, cwd=tmp_path / "fork", given=given)
+        line = [sys.executable, "-m", "fedplcc", *words]
+        start = subprocess.run(
+            line,
+            cwd=tmp_path / "start",
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (fork.returncode, fork.stdout, fork.stderr) == (start.returncode, start.stdout, start.stderr), words
+    assert (tmp_path / "fork" / "run.toml").read_bytes() == (tmp_path / "start" / "run.toml").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Processes that begin as forks of one that has loaded the services, which takes seconds of a processor for each otherwise.
 
-A fork runs `python -m MODULE` from its first line: a process of its own, with its own log, environment and folder. Real
-starts, interpreter and imports included, are those of `fedplcc` (the demo, the guides, the wheel) and of whatever needs
-something of a start that a fork lacks, see `can_fork`.
+A fork runs `python -m MODULE` from its first line: a process of its own, with its own log, environment and folder. Commands
+that a test types on the way to what it is about are forks too (`typed`). Real starts, interpreter and imports included, are
+those of services by `fedplcc` (the demo, the guides, the wheel) and of what needs something of a start, see `can_fork`.
 
     python -m tests.support.federation.forks SOCKET KIND
 
@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -31,10 +32,12 @@ from typing import IO, NamedTuple
 from tests.support import ROOT
 
 LOADED = {
-    "service": ("fedplcc.aggregator.app", "fedplcc.gateway.app"),
+    "service": ("fedplcc.aggregator.app", "fedplcc.gateway.app", "fedplcc.command.all_commands"),
     "trainer": ("fedplcc.trainer.app", "torchvision", "fedplcc.trainer.worker", "fedplcc.trainer.task.runner"),
 }
-"""What a parent of each kind has loaded; that of the services has no torch, as they have none."""
+"""What a parent of each kind has loaded; that of the services and of commands has no torch, as services have none."""
+TRAINERS = ("fedplcc.trainer", "tests.support.federation.numpy_trainer")
+"""Beginnings of the modules of trainers."""
 READ_AT_START = ("LD_", "PYTHON", "OMP_", "GRPC_", "FAKETIME", "MALLOC_", "FEDPLCC_THREADS")
 """Beginnings of variables that the interpreter or a library reads when it loads."""
 MESSAGE_BYTES = 1 << 20
@@ -42,7 +45,7 @@ MESSAGE_BYTES = 1 << 20
 
 def can_fork(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether a fork does what a start of this module with these variables would do."""
-    if not module.startswith(("fedplcc.aggregator", "fedplcc.gateway", "fedplcc.trainer")):
+    if not module.startswith(("fedplcc.aggregator", "fedplcc.gateway", *TRAINERS)):
         return False
     return "--threads" not in arguments and not any(name.startswith(READ_AT_START) for name in environment)
 
@@ -98,13 +101,18 @@ class Parent:
         atexit.register(self.close)
 
     def fork(
-        self, module: str, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], log: IO[bytes]
+        self,
+        module: str,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        streams: tuple[IO[bytes], IO[bytes], IO[bytes]],
     ) -> Forked:
-        """Begin `python -m MODULE ARGUMENTS` in a folder, with a log for what it prints."""
+        """Begin `python -m MODULE ARGUMENTS` in a folder, with what it reads, and what it prints and complains to."""
         ours, theirs = os.pipe()
         request = json.dumps([module, list(arguments), str(cwd), dict(environment)]).encode()
         with self._lock:
-            socket.send_fds(self._socket, [request], [log.fileno(), theirs])
+            socket.send_fds(self._socket, [request], [*(stream.fileno() for stream in streams), theirs])
             os.close(theirs)
             return Forked(int(self._socket.recv(16)), ours)
 
@@ -117,7 +125,32 @@ class Parent:
 @cache
 def parent_of(module: str) -> Parent:
     """The parent of a module's processes, started when it is first needed."""
-    return Parent("trainer" if module.startswith("fedplcc.trainer") else "service")
+    return Parent("trainer" if module.startswith(TRAINERS) else "service")
+
+
+def typed(
+    *arguments: str,
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+    given: str = "",
+    trains: bool = False,
+    timeout_s: float = 250.0,
+) -> subprocess.CompletedProcess[str]:
+    """Type `fedplcc ARGUMENTS` in a folder, with a line of input; returns what it said when it has ended.
+
+    A command that trains, or that looks at models, is a fork of the parent that has loaded torch.
+    """
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})}
+    with tempfile.TemporaryFile() as reads, tempfile.TemporaryFile() as prints, tempfile.TemporaryFile() as complains:
+        reads.write(given.encode())
+        reads.seek(0)
+        streams = (reads, prints, complains)
+        parent = parent_of(TRAINERS[0] if trains else "fedplcc")
+        code = parent.fork("fedplcc", arguments, cwd, variables, streams).wait(timeout_s)
+        prints.seek(0)
+        complains.seek(0)
+        said = prints.read().decode(), complains.read().decode()
+    return subprocess.CompletedProcess(["fedplcc", *arguments], code, *said)
 
 
 class _Job(NamedTuple):
@@ -140,33 +173,33 @@ def _serve(served: socket.socket) -> _Job | None:
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        message, files, _flags, _address = socket.recv_fds(served, MESSAGE_BYTES, 2)
+        message, files, _flags, _address = socket.recv_fds(served, MESSAGE_BYTES, 4)
         if not message:
             return None
-        log, writes = files
+        *streams, writes = files
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         pid = os.fork()
         if pid == 0:
-            return _become(log, *json.loads(message))
+            return _become(streams, *json.loads(message))
         running[pid] = writes
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        os.close(log)
+        for stream in streams:
+            os.close(stream)
         served.send(str(pid).encode())
 
 
-def _become(log: int, module: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> _Job:
+def _become(streams: Sequence[int], module: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> _Job:
     """Be as a process that was just started."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[0] = cwd
+    sys.path[0] = str(Path(sys.executable).parent) if module == "fedplcc" else cwd  # the command is a script there
     return _Job(module, arguments)
 
 

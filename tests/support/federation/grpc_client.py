@@ -25,8 +25,11 @@ from fedplcc.shared.wire.channels import open_channel
 from fedplcc.shared.wire.statuses import translated
 from fedplcc.shared.wire.tls import ClientTls
 from tests.support.federation.numpy_client import NumpyClient
+from tests.support.federation.processes import eventually
 from tests.support.identity.issued import channel_of
 
+ENDED = (types_pb2.RUN_STATUS_COMPLETED, types_pb2.RUN_STATUS_FAILED, types_pb2.RUN_STATUS_STOPPED)
+RUN_S = 150.0
 DEADLINE_S = 3000.0
 """Deadline of a call, longer than any test: an aggregator that has died answers at once, and a test has its own limit."""
 
@@ -191,6 +194,16 @@ class RunControl:
             request = steering_to_proto(run_id, verb, request_id)
             run: types_pb2.Run = self.stub.SteerRun(request, timeout=DEADLINE_S).run
         return run
+
+    def end_of(self, run_id: str) -> tuple[str, ...]:
+        """The metrics lines of a run when it has ended."""
+        eventually(lambda: self.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+        return tuple(line for line in self.metrics_lines(run_id) if line)
+
+    def run_to_end(self, values: dict[str, Any]) -> tuple[str, ...]:
+        """The metrics lines of a new run, whose document may have the clients' tables of a simulation."""
+        document = {name: table for name, table in values.items() if name != "clients"}
+        return self.end_of(self.create(document).run_id)
 
     def clients(self) -> list[types_pb2.Client]:
         with translated():

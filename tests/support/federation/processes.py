@@ -79,9 +79,11 @@ class Process:
         assert self._process is None or self._process.poll() is not None, f"{self.name} runs already"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self.environment}
         module, *arguments = as_module(self.arguments)
-        with self.log_file.open("ab") as log:
+        with self.log_file.open("ab") as log, Path(os.devnull).open("rb") as nothing:
             if self.may_fork and not self._prefix and forks.can_fork(module, arguments, self.environment):
-                self._process = forks.parent_of(module).fork(module, arguments, self.folder, environment, log)
+                self._process = forks.parent_of(module).fork(
+                    module, arguments, self.folder, environment, (nothing, log, log)
+                )
                 return
             self._process = subprocess.Popen(
                 [*self._prefix, sys.executable, "-m", module, *arguments],

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 
+from tests.support.federation.forks import typed
 from tests.support.federation.processes import Federation
 from tests.support.identity.issued import issued as issued
 
@@ -18,16 +17,8 @@ class Keyed(Federation):
         self.start_gateway()
 
     def command(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "XDG_CONFIG_HOME": str(self.folder / "user")}
-        return subprocess.run(
-            [sys.executable, "-m", "fedplcc", *arguments],
-            cwd=self.folder,
-            env=environment,
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environment = {"XDG_CONFIG_HOME": str(self.folder / "user")}
+        return typed(*arguments, cwd=self.folder, environment=environment, given=given)
 
     def owner(self, *arguments: str) -> str:
         done = self.command(*arguments, "--state-dir", str(self.state))

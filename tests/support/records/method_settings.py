@@ -136,9 +136,16 @@ def of_settings(
     return pytest.mark.parametrize("setting", marked, ids=[setting.name for setting in found])
 
 
-def of_methods(claim: Callable[[Method], bool] = lambda method: True, *, cover: bool = False) -> pytest.MarkDecorator:
-    """Try a test with every method of which the claim holds; with `cover` those beyond a covering set are marked `full`."""
+def of_methods(
+    claim: Callable[[Method], bool] = lambda method: True, *, cover: bool = False, kept: Collection[str] | None = None
+) -> pytest.MarkDecorator:
+    """Try a test with every method of which the claim holds.
+
+    Those beyond a covering set (with `cover`), or beyond the named ones (with `kept`), are marked `full`.
+    """
     found = [method for method in METHODS.values() if claim(method)]
-    kept = {setting.method.name for setting in covering([Setting(method) for method in found])} if cover else METHODS
-    marked = [pytest.param(method, marks=() if method.name in kept else pytest.mark.full) for method in found]
+    if cover:
+        kept = {setting.method.name for setting in covering([Setting(method) for method in found])}
+    tried = METHODS.keys() if kept is None else kept
+    marked = [pytest.param(method, marks=() if method.name in tried else pytest.mark.full) for method in found]
     return pytest.mark.parametrize("method", marked, ids=[method.name for method in found])

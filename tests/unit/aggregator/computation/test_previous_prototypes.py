@@ -88,17 +88,17 @@ def test_a_restart_and_a_collection_after_every_step_change_nothing(folder: Path
         assert federation.metrics_lines(run.run_id) == right
 
 
-def test_an_aggregator_killed_between_any_two_steps_on_disk_ends_in_the_undisturbed_bytes(
+def test_an_aggregator_killed_between_any_two_later_steps_on_disk_ends_in_the_undisturbed_bytes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An aggregation that is done twice reads the same set both times."""
+    """An aggregation that is done twice reads the same set both times; test_crash_recovery.py kills in the first half."""
     disk = Disk(monkeypatch)
     with Of3.at(folder / "undisturbed") as federation:
         disk.revive()
         right = federation.metrics_lines(whole_run(federation, rounds=2).run_id)
         steps = list(disk.steps)
     assert len(steps) > 10
-    for step, name in enumerate(steps, start=1):
+    for step, name in list(enumerate(steps, start=1))[len(steps) // 2 :]:
         with Of3.at(folder / str(step)) as federation:
             disk.kill_before(step)
             with pytest.raises(Killed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 import fedplcc
 from fedplcc.command.all_commands import app
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process.log import OUR_LOGGERS
 from tests.support.federation import tiny_federation
 from tests.support.federation.simulations import hashed, write_config
 
@@ -84,6 +86,13 @@ def test_what_is_there_is_not_trained_again(data: Path, trained: fedplcc.Compari
     again = fedplcc.compare(data / "compare.toml", out=trained.folder, device="cpu")
     assert {name: (trained.folder / name / "run.json").stat().st_mtime_ns for name in CELLS} == before
     assert [*again.cells] == [*trained.cells]
+
+
+def test_a_program_that_set_up_no_logging_gets_no_line_of_ours(trained: fedplcc.ComparisonResult, data: Path) -> None:
+    for name in OUR_LOGGERS:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    fedplcc.compare(data / "compare.toml", out=trained.folder, report_only=True)
+    assert not any(logging.getLogger(name).isEnabledFor(logging.WARNING) for name in OUR_LOGGERS)
 
 
 def test_a_mapping_finds_its_files_from_the_present_folder_and_cells_can_be_chosen(

@@ -255,7 +255,7 @@ def test_a_ray_cluster_that_does_not_answer_is_said_at_once(tmp_path: Path) -> N
 def test_a_worker_loads_no_aggregator_and_its_pool_no_torch(modules: tuple[str, ...], unneeded: set[str]) -> None:
     """Each would cost its process seconds and hundreds of megabytes."""
     program = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(f'fedplcc.simulation.{name}')\n"
-    program += "print(*{name.partition('.')[0] for name in sys.modules})"
+    program += "print(*{name.removeprefix('fedplcc.').partition('.')[0] for name in sys.modules})"
     done = subprocess.run(
         [sys.executable, "-c", program, *modules], cwd=ROOT, capture_output=True, text=True, check=True
     )
