@@ -13,9 +13,9 @@ import pytest
 from fedplcc.method_contract.settings import Setting
 from fedplcc.runs.foreseen_bytes import foreseen_bytes
 from fedplcc.simulation import Simulation
-from tests.integration.test_methods_everywhere import ENDED, RUN_S, document
+from tests.integration.test_methods_everywhere import document
 from tests.support.federation import tiny_federation
-from tests.support.federation.grpc_client import RunControl
+from tests.support.federation.grpc_client import ENDED, RUN_S, RunControl
 from tests.support.federation.processes import Federation, eventually
 from tests.support.records.method_settings import of_settings
 
