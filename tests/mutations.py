@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,8 +75,9 @@ def modules_of(root: Path, tests: Sequence[str]) -> list[Path]:
     return sorted(imported or (root / "aggregator" / "rounds").glob("*.py"))
 
 
+@cache
 def places_in(module: Path) -> list[Place]:
-    """Return what can be changed in the functions of a module."""
+    """Return what can be changed in the functions of a module as it was when it was first asked for."""
     functions = [
         node
         for node in ast.walk(ast.parse(module.read_text()))
