@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "fedplcc run fetch",
-    "fedplcc run fetch scans-97f12353 --out results",
+    "fedplcc run fetch scans-97f12353 --out results --whole",
     "fedplcc run fetch --site north",
-    "fedplcc run fetch --whole",
 )
 
 
