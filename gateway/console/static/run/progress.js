@@ -76,7 +76,7 @@ export function section() {
 /**
  * The bytes that a round moves, known before round 1 begins.
  *
- * @param {ReturnType<typeof stat>} figure
+ * @param {{element: HTMLElement, show: (text: string, remark: string) => void}} figure
  * @param {import("../lib/run_state.js").Document | null | undefined} foreseen The run's `round_bytes`.
  */
 function showMoved(figure, foreseen) {
