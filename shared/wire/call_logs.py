@@ -174,8 +174,8 @@ class OutgoingCalls:
 
 
 def is_of_a_caller_that_left(error: BaseException | None) -> bool:
-    """Whether gRPC could not send a message because the call has ended; the error's type is not public."""
-    return type(error).__name__ == "ExecuteBatchError"
+    """Whether gRPC could not send a message because the call, or the server, has ended; the errors' types are not public."""
+    return type(error).__name__ in ("ExecuteBatchError", "_ServerStoppedError")
 
 
 class _AnswersNotSent(logging.Filter):
