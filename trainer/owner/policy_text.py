@@ -72,7 +72,13 @@ def policy_template() -> str:
 
 def policy_sentences(policy: Policy) -> list[str]:
     """Return what a policy allows, one sentence each."""
-    return [*_of_runs(policy.runs), APPROVALS[policy.approve], *_of_thresholds(policy), *_of_privacy(policy), *_of_what_leaves(policy)]
+    return [
+        *_of_runs(policy.runs),
+        APPROVALS[policy.approve],
+        *_of_thresholds(policy),
+        *_of_privacy(policy),
+        *_of_what_leaves(policy),
+    ]
 
 
 def _of_runs(runs: RunLimits) -> Iterator[str]:
