@@ -117,8 +117,8 @@ def withdraw(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir =
     deciding.withdraw(kept, run_id, reason)
     if not is_known:
         say(
-            f"nothing that left this site was for a run {run_id}: see that this is its id ('fedplcc site log' has those that "
-            "ran here); the decision holds should it ask"
+            f"nothing that left this site was for a run {run_id}: see that this is its id ('fedplcc site log' has those "
+            "that ran here); the decision holds should it ask"
         )
     print(f"this site's part in run {run_id} is withdrawn: the trainer ends it within a heartbeat")
     return ExitCode.OK

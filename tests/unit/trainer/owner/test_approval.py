@@ -357,6 +357,13 @@ def test_a_run_is_told_in_words_with_sizes_where_they_are_known(kept: Kept) -> N
     assert "prototypes: mean features" in words["leaves each round"]
     assert words["leaves in all"] == "3 times that, the models 3,000 bytes"
     assert words["claim"] == "none: no noise, no guarantee"
+    noisy = {"releases": 3, "epsilon": 3.0, "delta": 1e-5}
+    said = {claim: dict(lines_of({**facts, **noisy, "claim": claim}))["claim"] for claim in ("prototypes", "site")}
+    assert said == {
+        "prototypes": "prototypes: epsilon 3 at delta 1e-05 for 3 releases; of what has noise alone, nothing is promised of "
+        "the rest",
+        "site": "site: epsilon 3 at delta 1e-05 for 3 releases",
+    }
     assert words["started by"].startswith("not known here")
     assert facts["document_sha256"] == words["document"]
     assert str(os.getuid()) in deciding.approve(kept, "run-1").by
