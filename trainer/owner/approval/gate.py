@@ -20,6 +20,8 @@ ALWAYS, MATCHING, EACH = "always", "matching", "each"
 """Values of a policy's `approve`."""
 LOOK_S = 1.0
 """Least time between two looks at the decisions from within a task."""
+GRACE_S = 5.0
+"""Time that a heartbeat has to end a task whose run is over before the task ends by itself: the heartbeat tells of it once."""
 
 log = get_logger("fedplcc.trainer.owner.approval")
 
@@ -114,7 +116,8 @@ class Gate:
         """
         self._kept, self._rule, self._clock = kept, rule, clock
         self._packages, self._has_trouble = Packages(), False
-        self._looked = ("", 0.0, False)
+        self._looked = ("", 0.0)
+        self._over_since: float | None = None
 
     def check(self, task: Task) -> None:
         """Let a task pass, before anything is read for it; keep what its run asks for where that has to be decided.
@@ -139,22 +142,24 @@ class Gate:
         if why is not None:
             self._kept.ask(asked)
             raise why
-        self._looked = ("", 0.0, False)
+        self._over_since = None
 
     def has_ended(self, run: RunSpec) -> bool:
         """Return whether the owner has ended the site's part in the run at hand; quick, whatever the aggregator answers.
 
         Asked from within a task: an aggregator that is away, or wants few heartbeats, holds no withdrawal up.
         """
-        run_id, at, found = self._looked
+        run_id, at = self._looked
         now = time.monotonic()
-        if run_id == run.run_id and now < at + LOOK_S:
-            return found
-        found = False
-        with suppress(StoreUnavailable):  # `look` says so
-            found = self._is_over(run, self._kept.decisions())
-        self._looked = (run.run_id, now, found)
-        return found
+        if run_id != run.run_id or now >= at + LOOK_S:
+            self._looked, is_over = (run.run_id, now), False
+            with suppress(StoreUnavailable):  # `look` says so
+                is_over = self._is_over(run, self._kept.decisions())
+            if not is_over or run_id != run.run_id:
+                self._over_since = None
+            if is_over and self._over_since is None:
+                self._over_since = now
+        return self._over_since is not None and now >= self._over_since + GRACE_S
 
     @staticmethod
     def _is_over(run: RunSpec, decisions: Decisions) -> bool:

@@ -19,7 +19,7 @@ from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
 from fedplcc.trainer.owner.approval import deciding, packages
-from fedplcc.trainer.owner.approval.gate import LOOK_S, AwaitsApproval, Gate, RunRejected, RunWithdrawn
+from fedplcc.trainer.owner.approval.gate import GRACE_S, LOOK_S, AwaitsApproval, Gate, RunRejected, RunWithdrawn
 from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept, Ruling
 from fedplcc.trainer.owner.approval.words import lines_of
 from fedplcc.trainer.owner.in_force import keep_policy
@@ -305,6 +305,8 @@ def test_a_withdrawal_is_seen_from_within_a_task_without_a_heartbeat(
     assert not gate.has_ended(task.run)
     deciding.withdraw(kept, "run-1")
     now[0] += LOOK_S
+    assert not gate.has_ended(task.run), "a heartbeat ends it first"
+    now[0] += GRACE_S
     assert gate.has_ended(task.run)
 
 
