@@ -21,7 +21,7 @@ ALWAYS, MATCHING, EACH = "always", "matching", "each"
 LOOK_S = 1.0
 """Least time between two looks at the decisions from within a task."""
 GRACE_S = 5.0
-"""Time that a heartbeat has to end a task whose run is over before the task ends by itself: the heartbeat tells of it once."""
+"""Time that a heartbeat has to end a task whose run is over, before the task ends itself: the heartbeat tells of it once."""
 
 log = get_logger("fedplcc.trainer.owner.approval")
 
