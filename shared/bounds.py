@@ -9,6 +9,8 @@ METHOD_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCI
 """Form of a method's name: one of fedplcc's, the dotted name of a module, or an entry point's name."""
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Client ids, domains, run names and names in certificates."""
+RUN_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+"""Ids of runs."""
 MODEL_KIND = re.compile(r"(?=.{1,160}\Z)[A-Za-z_][\w.:-]*( [a-z0-9]+)?", re.ASCII)
 """Form of a client's own kind of model: the model's name, with its normalisation, and its stem if it has stems."""
 MODEL_KIND_RULE = (

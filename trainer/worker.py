@@ -266,7 +266,8 @@ class Worker:
         assert run is not None
 
         def should_stop() -> bool:
-            return self._is_ending or work.is_cancelled
+            has_ended = self._gate is not None and self._gate.has_ended(run)
+            return self._is_ending or work.is_cancelled or has_ended
 
         def on_activity(activity: ClientActivity, progress: float) -> None:
             is_new = activity is not work.activity

@@ -19,13 +19,15 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
+from fedplcc.shared.bounds import RUN_ID_PATTERN
+
 FILE_SUFFIX = ".safetensors"
 """A text with this suffix and none of the prefixes is a file."""
 FORMS = "write file:PATH, run:RUN_ID, run:RUN_ID@ROUND or sha256:HEX"
 
 MAX_INITIAL_RUNS = 64
 """Most runs that `run.initial_runs` names."""
-RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+RunId = Annotated[str, Field(pattern=RUN_ID_PATTERN)]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RUN = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9._-]{0,127})(@(?P<round>[0-9]{1,6}))?")

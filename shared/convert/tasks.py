@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from fedplcc.shared.bounds import RUN_ID_PATTERN
 from fedplcc.shared.convert.payloads import a_sha256, payload_from_proto, payload_to_proto
 from fedplcc.shared.convert.reading.enums import TASK
 from fedplcc.shared.convert.reading.fields import (
@@ -16,6 +19,8 @@ from fedplcc.shared.convert.reading.fields import (
 )
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
 from fedplcc.shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
+
+_RUN_ID = re.compile(RUN_ID_PATTERN)
 
 
 def task_to_proto(task: Task) -> types_pb2.RoundTask:
@@ -50,6 +55,10 @@ def task_from_proto(message: types_pb2.RoundTask) -> Task:
 
 def _run_spec_from_proto(message: types_pb2.RunSpec) -> RunSpec:
     run_id = present("run_id", message.run_id)
+    if not _RUN_ID.fullmatch(run_id):  # it is in each line of a site's log, and names files there
+        raise malformed(
+            "run_id", "it is not 1 to 128 letters, digits, '.', '_' or '-' that begin with a letter or a digit"
+        )
     return RunSpec(run_id=run_id, config_json=message.config_json, config_hash=message.config_hash)
 
 

@@ -19,6 +19,7 @@ from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import RunSpec
 from fedplcc.trainer.owner.egress.log import EgressLog, Message, What
 from fedplcc.trainer.owner.egress.table import OF_SPEED
+from fedplcc.trainer.owner.refusals import CLAIMS
 
 MAX_CLAIMS = 1000
 """Most runs whose claims are kept in memory; the oldest is let go for another."""
@@ -117,7 +118,7 @@ def _claim_of(run: RunSpec) -> str:
         claim = json.loads(run.config_json)["privacy"]["claim"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return "none"  # not in the document where it is the default
-    return claim if isinstance(claim, str) else "none"
+    return claim if claim in CLAIMS else "none"  # it may be of any length: nobody has checked the document yet
 
 
 class _GatedChannel:

@@ -40,6 +40,11 @@ EXAMPLES: Mapping[str, Any] = {
     **{f"leaves.{name}": False for name in ("models", "class_counts", "losses", "scores", "readings")},
 }
 """A value of each key, which the written file has behind a #."""
+APPROVALS: Mapping[str, str] = {
+    "each": "Each run waits here until its owner approves it (fedplcc site pending).",
+    "matching": "A run waits here until its owner approves it, unless it asks for no more than one that the owner approved.",
+    "always": "No run waits for its owner's approval.",
+}
 NOUNS: Mapping[str, str] = {
     "models": "weights that were trained on its images",
     "class_counts": "numbers of training images of single classes",
@@ -67,7 +72,13 @@ def policy_template() -> str:
 
 def policy_sentences(policy: Policy) -> list[str]:
     """Return what a policy allows, one sentence each."""
-    return [*_of_runs(policy.runs), *_of_thresholds(policy), *_of_privacy(policy), *_of_what_leaves(policy)]
+    return [
+        *_of_runs(policy.runs),
+        APPROVALS[policy.approve],
+        *_of_thresholds(policy),
+        *_of_privacy(policy),
+        *_of_what_leaves(policy),
+    ]
 
 
 def _of_runs(runs: RunLimits) -> Iterator[str]:

@@ -84,11 +84,12 @@ class TaskInputs:
             CodeNotAllowed: Its method or an augmentation is of another package that the owner of this site has not listed.
             InvalidConfig: It is no configuration of a run.
         """
+        # First: the owner's yes is to the text, and one hash beside another text would bring back another configuration.
+        if hashlib.sha256(run.config_json.encode()).hexdigest() != run.config_hash:
+            raise MalformedRequest("the run's configuration does not have its SHA-256", field="config_json")
         known = self._configs.get(run.config_hash)
         if known is not None:
             return known
-        if hashlib.sha256(run.config_json.encode()).hexdigest() != run.config_hash:
-            raise MalformedRequest("the run's configuration does not have its SHA-256", field="config_json")
         document = json.loads(run.config_json)
         refused = refusal(document["run"]["method"])
         if refused is not None:

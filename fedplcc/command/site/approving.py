@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedplcc.command.examples import examples
-from fedplcc.command.exit_codes import ExitCode, explains_errors
+from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.site.state_dir import TrainerStateDir, trainer_folder
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def pending(*, state_dir: TrainerStateDir = None, as_json: bool) -> int:
 
     kept = _kept(state_dir)
     found = waiting(kept)
-    approved = sorted(each.run_id for each in kept.decisions().standing())
+    asking = {facts["run_id"] for facts in found}
+    approved = sorted(each.run_id for each in kept.decisions().standing() if each.run_id not in asking)
     if as_json:
         print(json.dumps({"approve": rule_of(kept), "pending": found, "approved": approved}, indent=2))
         return ExitCode.OK
@@ -110,9 +112,26 @@ def withdraw(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir =
     """
     from fedplcc.trainer.owner.approval import deciding
 
-    deciding.withdraw(_kept(state_dir), run_id, reason)
+    kept = _kept(state_dir)
+    is_known = _is_known(kept, run_id)
+    deciding.withdraw(kept, run_id, reason)
+    if not is_known:
+        say(
+            f"nothing that left this site was for a run {run_id}: see that this is its id ('fedplcc site log' has those "
+            "that ran here); the decision holds should it ask"
+        )
     print(f"this site's part in run {run_id} is withdrawn: the trainer ends it within a heartbeat")
     return ExitCode.OK
+
+
+def _is_known(kept: Kept, run_id: str) -> bool:
+    from fedplcc.trainer.owner.egress.log import lines_in
+
+    if kept.decisions().of(run_id) is not None:
+        return True
+    with suppress(OSError):
+        return any(line is not None and line.run == run_id for line in lines_in(kept.folder.parent))
+    return True
 
 
 def _kept(state_dir: Path | None) -> Kept:

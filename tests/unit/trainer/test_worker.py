@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ from fedplcc.shared.types import (
 )
 from fedplcc.trainer.aggregator.task_stream import StreamEnd
 from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.owner.approval.gate import Look
 from fedplcc.trainer.readings.metrics import TrainerMetrics
 from fedplcc.trainer.worker import LEAST_GAP_S, Worker
 from tests.support.federation.processes import eventually
@@ -299,6 +301,19 @@ def test_a_stop_in_a_heartbeat_ends_the_task_and_asks_what_is_wanted_instead(she
     shell.client.is_wanted = lambda heartbeat: True
     shell.push(ROUND_1)
     assert shell.begun() == ROUND_1
+
+
+def test_a_withdrawal_ends_the_task_although_no_heartbeat_is_answered(shell: Shell) -> None:
+    withdrawn = threading.Event()
+    shell.worker._gate = SimpleNamespace(  # type: ignore[assignment]
+        has_ended=lambda run: withdrawn.is_set(), look=lambda run: Look(), forget=lambda but_of: None
+    )
+    shell.runner.behaviour = until_stopped
+    shell.push(ROUND_1)
+    shell.begun()
+    shell.client.failing_heartbeats = [Unavailable("away")] * 10_000
+    withdrawn.set()
+    shell.await_outcome("cancelled")
 
 
 def test_a_lost_connection_cancels_nothing(shell: Shell) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fedplcc.shared.codes import Code
-from fedplcc.shared.errors import FedplccError, StoreUnavailable
+from fedplcc.shared.errors import FedplccError, MalformedRequest, StoreUnavailable
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import MODEL, ClientProblem, RunSpec, Task
@@ -18,6 +18,10 @@ from fedplcc.trainer.owner.approval.packages import Packages
 
 ALWAYS, MATCHING, EACH = "always", "matching", "each"
 """Values of a policy's `approve`."""
+LOOK_S = 1.0
+"""Least time between two looks at the decisions from within a task."""
+GRACE_S = 5.0
+"""Time that a heartbeat has to end a task whose run is over, before the task ends itself: the heartbeat tells of it once."""
 
 log = get_logger("fedplcc.trainer.owner.approval")
 
@@ -112,6 +116,8 @@ class Gate:
         """
         self._kept, self._rule, self._clock = kept, rule, clock
         self._packages, self._has_trouble = Packages(), False
+        self._looked = ("", 0.0)
+        self._over_since: float | None = None
 
     def check(self, task: Task) -> None:
         """Let a task pass, before anything is read for it; keep what its run asks for where that has to be decided.
@@ -119,7 +125,7 @@ class Gate:
         Raises:
             AwaitsApproval, RunRejected, RunWithdrawn: It may not.
             CodeNotAllowed: It names code that is not there.
-            MalformedRequest: Its document cannot be read.
+            MalformedRequest: Its document cannot be read, or it is of a round beyond the document's.
             StoreUnavailable: The decisions cannot be read, or what it asks for cannot be kept.
         """
         assert task.run is not None
@@ -127,10 +133,38 @@ class Gate:
         if self._rule is None and not decisions.entries and not decisions.trouble:
             return
         asked = self._asked(task)
+        if self._rule in (EACH, MATCHING) and task.round > asked.rounds:
+            raise MalformedRequest(
+                f"the task is of round {task.round}, and the run's document, which its owner approves here, has "
+                f"{asked.rounds} rounds; nothing was read for it. A run that goes on has another document"
+            )
         why = refusal(asked, decisions, self._rule)
         if why is not None:
             self._kept.ask(asked)
             raise why
+        self._over_since = None
+
+    def has_ended(self, run: RunSpec) -> bool:
+        """Return whether the owner has ended the site's part in the run at hand; quick, whatever the aggregator answers.
+
+        Asked from within a task: an aggregator that is away, or wants few heartbeats, holds no withdrawal up.
+        """
+        run_id, at = self._looked
+        now = time.monotonic()
+        if run_id != run.run_id or now >= at + LOOK_S:
+            self._looked, is_over = (run.run_id, now), False
+            with suppress(StoreUnavailable):  # `look` says so
+                is_over = self._is_over(run, self._kept.decisions())
+            if not is_over or run_id != run.run_id:
+                self._over_since = None
+            if is_over and self._over_since is None:
+                self._over_since = now
+        return self._over_since is not None and now >= self._over_since + GRACE_S
+
+    @staticmethod
+    def _is_over(run: RunSpec, decisions: Decisions) -> bool:
+        last = decisions.of(run.run_id)
+        return bool(decisions.trouble) or (last is not None and last.ruling is not Ruling.APPROVED)
 
     def look(self, run: RunSpec | None) -> Look:
         """Return what has been decided since the last look; called at each heartbeat.
@@ -139,9 +173,7 @@ class Gate:
             run: The run that the site works for just now; None for none.
         """
         try:
-            decisions = self._kept.decisions()
-            last = None if run is None else decisions.of(run.run_id)
-            is_over = bool(decisions.trouble) or (last is not None and last.ruling is not Ruling.APPROVED)
+            is_over = run is not None and self._is_over(run, self._kept.decisions())
             reports = [(each, _report(each)) for each in self._kept.untold()]
         except StoreUnavailable as error:
             if not self._has_trouble:
@@ -151,7 +183,7 @@ class Gate:
         self._has_trouble = False
         for decision, problem in reports:
             log.info("owner_decided", run_id=decision.run_id, ruling=decision.ruling.value, detail=problem.detail)
-        return Look(run is not None and is_over, reports)
+        return Look(is_over, reports)
 
     def forget(self, *, but_of: Collection[str]) -> None:
         """Forget what runs asked for that are not open any more, or do so with the next answer to Join."""

@@ -107,7 +107,8 @@ def _claim(facts: Mapping[str, Any]) -> str:
     if facts["releases"] is None:
         return f"{facts['claim']}: no noise, no guarantee"
     spent = "beyond all bounds" if facts["epsilon"] is None else f"{facts['epsilon']:.3g}"
-    return f"{facts['claim']}: epsilon {spent} at delta {facts['delta']:g} for {facts['releases']} releases"
+    only = "" if facts["claim"] == "site" else "; of what has noise alone, nothing is promised of the rest"
+    return f"{facts['claim']}: epsilon {spent} at delta {facts['delta']:g} for {facts['releases']} releases{only}"
 
 
 def _parsed(document: Mapping[str, Any]) -> RunConfig | None:

@@ -71,6 +71,7 @@ def private_report(work: Work, release: Release, features_ND: FloatArray, labels
 
     Raises:
         BudgetSpent: There is no room for it.
+        ClaimNotKept: The run has all its releases.
         DiskFull, StoreUnavailable: It cannot be charged.
     """
     made = _released(work, release, features_ND, labels_N, centres=False)
@@ -103,7 +104,8 @@ def _released(work: Work, release: Release, features_ND: FloatArray, labels_N: I
             run_id=run.run_id,
             round=at,
             claim=config.privacy.claim,
-        )
+        ),
+        most_of_run=None if centres else config.privacy.num_releases(config.run.rounds),
     )
     if job.metrics is not None:
         job.metrics.epsilon_spent.set(budget.spent_epsilon)

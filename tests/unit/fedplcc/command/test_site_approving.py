@@ -38,6 +38,22 @@ def doctor(state: Path) -> tuple[str, str]:
     return found.status.value, found.sentence
 
 
+def test_a_withdrawal_under_an_id_that_nothing_here_has_says_so(state: Path) -> None:
+    code, text = called("withdraw", "run-1x")
+    assert (code, "nothing that left this site was for a run run-1x" in text) == (ExitCode.OK, True)
+    refused(Kept(state), a_task())
+    called("approve", "run-1")
+    assert "nothing that left" not in called("withdraw", "run-1")[1]
+
+
+def test_a_run_that_asks_again_is_not_listed_as_approved(state: Path) -> None:
+    refused(Kept(state), a_task())
+    called("approve", "run-1")
+    refused(Kept(state), a_task(rounds=4))
+    text = called("pending")[1]
+    assert ("its document changed since" in text, "approved: run-1" in text) == (True, False)
+
+
 def test_a_run_is_shown_approved_and_withdrawn(state: Path) -> None:
     assert called("pending") == (ExitCode.OK, 'no run waits for approval (approve = "each")')
     refused(Kept(state), a_task())

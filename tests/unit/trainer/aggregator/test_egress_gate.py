@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from fedplcc.shared.errors import AggregatorUnavailable, DiskFull
+from fedplcc.shared.convert.tasks import task_from_proto
+from fedplcc.shared.errors import AggregatorUnavailable, DiskFull, MalformedRequest
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as pb
+from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.types import (
@@ -92,6 +95,21 @@ def lines(folder: Path) -> list[Line]:
     found = list(lines_in(folder))
     assert None not in found
     return [line for line in found if line is not None]
+
+
+def test_a_document_that_nobody_has_checked_makes_no_line_long(gate: EgressGate, tmp_path: Path) -> None:
+    """Long lines would push those of what left before out of the log."""
+    gate.saw(RunSpec(run_id=RUN, config_json=json.dumps({"privacy": {"claim": "x" * 100_000}}), config_hash="h"))
+    request = pb.HeartbeatRequest(client_id="ann", run_id=RUN, problem=types_pb2.ClientProblem(reason="R"))
+    gate.check("Heartbeat", request, b"")
+    assert [line.claim for line in lines(tmp_path)] == ["none"]
+
+
+@pytest.mark.parametrize("run_id", ["r" * 129, "a\nb", "../up", "<b>"])
+def test_a_task_with_an_id_that_no_run_has_is_refused(run_id: str) -> None:
+    message = types_pb2.RoundTask(kind=types_pb2.TASK_KIND_TRAIN, run=types_pb2.RunSpec(run_id=run_id))
+    with pytest.raises(MalformedRequest, match="run_id"):
+        task_from_proto(message)
 
 
 def beat(number: int, **facts: Any) -> Heartbeat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,12 +14,12 @@ from typing import Any
 import pytest
 
 from fedplcc.shared.config.run import parse_run_config
-from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccError, InvalidConfig
+from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccError, InvalidConfig, MalformedRequest
 from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
 from fedplcc.trainer.owner.approval import deciding, packages
-from fedplcc.trainer.owner.approval.gate import AwaitsApproval, Gate, RunRejected, RunWithdrawn
+from fedplcc.trainer.owner.approval.gate import GRACE_S, LOOK_S, AwaitsApproval, Gate, RunRejected, RunWithdrawn
 from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept, Ruling
 from fedplcc.trainer.owner.approval.words import lines_of
 from fedplcc.trainer.owner.in_force import keep_policy
@@ -280,6 +281,35 @@ def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_
     assert [each.ruling for each, _ in gate.look(run).reports] == [Ruling.WITHDRAWN]
 
 
+def test_a_task_beyond_the_rounds_that_were_approved_is_refused(kept: Kept) -> None:
+    refused(kept, a_task())
+    deciding.approve(kept, "run-1")
+    assert refused(kept, replace(a_task(), round=3)) is None
+    for rule in ("each", "matching"):
+        why = refused(kept, replace(a_task(), round=4, total_rounds=1000), rule)
+        assert isinstance(why, MalformedRequest)
+        assert "round 4" in why.detail
+    assert refused(kept, replace(a_task(), round=4), "always") is None, "the policy is the yes"
+
+
+def test_a_withdrawal_is_seen_from_within_a_task_without_a_heartbeat(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, now = a_task(), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    refused(kept, task)
+    deciding.approve(kept, "run-1")
+    gate = Gate(kept, "each")
+    gate.check(task)
+    assert task.run is not None
+    assert not gate.has_ended(task.run)
+    deciding.withdraw(kept, "run-1")
+    now[0] += LOOK_S
+    assert not gate.has_ended(task.run), "a heartbeat ends it first"
+    now[0] += GRACE_S
+    assert gate.has_ended(task.run)
+
+
 def test_what_waits_is_bounded_and_is_forgotten_when_its_run_is_over(kept: Kept) -> None:
     for number in range(MAX_ASKED + 3):
         gate = Gate(kept, "each", clock=partial(float, number))
@@ -329,6 +359,13 @@ def test_a_run_is_told_in_words_with_sizes_where_they_are_known(kept: Kept) -> N
     assert "prototypes: mean features" in words["leaves each round"]
     assert words["leaves in all"] == "3 times that, the models 3,000 bytes"
     assert words["claim"] == "none: no noise, no guarantee"
+    noisy = {"releases": 3, "epsilon": 3.0, "delta": 1e-5}
+    said = {claim: dict(lines_of({**facts, **noisy, "claim": claim}))["claim"] for claim in ("prototypes", "site")}
+    assert said == {
+        "prototypes": "prototypes: epsilon 3 at delta 1e-05 for 3 releases; of what has noise alone, nothing is promised of "
+        "the rest",
+        "site": "site: epsilon 3 at delta 1e-05 for 3 releases",
+    }
     assert words["started by"].startswith("not known here")
     assert facts["document_sha256"] == words["document"]
     assert str(os.getuid()) in deciding.approve(kept, "run-1").by

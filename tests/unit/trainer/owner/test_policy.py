@@ -109,6 +109,8 @@ def test_sentences_say_what_each_key_allows(tmp_path: Path) -> None:
         path, "thresholds.test_images = 2"
     )
     assert "Thresholds" not in " ".join(before)
+    for approve in ("matching", "always"):
+        assert _said(path, f'approve = "{approve}"') != before, approve
 
 
 def _tables(lines: list[str]) -> list[tuple[str, tuple[str, str]]]:

@@ -12,12 +12,13 @@ import timm
 import torch
 from PIL import Image
 
+from fedplcc.shared.errors import RoundClosed
 from fedplcc.shared.methods.arithmetic.fixed_point import widened
 from fedplcc.shared.methods.parts.private_sums import SUMS
 from fedplcc.shared.privacy.guarantee import noise_for
 from fedplcc.shared.process import failpoints
 from fedplcc.shared.process.metrics import new_registry
-from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes
+from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, prototypes_to_bytes, to_bytes
 from fedplcc.shared.types import (
     CLASS_MEAN,
     GLOBAL_CLUSTER,
@@ -342,6 +343,31 @@ def test_class_means_are_a_release_in_every_round(tmp_path: Path, consent: Conse
     assert means_of(site).vectors.tobytes() != found.vectors.tobytes()
     with pytest.raises(ClaimNotKept, match="round 4 would be a release more than the 3"):
         site.do(run, round=4)
+
+
+def test_a_round_that_is_asked_for_with_model_after_model_is_no_way_round_the_runs_epsilon(
+    tmp_path: Path, consent: Consent
+) -> None:
+    """An aggregator that takes no commit and offers another model has the means of each released anew."""
+    data, run = data_of(tmp_path, 1, [0] * 9 + [1] * 5), private_means_run()
+    site = Site(tmp_path / "a", data, consent, epsilon=None)
+    site.do(run)
+    first = from_bytes(next(iter(site.aggregator.blobs.values())))
+    none_yet = site.aggregator.offer(GLOBAL_CLUSTER, prototypes_to_bytes(PrototypeSet.empty()))
+
+    def too_late(*_: Any, **__: Any) -> None:
+        raise RoundClosed("too late")
+
+    site.aggregator.commit_update = too_late  # type: ignore[assignment]
+    for number, refused in ((1, RoundClosed), (2, RoundClosed), (3, ClaimNotKept), (4, ClaimNotKept)):
+        model = {
+            name: array * (1 + number / 1000) if array.dtype == np.float32 else array for name, array in first.items()
+        }
+        payload = Payload(tensor_groups=(site.aggregator.offer(MODEL, to_bytes(model)),), prototype_sets=(none_yet,))
+        task = Task(kind=TaskKind.TRAIN, run=run, round=2, total_rounds=3, payload=payload)
+        with pytest.raises(refused):
+            site.runner.perform(task, site.aggregator)
+    assert [charge.round for charge in site.budget.charges] == [1, 2, 2]
 
 
 def test_classes_whose_count_is_lost_in_noise_have_no_mean(tmp_path: Path, consent: Consent) -> None:

@@ -508,6 +508,15 @@ def test_a_configuration_that_is_not_what_its_hash_says_is_refused(data: str) ->
         a_runner(data).perform(Task(kind=TaskKind.INIT, run=run), MemoryAggregator())
 
 
+def test_the_hash_of_another_configuration_brings_that_one_not_back(data: str) -> None:
+    """The owner's yes is to the text: what was read before of another must not be done in its name."""
+    runner, other = a_runner(data), a_run(training={"local_steps": 50})
+    runner.client_for(other)
+    run = replace(a_run(), config_hash=other.config_hash)
+    with pytest.raises(MalformedRequest, match="SHA-256"):
+        runner.perform(Task(kind=TaskKind.INIT, run=run), MemoryAggregator())
+
+
 def test_data_that_do_not_fit_the_runs_contract_are_refused(data: str) -> None:
     run = a_run(data={"classes": ["x", "y"]})
     with pytest.raises(InvalidData, match="'a'"):
