@@ -45,7 +45,8 @@ class Approvals:
             audited: Returns what adds the audit's record of a change.
         """
         self._ledger, self._audited = ledger, audited
-        self._num_audited: dict[tuple[str, str], int] = {}
+        self._audits: dict[tuple[str, str], tuple[int, OwnersWord]] = {}
+        """Decisions of a client about a run that came, and the last of them."""
 
     def decided(self, session: Session, run: Run, word: OwnersWord) -> None:
         """Record a decision about an open run that has the session's client in its roster.
@@ -58,25 +59,31 @@ class Approvals:
             if not run_facts.is_retired(run, client_id):
                 self._leave(run, client_id, word)
         elif word is OwnersWord.APPROVED:
-            if self._may_audit(client_id, run.run_id):
+            if self._may_audit(client_id, run.run_id, word):
                 audited = self._audited(AUDITED_AS[word], f"{run.run_id}/{client_id}", "")
                 self._ledger.together(lambda changes: changes.writes.extend(audited))
             session.is_approved(run.run_id)
 
     def _leave(self, run: Run, client_id: str, word: OwnersWord) -> None:
-        may_audit = self._may_audit(client_id, run.run_id)
+        may_audit = self._may_audit(client_id, run.run_id, word)
         audited = self._audited(AUDITED_AS[word], f"{run.run_id}/{client_id}", "") if may_audit else ()
         try:
             self._ledger.change(run.run_id, lambda run: members.retire(run, client_id, by_owner=True), audited=audited)
         except InvalidTransition:
             return  # the run is stopping or has ended meanwhile
 
-    def _may_audit(self, client_id: str, run_id: str) -> bool:
-        """Count a decision for the audit; returns whether it has room for it."""
+    def _may_audit(self, client_id: str, run_id: str, word: OwnersWord) -> bool:
+        """Count a decision for the audit; returns whether it has room for it.
+
+        A trainer that dies before it knows that its report came reports it again: the same word twice is one decision.
+        """
         place = (client_id, run_id)
-        if place not in self._num_audited:
-            self._num_audited = {
-                each: count for each, count in self._num_audited.items() if self._ledger.find_open(each[1]) is not None
+        if place not in self._audits:
+            self._audits = {
+                each: known for each, known in self._audits.items() if self._ledger.find_open(each[1]) is not None
             }
-        self._num_audited[place] = self._num_audited.get(place, 0) + 1
-        return self._num_audited[place] <= MAX_AUDITED
+        count, last = self._audits.get(place, (0, None))
+        if word is last:
+            return False
+        self._audits[place] = count + 1, word
+        return count < MAX_AUDITED

@@ -10,6 +10,7 @@ import pytest
 from fedplcc.aggregator.coordinator.approvals import MAX_AUDITED
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.reasons import Dropped, DropReason, OwnersWord, WaitsForApproval, sentence_of
+from fedplcc.shared.steering import AdmitClient
 from fedplcc.shared.types import ClientProblem, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -163,9 +164,17 @@ def test_when_all_owners_have_ended_their_part_nobody_is_left(federation: LocalF
 
 def test_decisions_in_the_audit_are_bounded_and_others_word_is_none(federation: LocalFederation) -> None:
     scene = Scene(federation, is_initialised=True, **NO_QUORUM)
-    for _ in range(MAX_AUDITED + 5):
+    for _ in range(3):  # a trainer that dies before it knows that its report came reports again
         says(scene, "zoe", OwnersWord.APPROVED)
-    assert audited(federation) == [("ApproveRun", f"{scene.run_id}/zoe")] * MAX_AUDITED
+    assert audited(federation) == [("ApproveRun", f"{scene.run_id}/zoe")]
+    for _ in range(MAX_AUDITED):
+        says(scene, "zoe", OwnersWord.WITHDRAWN)
+        federation.coordinator.steer(scene.run_id, AdmitClient("zoe"))
+        says(scene, "zoe", OwnersWord.APPROVED)
+    own = [
+        method for method, target in audited(federation) if target == f"{scene.run_id}/zoe" and "Admit" not in method
+    ]
+    assert own == (["ApproveRun", "WithdrawRun"] * MAX_AUDITED)[:MAX_AUDITED]
     of_two = federation.create("fedavg", run={"clients": ["ann", "bob"]})
     problem = ClientProblem(reason=OwnersWord.WITHDRAWN, detail="", is_fatal=True)
     federation.heartbeat(federation.clients["zoe"], run_id=of_two.run_id, problem=problem)
