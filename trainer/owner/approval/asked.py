@@ -11,7 +11,7 @@ from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import MalformedRequest
 from fedplcc.shared.tensors import sha256_hex
 
-MAX_DOCUMENT_BYTES = 8 << 20
+MAX_DOCUMENT_BYTES = 3 << 20
 """Longest document of a run that is kept for its owner."""
 FREE = ("name", "seed", "rounds")
 """Keys of `[run]` in which a matching run may differ from an approved one; of rounds it may have fewer, not more."""

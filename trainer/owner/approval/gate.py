@@ -181,8 +181,6 @@ class Gate:
             self._has_trouble = True
             return Look()
         self._has_trouble = False
-        for decision, problem in reports:
-            log.info("owner_decided", run_id=decision.run_id, ruling=decision.ruling.value, detail=problem.detail)
         return Look(is_over, reports)
 
     def forget(self, *, but_of: Collection[str]) -> None:
@@ -197,6 +195,8 @@ class Gate:
             StoreUnavailable: It is told again.
         """
         self._kept.told(decision)
+        detail = _report(decision).detail
+        log.info("owner_decided", run_id=decision.run_id, ruling=decision.ruling.value, detail=detail)
 
     def _asked(self, task: Task) -> Asked:
         assert task.run is not None
