@@ -7,6 +7,7 @@ and who is waited for, and the site goes on as its owner decided.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from fedplcc.aggregator.coordinator.run_labels import Audited
@@ -15,7 +16,7 @@ from fedplcc.aggregator.presence.sessions import Session
 from fedplcc.aggregator.rounds.machine import members, run_facts
 from fedplcc.shared.errors import InvalidTransition
 from fedplcc.shared.reasons import OwnersWord
-from fedplcc.shared.types import Run
+from fedplcc.shared.types import ClientProblem, Run
 
 MAX_AUDITED = 16
 """Most decisions of one client about one run that the audit records while this process lives."""
@@ -47,6 +48,19 @@ class Approvals:
         self._ledger, self._audited = ledger, audited
         self._audits: dict[tuple[str, str], tuple[int, OwnersWord]] = {}
         """Decisions of a client about a run that came, and the last of them."""
+
+    def heard(self, session: Session, run: Run | None, problem: ClientProblem) -> ClientProblem | None:
+        """Draw the consequences of a client's report; returns it as a trouble of the client, None where it is none.
+
+        Raises:
+            StoreUnavailable: See `decided`.
+        """
+        word = owners_word(problem.reason)
+        if word is not None and run is not None and session.client.client_id in run.roster:
+            self.decided(session, run, word)
+        if word is OwnersWord.APPROVED:
+            return None
+        return replace(problem, is_fatal=problem.is_fatal and not (word is not None and word.ends_part))
 
     def decided(self, session: Session, run: Run, word: OwnersWord) -> None:
         """Record a decision about an open run that has the session's client in its roster.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedplcc.aggregator.aggregating.round_work import RoundWork
-from fedplcc.aggregator.coordinator.approvals import Approvals, owners_word
+from fedplcc.aggregator.coordinator.approvals import Approvals
 from fedplcc.aggregator.coordinator.attendance import Attendance
 from fedplcc.aggregator.coordinator.deletion import Deletion
 from fedplcc.aggregator.coordinator.extensions import Extensions
@@ -61,7 +61,6 @@ from fedplcc.shared.errors import (
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.process.clock import Clock, SteadyClock
 from fedplcc.shared.process.log import get_logger
-from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.steering import Verb
 from fedplcc.shared.types import (
     BEST,
@@ -392,13 +391,11 @@ class Coordinator:
 
     def _has_problem(self, session: Session, run_id: str, problem: ClientProblem) -> None:
         client_id, run = session.client.client_id, self._ledger.find_open(run_id)
-        word = owners_word(problem.reason)
-        if word is not None and run is not None and client_id in run.roster:
-            self._approvals.decided(session, run, word)
-        if word is OwnersWord.APPROVED:
+        heard = self._approvals.heard(session, run, problem)
+        if heard is None:
             self._ledger.wake([client_id])
-            return  # no trouble
-        problem = replace(problem, is_fatal=problem.is_fatal and not (word is not None and word.ends_part))
+            return
+        problem = heard
         if run is None and run_id:
             problem = replace(problem, is_fatal=False)  # its run has ended meanwhile; it hinders nothing any more
         if problem not in (session.problem, session.problem_in(run_id)):
