@@ -57,7 +57,9 @@ class Layouts:
         if lists is None:
             first = self._store.find_round(run.run_id, 0)
             assert first is not None
-            (update,) = first.updates.values()
+            update = next(iter(first.updates.values()), None)
+            if update is None:
+                raise PayloadCorrupt(f"round 0 of run {run.run_id} has no update")
             lists = self._lists[run.run_id] = update.payload.int_lists
         return lists
 
@@ -71,12 +73,12 @@ class Layouts:
         if run_facts.last_committed(run) is None or run.model is None:
             return None
         try:
-            config, sent_bytes = config_of(run), run.model.size_bytes
-            if withheld_places(config, self.int_lists(run)):
+            config, lists, sent_bytes = config_of(run), self.int_lists(run), run.model.size_bytes
+            if withheld_places(config, lists):
                 sent_bytes = self.sent_table(run).size_bytes
         except (InvalidConfig, PayloadCorrupt):  # of another version, or damaged: told elsewhere
             return None
-        layout = ModelLayout(model_bytes=run.model.size_bytes, sent_bytes=sent_bytes, feature_dim=self.feature_dim(run))
+        layout = ModelLayout(model_bytes=run.model.size_bytes, sent_bytes=sent_bytes, feature_dim=lists[FEATURE_DIM][0])
         return round_bytes(config, layout, examples)
 
     def forget(self, *, but_of: Collection[str]) -> None:

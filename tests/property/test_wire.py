@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedplcc.shared import tensors
-from fedplcc.shared.bounds import MAX_VALUE
+from fedplcc.shared.bounds import MAX_VALUE, RUN_ID_PATTERN
 from fedplcc.shared.convert.clients import (
     client_from_proto,
     client_to_proto,
@@ -138,7 +138,9 @@ HEARTBEAT = st.builds(
     readings=READINGS,
     problem=st.none() | PROBLEM,
 )
-RUN_SPEC = st.builds(RunSpec, run_id=SOME_TEXT, config_json=TEXT, config_hash=TEXT)
+RUN_SPEC = st.builds(
+    RunSpec, run_id=st.from_regex(RUN_ID_PATTERN.rstrip("$"), fullmatch=True), config_json=TEXT, config_hash=TEXT
+)
 TASK = st.builds(
     Task,
     kind=st.sampled_from(TaskKind),
