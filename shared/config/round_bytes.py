@@ -53,16 +53,7 @@ class ModelLayout:
 class RoundBytes:
     """Bytes that a round moves, both tasks of training and evaluation together.
 
-    Attributes:
-        clients: Clients of a round.
-        up: What a client sends, but for prototypes.
-        down: What a client receives, but for prototypes.
-        first_down: The same in its first round, which has no model of an earlier evaluation and no arrays of the server.
-        prototypes_up: At most as many more bytes of prototypes that the client with the most images sends.
-        prototypes_down: At most as many more that a client receives.
-        all_up, all_down: Of all clients of the round together, with prototypes.
-        is_bound: Whether a round may move less: prototypes, a model that a client may hold already, arrays whose size
-            depends on data.
+    `fedplcc.shared.documents.runs.RoundBytes` says of each field what it is.
     """
 
     clients: int

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.process.resources import remedy_for
 
@@ -28,6 +29,22 @@ def why_unusable(folder: Path, error: OSError) -> str:
         # In a container this is a mounted folder of the host: the owner's number decides.
         return f"{sentence}{remedy_for(error)}, or choose another with --state-dir"
     return f"{sentence}{remedy_for(error)}"
+
+
+@contextmanager
+def told_without_paths(what: str) -> Iterator[None]:
+    """Within the block, turn errors of the disk into `StoreUnavailable`, without their paths, which stay on this machine.
+
+    Args:
+        what: What is kept in the state directory and fails: "the decisions of this site's owner cannot be read or kept".
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{what}: {error.strerror or type(error).__name__}"
+            f"{remedy_for(error) or '; see that its state directory can be read and written'}"
+        ) from error
 
 
 def durable_step(*name: str) -> passing:

@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-from PIL import Image
 
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.convert.tasks import task_to_proto
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc, types_pb2
 from fedplcc.shared.types import RunSpec, Task, TaskKind
+from tests.support.federation.class_folders import NUM_PER_CLASS, write_class_folders
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.numpy_trainer import NumpyTrainer
 from tests.support.federation.processes import Federation, Process, eventually
 
-NUM_PER_CLASS = 4
 POLICY = """
 approve = "always"
 runs.methods = ["fedavg"]
@@ -39,15 +37,7 @@ readings = false
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     """Class folders with a few images each, to train and to test on."""
-    rng, folder = np.random.default_rng(0), tmp_path / "images"
-    for label, name in enumerate(CLASSES):
-        for split in ("train", "test"):
-            path = folder / split / name
-            path.mkdir(parents=True)
-            for number in range(NUM_PER_CLASS):
-                pixels = (rng.integers(0, 60, (16, 16, 3)) + 60 * label).astype(np.uint8)
-                Image.fromarray(pixels).save(path / f"{number}.png")
-    return folder
+    return write_class_folders(tmp_path / "images")
 
 
 @pytest.fixture

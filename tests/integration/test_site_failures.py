@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
 from fedplcc.shared.steering import StopRun
+from tests.support.federation.class_folders import NUM_PER_CLASS, write_class_folders
 from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import CLASSES, NumpyClient
 from tests.support.federation.numpy_trainer import NumpyTrainer
 from tests.support.federation.processes import Federation, Process, eventually
 
-NUM_PER_CLASS = 4
 FILE_LIMIT_BYTES = 200_000
 """The logs stay below it; an update of the model does not."""
 
@@ -64,14 +62,7 @@ class TimmUnderTwoLayers(nn.Module):
 
 def write_site(folder: Path) -> str:
     """Class folders with one file that is no image."""
-    rng = np.random.default_rng(0)
-    for label, name in enumerate(CLASSES):
-        for split in ("train", "test"):
-            path = folder / split / name
-            path.mkdir(parents=True)
-            for number in range(NUM_PER_CLASS):
-                pixels = (rng.integers(0, 60, (16, 16, 3)) + 60 * label).astype(np.uint8)
-                Image.fromarray(pixels).save(path / f"{number}.png")
+    write_class_folders(folder)
     (folder / "train" / CLASSES[0] / "broken.png").write_bytes(b"no image")
     return f"folder:{folder}"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from fedplcc.shared.codes import Code
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.tables.privacy import Claim
 from fedplcc.shared.errors import FedplccError
 from fedplcc.shared.methods.heads import classsums, creff
 from fedplcc.shared.methods.parts.private_sums import PrivateSums
@@ -16,7 +18,7 @@ from fedplcc.shared.privacy.guarantee import composed, epsilon_of, mu_of
 from fedplcc.shared.types import Task
 from fedplcc.trainer.owner.policy import Policy
 
-CLAIMS = ("none", "prototypes", "site")
+CLAIMS: Sequence[str] = get_args(Claim)
 """Claims, from the least to the greatest."""
 TELLS: Mapping[str, frozenset[str]] = {
     classsums.SUMS: frozenset({"class_counts"}),

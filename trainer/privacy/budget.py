@@ -29,7 +29,6 @@ from fedplcc.shared.errors import FedplccError, StoreUnavailable
 from fedplcc.shared.privacy.guarantee import DEFAULT_DELTA, composed, epsilon_of, mu_of
 from fedplcc.shared.process import disk
 from fedplcc.shared.process.log import get_logger
-from fedplcc.shared.process.resources import remedy_for
 from fedplcc.shared.tensors import sha256_hex
 
 PRIVACY_FOLDER = "privacy"
@@ -43,6 +42,7 @@ _SLACK = 1 + 1e-9
 """Share of mu by which rounding may exceed the limit."""
 
 log = get_logger("fedplcc.trainer.privacy.budget")
+_FAILS = "what this client has spent of its privacy cannot be kept"
 
 
 class BudgetSpent(FedplccError):
@@ -107,7 +107,7 @@ class Budget:
         Raises:
             StoreUnavailable: They cannot be read.
         """
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             if not self._folder.exists():
                 return ()
             return self._read()
@@ -151,7 +151,7 @@ class Budget:
             StoreUnavailable: It cannot be kept.
         """
         path, content = self._folder / LIMIT, canonical_json({"epsilon": self.limit, "delta": self.delta}).encode()
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             if self.limit is None and not path.exists():
                 return
             with self._held():
@@ -166,7 +166,7 @@ class Budget:
             StoreUnavailable: The limit cannot be read.
         """
         folder = state_dir / PRIVACY_FOLDER
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             try:
                 kept = json.loads((folder / LIMIT).read_bytes())
                 return cls(folder, epsilon=kept["epsilon"], delta=float(kept["delta"]))
@@ -263,7 +263,7 @@ class Budget:
     @contextmanager
     def _held(self) -> Iterator[None]:
         """Within the block no other process changes the files, which are there."""
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             disk.make_state_folder(self._folder, "trainer.privacy.folder")
             with (self._folder / LOCK).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -303,15 +303,3 @@ def _finite(epsilon: float) -> float | None:
 
 def _told(epsilon: float) -> str:
     return "beyond all bounds" if math.isinf(epsilon) else f"{epsilon:.3g}"
-
-
-@contextmanager
-def _on_disk() -> Iterator[None]:
-    """Within the block, turn errors of the disk into `StoreUnavailable`, without their paths."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreUnavailable(
-            f"what this client has spent of its privacy cannot be kept: {error.strerror or type(error).__name__}"
-            f"{remedy_for(error) or '; see that its state directory can be read and written'}"
-        ) from error

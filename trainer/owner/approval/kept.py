@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedplcc.shared.bounds import RUN_ID_PATTERN
 from fedplcc.shared.config.initial_model import RunId
 from fedplcc.shared.config.run import canonical_json
-from fedplcc.shared.errors import FailedPrecondition, InvalidConfig, StoreUnavailable
+from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
 from fedplcc.shared.process import disk
-from fedplcc.shared.process.resources import remedy_for
 from fedplcc.trainer.owner.approval.asked import Asked
 
 FOLDER = "approval"
@@ -46,7 +46,8 @@ MAX_ASKED = 64
 MAX_ASKED_BYTES = 16 << 20
 MAX_REASON = 500
 """Most characters of an owner's reason."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NAME = re.compile(RUN_ID_PATTERN)
+_FAILS = "the decisions of this site's owner cannot be read or kept"
 
 
 class Ruling(StrEnum):
@@ -136,7 +137,7 @@ class Kept:
         Raises:
             StoreUnavailable: They cannot be read.
         """
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             try:
                 state = (self.folder / DECISIONS).stat()
             except FileNotFoundError:
@@ -268,7 +269,7 @@ class Kept:
         Raises:
             StoreUnavailable: It cannot be read.
         """
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             return self._asked(run_id)
 
     def all_asked(self) -> list[Asked]:
@@ -277,7 +278,7 @@ class Kept:
         Raises:
             StoreUnavailable: They cannot be read.
         """
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             return sorted(self._all_asked(), key=lambda each: (each.asked_at, each.run_id))
 
     def _all_asked(self) -> Iterator[Asked]:
@@ -325,7 +326,7 @@ class Kept:
         entries = self.decisions().entries
         if not entries:
             return []
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             try:
                 number, _, mac = (self.folder / TOLD).read_text("ascii", errors="replace")[:128].strip().partition(" ")
             except FileNotFoundError:
@@ -347,7 +348,7 @@ class Kept:
     @contextmanager
     def _held(self) -> Iterator[None]:
         """Within the block no other process changes the files, and the folder is there."""
-        with _on_disk():
+        with disk.told_without_paths(_FAILS):
             if not self.folder.is_dir():
                 disk.make_state_folder(self.folder, "trainer.approval.folder")
             with (self.folder / LOCK).open("a") as lock:
@@ -379,15 +380,3 @@ def _bound_to(what: Asked | Decision | None) -> _Bound:
     if isinstance(what, Decision):
         return _Bound(what.document, what.code, what.terms, what.rounds)
     return _Bound(what.document_sha256, what.code_sha256, what.terms_sha256, what.rounds)
-
-
-@contextmanager
-def _on_disk() -> Iterator[None]:
-    """Within the block, turn errors of the disk into `StoreUnavailable`, without their paths."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreUnavailable(
-            f"the decisions of this site's owner cannot be read or kept: {error.strerror or type(error).__name__}"
-            f"{remedy_for(error) or '; see that its state directory can be read and written'}"
-        ) from error

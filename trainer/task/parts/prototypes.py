@@ -42,7 +42,7 @@ def summarise(work: Work) -> None:
             features_ND, labels_N = work.trained.seen
             check_features(features_ND, client_id=job.site.client_id, round=job.task.round)
         release, least = config.release, job.site.policy.thresholds.prototype_images
-        if exchange.has_noise and release is not None:
+        if exchange.has_noise and release is not None:  # then no policy has a least size: see _of_thresholds
             report = private_report(work, release, features_ND, labels_N)
         else:
             report = exchange.report(features_ND, labels_N, num_classes, _with_least(config.method, least))
@@ -56,9 +56,8 @@ def summarise(work: Work) -> None:
     vectors = prototypes_to_bytes(prototypes)
     work.sets[blob_ref(exchange.kind, vectors)] = vectors
     work.prototypes = prototypes
-    # Of weights with noise no samples follow.
-    num_withheld = 0 if exchange.has_noise else float(report.prototypes.weights.sum() - prototypes.weights.sum())
-    work.num_excluded = report.num_excluded + round(num_withheld) + len(job.loaded.train) - len(labels_N)
+    num_withheld = round(float(report.prototypes.weights.sum() - prototypes.weights.sum()))
+    work.num_excluded = report.num_excluded + num_withheld + len(job.loaded.train) - len(labels_N)
 
 
 def _with_least(hyper: MethodConfig, least: int) -> MethodConfig:
