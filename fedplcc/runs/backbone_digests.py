@@ -1,12 +1,18 @@
-"""The SHA-256 of backbones that a configuration names without it, as far as the store of this host has them."""
+"""The SHA-256 of backbones that a configuration names without it, as far as this host has them.
+
+It has those in its store, and those of installed packages: naming such a one in one's own command puts it into the store.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from fedplcc.shared.config.settings import weights_folder
-from fedplcc.trainer.weights.store import WeightsStore
+from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.weights.packages import PACKAGES, is_installed
+from fedplcc.trainer.weights.store import Backbone, WeightsStore
 
 
 def with_digests(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,5 +35,16 @@ def _with_digest(model: Mapping[str, Any], store: WeightsStore) -> Mapping[str, 
     name = model.get("weights")
     if not isinstance(name, str) or model.get("weights_sha256") is not None:
         return model
-    known = store.find(name)
+    known = store.find(name) or _of_package(name, model.get("name"), store)
     return model if known is None else {**model, "weights_sha256": known.sha256}
+
+
+def _of_package(name: str, model: Any, store: WeightsStore) -> Backbone | None:
+    """Keep what an installed package brings under that name; None where none does."""
+    for package, brought in PACKAGES.items():
+        if brought.model == model and brought.default_name == name and is_installed(package):
+            from fedplcc.trainer.weights.adding import add_weights  # torch, for a first time alone
+
+            with suppress(InvalidModel):  # a command that needs them says what is missing
+                return add_weights(store, package)
+    return None

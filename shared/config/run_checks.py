@@ -280,7 +280,7 @@ def _a_backbone_that_stays(config: RunTables) -> None:
         if value:
             raise InvalidKey(
                 key,
-                f'{key} changes images, and training.train = "head" computes features once; leave one of the two out',
+                f'{key} changes images, and training.train = "{train}" computes features once; leave one of the two out',
             )
 
 
@@ -333,8 +333,8 @@ def _views_that_are_taken(config: RunTables) -> None:
     if not training.on_features:
         raise InvalidKey(
             key,
-            f'{key} is about copies whose features are computed once, for training.train = "head"; with "{training.train}" '
-            "training.augment changes the images of every mini-batch anew; leave one of the two out",
+            f'{key} is about copies whose features are computed once, for training.train = "head" or "last:N"; with '
+            f'"{training.train}" training.augment changes the images of every mini-batch anew; leave one of the two out',
         )
     if not training.augment:
         raise InvalidKey(

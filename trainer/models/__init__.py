@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedplcc.shared.config.run import FACTORY
 from fedplcc.shared.config.tables.model import MODEL_FORMS, TIMM, ModelSection, TimmOptions
+from fedplcc.shared.config.tables.training import has_frozen_layers
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.factories import import_factory
 from fedplcc.trainer.models.cnn import CNN
@@ -29,7 +30,7 @@ from fedplcc.trainer.models.projected import projected
 from fedplcc.trainer.models.resnet import Norm, ResNet
 from fedplcc.trainer.models.sequential import wrapped
 from fedplcc.trainer.models.state import Arrays, check_state, load_arrays, state_arrays
-from fedplcc.trainer.models.timm_backbone import TimmModel, timm_backbone, timm_model
+from fedplcc.trainer.models.timm_backbone import Halves, TimmModel, timm_halves, timm_model
 from fedplcc.trainer.owner.consent import NO_CONSENT, Consent
 from fedplcc.trainer.reproducibility.determinism import seeded
 from fedplcc.trainer.reproducibility.randomness import derive_seed
@@ -98,8 +99,8 @@ def build_model(
         memory = {name: torch.empty(value.shape, dtype=value.dtype) for name, value in model.state_dict().items()}
         model.load_state_dict(memory, assign=True)  # `to_empty` does the same, but imports sympy: 0.3 s and 39 MB
     else:
-        if train == "head":
-            _frozen(section.model_dump_json(), image_size, consent)  # what timm draws for it is none of the run's draws
+        if has_frozen_layers(train):
+            _halves(section.model_dump_json(), image_size, consent, train)  # what timm draws is none of the run's draws
         with seeded(derive_seed("model", seed)):
             made = _make(section, num_classes, image_size, train, with_weights=with_weights, consent=consent)
             # A timm model keeps the contract, and to try it would cost a pass through the backbone in each task.
@@ -127,22 +128,22 @@ def early_parts(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 @lru_cache(maxsize=2)
-def _frozen(section_json: str, image_size: int, consent: Consent) -> FrozenBackbone:
-    """Return a frozen backbone; one is shared by the models of a process."""
+def _halves(section_json: str, image_size: int, consent: Consent, train: str) -> Halves:
+    """Return a backbone with frozen layers; these are shared by the models of a process."""
     section = ModelSection.model_validate_json(section_json)
     match = TIMM.fullmatch(section.name)
     assert match is not None, "a configuration freezes timm's backbones alone"
-    backbone, width = timm_backbone(match["name"], image_size, consent.backbone(section))
-    return FrozenBackbone(backbone, width, f"{section.name} {section.weights_sha256}")
+    key = f"{section.name} {section.weights_sha256}"
+    return timm_halves(match["name"], image_size, consent.backbone(section), train, key)
 
 
 def _make(
     section: ModelSection, num_classes: int, image_size: int, train: str, *, with_weights: bool, consent: Consent
 ) -> object:
     match = TIMM.fullmatch(section.name)
-    if match is not None and train == "head":
-        frozen = _frozen(section.model_dump_json(), image_size, consent)
-        return TimmModel(frozen, frozen.width, num_classes, TimmOptions.model_validate(section.options))
+    if match is not None and has_frozen_layers(train):
+        halves = _halves(section.model_dump_json(), image_size, consent, train)
+        return halves.model(num_classes, TimmOptions.model_validate(section.options))
     weights = consent.backbone(section) if with_weights or train != "all" else None
     builtin = BUILTIN.get(section.name)
     if builtin is not None:

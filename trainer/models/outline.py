@@ -13,8 +13,7 @@ from fedplcc.shared.config.tables.model import TIMM, TimmOptions
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.trainer.models import BUILTIN
 from fedplcc.trainer.models.contract import FeatureModel, personal_names
-from fedplcc.trainer.models.frozen import FrozenBackbone
-from fedplcc.trainer.models.timm_backbone import TimmModel, timm_backbone, timm_model
+from fedplcc.trainer.models.timm_backbone import timm_halves, timm_model
 
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}
 
@@ -48,7 +47,6 @@ def _outlined(config: RunConfig) -> nn.Module | None:
     if match is None:
         return None
     options = TimmOptions.model_validate(section.options)
-    if config.training.train != "head":
+    if not config.training.on_features:
         return timm_model(match["name"], num_classes, image_size, options, train=config.training.train)
-    backbone, width = timm_backbone(match["name"], image_size, None)
-    return TimmModel(FrozenBackbone(backbone, width, section.name), width, num_classes, options)
+    return timm_halves(match["name"], image_size, None, config.training.train, section.name).model(num_classes, options)

@@ -12,7 +12,8 @@ from torch import nn
 
 from fedplcc.shared.errors import InvalidModel
 
-NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
+NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 """Normalisation layers; timm's own are subclasses of these."""
 
 
@@ -36,9 +37,10 @@ def trained_layers(backbone: nn.Module, train: str, name: str) -> frozenset[nn.M
         return norms
     number, places = int(train.partition(":")[2]), _places(backbone, name)
     depths = sorted({*places.values()})
-    if number > len(depths):
+    if number >= len(depths):
         raise InvalidModel(
-            f"model {name!r} has {len(depths)} groups of layers, and training.train = {train!r} wants more"
+            f"model {name!r} has {len(depths)} groups of layers, and training.train = {train!r} leaves none of them as it "
+            'is; name fewer, or "all"'
         )
     first = depths[-number]
     return frozenset(

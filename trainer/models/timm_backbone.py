@@ -5,16 +5,18 @@ the head is a linear layer to `hidden_dim` rectified features and the classifier
 backbone's own, which may be negative.
 
 Every client has the trained weights that a run begins with in the store of its site, and makes the same first model. Of the
-backbone that travels which is trained (`training.train`): all of it, a part, or nothing. Where nothing is, the model takes
-the backbone's features in place of images, too.
+backbone that travels which is trained (`training.train`): all of it, a part, or nothing. Where its first layers are not, the
+model takes what these make of images in place of the images, too.
 
-Shape legend: B batch, S image size, W width of the backbone, D features, M classes.
+Shape legend: B batch, S image size, R numbers in a row of frozen layers, W width of the backbone, D features, M classes.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -23,8 +25,9 @@ from torch.nn import functional
 
 from fedplcc.shared.config.tables.model import TimmOptions
 from fedplcc.shared.errors import InvalidModel
+from fedplcc.trainer.models.cut import cut
 from fedplcc.trainer.models.frozen import FrozenBackbone
-from fedplcc.trainer.models.partial import hold_still, names_of, trained_layers
+from fedplcc.trainer.models.partial import BATCH_NORMS, hold_still, names_of, trained_layers
 from fedplcc.trainer.models.state import check_state
 
 EXTRA = "pip install 'fedplcc[timm]'"
@@ -37,25 +40,25 @@ class TimmModel(nn.Module):
 
     def __init__(
         self,
-        backbone: nn.Module | FrozenBackbone,
+        backbone: nn.Module,
         width: int,
         num_classes: int,
         options: TimmOptions,
         trained: frozenset[nn.Module] | None = None,
+        frozen: FrozenBackbone | None = None,
     ) -> None:
         """Put a head on a backbone.
 
         Args:
-            backbone: The backbone; a frozen one is no part of the model's state.
+            backbone: The backbone, or what of it comes after frozen layers: it takes their rows.
             width: W.
             num_classes: M.
             options: The run's `[model.options]`.
             trained: Layers of the backbone that are trained, see partial.py; all if None.
+            frozen: Frozen layers before it; no part of the model's state.
         """
         super().__init__()
-        self.frozen = backbone if isinstance(backbone, FrozenBackbone) else None
-        if isinstance(backbone, nn.Module):
-            self.backbone = backbone
+        self.frozen, self.backbone = frozen, backbone
         self.feature_dim = options.hidden_dim or width
         self.hidden = (
             nn.Sequential(nn.Linear(width, options.hidden_dim), nn.ReLU()) if options.hidden_dim else nn.Identity()
@@ -64,12 +67,15 @@ class TimmModel(nn.Module):
         self._feature_norm = options.feature_norm
         self.still_layers: tuple[nn.Module, ...] = ()
         self.still_names: frozenset[str] = frozenset()
-        if trained is not None and isinstance(backbone, nn.Module):
-            self.still_layers = tuple(layer for layer in backbone.modules() if layer not in trained)
-            self.still_names = names_of(self, self.still_layers)
-            for layer in self.still_layers:
+        if trained is not None:
+            still = [layer for layer in backbone.modules() if layer not in trained]
+            self.still_names = names_of(self, still)
+            for layer in still:
                 for param in layer.parameters(recurse=False):
                     param.requires_grad_(False)
+            # Above frozen layers statistics stay as well: each round's would be of the last client's domain in its steps.
+            kept = [] if frozen is None else [layer for layer in trained if isinstance(layer, BATCH_NORMS)]
+            self.still_layers = (*still, *kept)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; what is not trained stays in evaluation mode, so that its running statistics do not move either."""
@@ -78,10 +84,10 @@ class TimmModel(nn.Module):
         return self
 
     def features(self, x_B: Tensor) -> Tensor:
-        """Return feature vectors `[B, D]` of images `[B, 3, S, S]`, or of a frozen backbone's features `[B, W]`."""
-        backbone = self.backbone if self.frozen is None else self.frozen
-        are_features = self.frozen is not None and x_B.ndim == 2
-        z_BD: Tensor = self.hidden(self._normalised(x_B if are_features else backbone(x_B)))
+        """Return feature vectors `[B, D]` of images `[B, 3, S, S]`, or of the frozen layers' rows `[B, R]`."""
+        if self.frozen is not None and x_B.ndim > 2:
+            x_B = self.frozen(x_B)
+        z_BD: Tensor = self.hidden(self._normalised(self.backbone(x_B)))
         return z_BD
 
     def _normalised(self, raw_BW: Tensor) -> Tensor:
@@ -95,6 +101,49 @@ class TimmModel(nn.Module):
         """Return logits `[B, M]`."""
         logits_BM: Tensor = self.classifier(self.features(x_BCSS))
         return logits_BM
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A backbone whose first layers are frozen.
+
+    Attributes:
+        frozen: These layers.
+        rest: What takes their rows; nothing is changed in it.
+        trained: Its layers that are trained.
+        width: W.
+    """
+
+    frozen: FrozenBackbone
+    rest: nn.Module
+    trained: frozenset[nn.Module]
+    width: int
+
+    def model(self, num_classes: int, options: TimmOptions) -> TimmModel:
+        """Return a model with a rest of its own and the shared frozen layers."""
+        rest, trained = copy.deepcopy((self.rest, self.trained))
+        return TimmModel(rest, self.width, num_classes, options, trained, self.frozen)
+
+
+def timm_halves(name: str, image_size: int, weights: Mapping[str, Tensor] | None, train: str, key: str) -> Halves:
+    """Return timm's model of that name, cut before what is trained.
+
+    Args:
+        name: Name in timm.
+        image_size: S.
+        weights: See `timm_backbone`.
+        train: "head", by which all of the backbone is frozen, or "last:N".
+        key: Names the architecture and its weights.
+
+    Raises:
+        InvalidModel: See `timm_backbone`, `trained_layers` and `cut`.
+    """
+    backbone, width = timm_backbone(name, image_size, weights)
+    if train == "head":
+        return Halves(FrozenBackbone(backbone, width, key), nn.Identity(), frozenset(), width)
+    trained = trained_layers(backbone, train, f"timm:{name}")
+    front, rest, row = cut(backbone, trained, image_size, f"timm:{name}")
+    return Halves(FrozenBackbone(front, row, key), rest, trained, width)
 
 
 def timm_model(
@@ -114,7 +163,7 @@ def timm_model(
         image_size: S.
         options: The run's `[model.options]`.
         weights: The backbone's tensors under timm's names, which timm fits to the images' size; None where it is drawn.
-        train: The run's `training.train`, but "head".
+        train: "all" or "norm".
 
     Raises:
         InvalidModel: timm is not installed or has no such model, the weights are of another, or the images do not fit.

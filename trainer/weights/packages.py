@@ -29,6 +29,11 @@ class Package:
     sha256: str
     licence: str
 
+    @property
+    def default_name(self) -> str:
+        """The name under which its weights are kept unless their owner gives another."""
+        return self.model.removeprefix("timm:")
+
 
 PACKAGES: Mapping[str, Package] = MappingProxyType(
     {
@@ -42,6 +47,15 @@ PACKAGES: Mapping[str, Package] = MappingProxyType(
 )
 """Packages by name; the extra `photos` installs the first. Its weights were trained with TensorFlow, whose padding and
 normalisation timm's `tf_` model has; the one without the prefix has the same names and shapes, and other features."""
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package is there."""
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def installed_weights(name: str) -> tuple[Path, Package, Source]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,7 +123,7 @@ def init(
 
     Without options it trains on digits of four domains that need no download, so it can be simulated as it is. With --data
     the data are opened for their classes, as a trainer opens them. With --gateway the clients are those that are connected,
-    or those of --clients; the run starts once all of them are there.
+    or those of --clients; the run starts once all of them are there. Photographs get the recipe for them.
     """
     from fedplcc.runs.atomic_file import write_new
     from fedplcc.runs.backbone_digests import with_digests
@@ -144,17 +145,20 @@ def init(
     gateway, chosen = way.url if way.is_named else None, (method or [_method_of(recipe)])[0]
     file = file or DEFAULT_FILE
     names, class_names, named = _names(clients), _names(classes), _named_data(data or [])
+    seen: Seen | None = None
     if gateway is not None:
         if data:
             raise InvalidConfig("give --gateway or --data: clients that have joined keep their data to themselves")
         joined = ask_gateway(way, lambda there: there.all_clients())
-        document, notes = _of_joined(joined, names, gateway, class_names)
+        document, notes, seen = _of_joined(joined, names, gateway, class_names)
     elif named:
         document, notes = _of_data(named, names, class_names)
     else:
         document, notes = _of_names(names, class_names, data[0] if data else None, chosen)
-    if named or (data and not class_names):
-        document, recipe, why = _for_images(document, recipe, is_chosen=recipe is not None or bool(method))
+    if recipe is None:
+        seen = _seen(document) if named or (data and not class_names) else seen
+        size, recipe, why = _for_images(seen, is_chosen=bool(method))
+        document = {**document, "data": {**document.get("data", {}), **size}}
         chosen = (method or [_method_of(recipe)])[0]
         notes = [*notes, *why]
     if recipe is not None:
@@ -165,6 +169,8 @@ def init(
         document = with_recipe(
             {name: document[name] for name in ("run", "data", "clients") if name in document}, recipe
         )
+        if gateway is not None and "weights" in document.get("model", {}):
+            notes = [*notes, f"each client's host keeps the weights that the run begins with, once: {KEEP_WEIGHTS}"]
         if chosen != document["run"]["method"]:
             document["method"] = {}
     document["run"] = {"name": file.stem, **document["run"], "method": chosen}
@@ -215,8 +221,8 @@ def _named_data(data: Sequence[str]) -> dict[str, str]:
 
 def _of_joined(
     joined: Sequence[Client], wanted: Sequence[str], gateway: str, classes: Sequence[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Tables of a configuration for clients of a federation, and notes for its person."""
+) -> tuple[dict[str, Any], list[str], Seen | None]:
+    """Tables of a configuration for clients of a federation, notes for its person, and the smallest of their images."""
     from fedplcc.shared.config.sections import unknown
     from fedplcc.shared.errors import InvalidConfig
 
@@ -246,29 +252,13 @@ def _of_joined(
             )
         notes.append(f"more classes than a gateway lists: {named_few(cut)}; not all of them were compared")
     counts = {client.client_id: client.class_counts for client in chosen}
-    size, why = _of_sides([client.smallest_side for client in chosen])
-    return {
-        "run": {"clients": [client.client_id for client in chosen]},
-        "data": {"classes": list(classes) or _union(counts), **size},
-    }, [*notes, *why, *_about_classes({name: own for name, own in counts.items() if name not in cut}, classes)]
-
-
-def _of_sides(sides: Sequence[int | None]) -> tuple[dict[str, Any], list[str]]:
-    """The image size for clients whose smallest images have these sides, and the reason; nothing where one does not say."""
-    known = [side for side in sides if side is not None]
-    if not known or len(known) < len(sides):
-        return {}, []
-    smallest = min(known)
-    seen = f"the smallest image that clients looked at has {smallest} pixels at its smaller side"
-    if smallest < LARGER_SIZE:
-        return {}, []
-    return {"image_size": LARGER_SIZE}, [_of_larger(seen)]
-
-
-def _of_larger(seen: str) -> str:
     return (
-        f"data.image_size = {LARGER_SIZE}: {seen}; a larger size shows more of them, and the time of a step grows with its "
-        "square"
+        {
+            "run": {"clients": [client.client_id for client in chosen]},
+            "data": {"classes": list(classes) or _union(counts)},
+        },
+        [*notes, *_about_classes({name: own for name, own in counts.items() if name not in cut}, classes)],
+        _seen_by([client.smallest_side for client in chosen]),
     )
 
 
@@ -297,40 +287,56 @@ def _of_data(
     }, [*said, *_about_classes(counts, classes)]
 
 
-def _for_images(
-    document: dict[str, Any], recipe: str | None, *, is_chosen: bool
-) -> tuple[dict[str, Any], str | None, list[str]]:
-    """The tables with what fits the images that are looked at, the recipe, and the reasons.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The smallest image that was looked at: its smaller side in pixels, and the sentence on it."""
 
-    Args:
-        document: Tables with clients.
-        recipe: The recipe that the person names, if any.
-        is_chosen: Whether the person names the recipe or the method.
-    """
-    from fedplcc.runs.recipes import PHOTOS, has_weights
+    side: int
+    why: str
+
+
+def _seen_by(sides: Sequence[int | None]) -> Seen | None:
+    """The smallest image of clients whose smallest ones have these sides; None where one does not say."""
+    known = [side for side in sides if side is not None]
+    if not known or len(known) < len(sides):
+        return None
+    return Seen(min(known), f"the smallest image that clients looked at has {min(known)} pixels at its smaller side")
+
+
+def _seen(document: Mapping[str, Any]) -> Seen | None:
+    """Look at images of the clients' data; None where nobody can."""
     from fedplcc.trainer.data.survey import survey
 
-    if recipe is not None:
-        return document, recipe, []
     smallest = [survey(spec).smallest for spec in dict.fromkeys(each["data"] for each in document["clients"].values())]
     known = [size for size in smallest if size is not None]
-    if not known or min(map(min, known)) < LARGER_SIZE:
-        return document, None, []
+    if not known:
+        return None
     height, width = min(known, key=min)
-    seen = f"the smallest image that was looked at has {height} x {width} pixels"
+    return Seen(min(height, width), f"the smallest image that was looked at has {height} x {width} pixels")
+
+
+def _for_images(seen: Seen | None, *, is_chosen: bool) -> tuple[dict[str, Any], str | None, list[str]]:
+    """What fits the images: keys of [data], a recipe, and the reasons.
+
+    Args:
+        seen: The smallest of them, where it is known.
+        is_chosen: Whether the person names the method.
+    """
+    from fedplcc.runs.recipes import PHOTOS, has_weights
+
+    if seen is None or seen.side < LARGER_SIZE:
+        return {}, None, []
     if not is_chosen and has_weights(PHOTOS):
-        return (
-            document,
-            PHOTOS,
-            [f"--recipe {PHOTOS} is taken: {seen}; --recipe small-images trains a net from nothing"],
-        )
-    document = {**document, "data": {**document["data"], "image_size": LARGER_SIZE}}
-    notes = [_of_larger(seen)]
+        return {}, PHOTOS, [f"--recipe {PHOTOS} is taken: {seen.why}; --recipe small-images trains a net from nothing"]
+    larger = (
+        f"data.image_size = {LARGER_SIZE}: {seen.why}; a larger size shows more of them, and the time of a step grows "
+    )
+    notes = [f"{larger}with its square"]
     if not is_chosen:
         notes.append(
             f"photographs do better by --recipe {PHOTOS}, on a net that knows photographs; keep it first: {KEEP_WEIGHTS}"
         )
-    return document, None, notes
+    return {"image_size": LARGER_SIZE}, None, notes
 
 
 def _of_names(

@@ -27,6 +27,11 @@ def _augmentation(name: str) -> str:
     return name
 
 
+def has_frozen_layers(train: str) -> bool:
+    """Whether the first layers of a model stay as every site has them, so that each image goes through them once."""
+    return train == "head" or train.startswith("last:")
+
+
 AugmentationName = Annotated[str, AfterValidator(_augmentation)]
 """One of `AUGMENTATIONS`, or package.module:factory."""
 
@@ -37,7 +42,8 @@ class TrainingSection(Section):
     train: str = Field("all", pattern=r"^(all|head|norm|last:[1-9]\d?)$")
     """Part of the model that is trained. Only that travels; the rest is the backbone that model.weights names, which every
     site has. all: everything, which also travels; head: the layers above the backbone, on features that a site computes once
-    for each image; norm: these and the backbone's normalisation layers; last:N: these and the backbone's last N blocks."""
+    for each image; last:N: these and the backbone's last N blocks, on what the blocks before make of each image, once too;
+    norm: the head and the backbone's normalisation layers."""
     local_steps: int | None = Field(None, ge=1, le=1_000_000)
     """Mini-batches per round. Set either this or `local_epochs`; 10 if neither is set."""
     local_epochs: int | None = Field(None, ge=1, le=100_000)
@@ -85,8 +91,8 @@ class TrainingSection(Section):
     at most 0.4; gray, a gray image with probability 0.1; package.module:factory, code of your own, which every trainer's
     owner allows. They are made in this order."""
     views: int = Field(0, ge=0, le=64)
-    """Changed copies of each training image of which features are computed too, where training.train = "head": each
-    mini-batch takes an image or one of its copies. They are changed by `augment`, and always the same, so that a site
+    """Changed copies of each training image of which features are computed too, where training.train is "head" or "last:N":
+    each mini-batch takes an image or one of its copies. They are changed by `augment`, and always the same, so that a site
     computes their features once."""
     threads: int = Field(1, ge=1, le=256)
     """Processor threads of local training; another number changes the last bits of results."""
@@ -105,8 +111,8 @@ class TrainingSection(Section):
 
     @property
     def on_features(self) -> bool:
-        """Whether training and evaluation see features of a frozen backbone in place of images."""
-        return self.train == "head"
+        """Whether training and evaluation see what frozen layers made of images, in place of the images."""
+        return has_frozen_layers(self.train)
 
     @property
     def augmentation_code(self) -> tuple[str, ...]:

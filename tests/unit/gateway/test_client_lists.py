@@ -70,6 +70,6 @@ def test_a_configuration_of_classes_that_no_list_names_wants_them_named() -> Non
     joined = [documents.Client.of(a_client(0, MAX_CLASSES + 1, 4)).model_copy(update={"is_connected": True})]
     with pytest.raises(InvalidConfig, match="client-000; name the run's classes with --classes"):
         _of_joined(joined, [], "https://there", [])
-    document, notes = _of_joined(joined, [], "https://there", ["0001", "0002"])
+    document, notes, _ = _of_joined(joined, [], "https://there", ["0001", "0002"])
     assert document["data"]["classes"] == ["0001", "0002"]
     assert notes == ["more classes than a gateway lists: client-000; not all of them were compared"]

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from typer.testing import CliRunner
 
 from fedplcc.command.all_commands import app
-from fedplcc.command.files.config_init import _of_sides
+from fedplcc.command.files.config_init import _for_images, _seen_by
 from fedplcc.runs.configuration import demo_file
 from fedplcc.runs.configuration_check import judge
 from fedplcc.runs.configuration_text import range_of, run_text, template
@@ -349,14 +349,18 @@ def test_the_texts_can_be_written_for_a_run_without_a_roster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sides", "size"),
-    [([64, 512], 64), ([63, 512], None), ([512, None], None), ([], None), ([28], None)],
+    ("sides", "is_large"),
+    [([64, 512], True), ([63, 512], False), ([512, None], False), ([], False), ([28], False)],
 )
-def test_the_image_size_for_joined_clients_is_larger_where_each_says_that_its_images_are(
-    sides: list[int | None], size: int | None
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_joined_clients_get_the_recipe_for_photographs_where_each_says_that_its_images_are_as_large(
+    sides: list[int | None], is_large: bool, has_weights: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, notes = _of_sides(sides)
-    assert table.get("image_size") == size
-    assert len(notes) == (size is not None)
-    if size is not None:
+    monkeypatch.setattr("fedplcc.runs.recipes.has_weights", lambda name: has_weights)
+    table, recipe, notes = _for_images(_seen_by(sides), is_chosen=False)
+    assert recipe == ("photos" if is_large and has_weights else None)
+    assert table == ({"image_size": 64} if is_large and not has_weights else {})
+    assert bool(notes) == is_large
+    if is_large:
         assert "the smallest image that clients looked at has 64 pixels" in notes[0]
+        assert _for_images(_seen_by(sides), is_chosen=True)[1] is None

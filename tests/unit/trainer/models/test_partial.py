@@ -15,6 +15,9 @@ from fedplcc.shared.methods import METHODS
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.training import RoundInputs, local_train
 from fedplcc.trainer.models import build_model, state_arrays
+from fedplcc.trainer.models.cut import cut
+from fedplcc.trainer.models.partial import trained_layers
+from fedplcc.trainer.models.timm_backbone import timm_backbone
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.weights.store import Source, WeightsStore
 from tests.support.later import later
@@ -87,19 +90,69 @@ def test_only_what_is_trained_is_the_models_state_and_moves(
     assert not names or any(name.startswith("backbone.") for name in moved)
 
 
-def test_a_frozen_backbone_gives_the_same_features_for_images_and_for_what_it_made_of_them(consent: Consent) -> None:
-    config = config_of(consent, CONV, "head", hidden_dim=8)
+@pytest.mark.parametrize(("model_name", "train"), [(CONV, "head"), (CONV, "last:2"), (VIT, "last:1"), (VIT, "last:3")])
+def test_frozen_layers_give_the_same_for_images_and_for_what_they_made_of_them(
+    model_name: str, train: str, consent: Consent
+) -> None:
+    config = config_of(consent, model_name, train, hidden_dim=8)
     model, images = built(consent, config).eval(), some_data(20, config)
     x, _ = next(images.in_order(20))
     rows = model.frozen(x)
     with torch.no_grad():
         assert torch.equal(model(x), model(rows))
-        assert torch.equal(model(x)[3:7], model(x[3:7])), "whatever is in the batch"
+        assert torch.equal(model.frozen(x)[3:7], model.frozen(x[3:7])), "whatever is in the batch"
     of_features = images.with_features(rows.numpy()[:, None])
     other = built(consent, config)
     trained(model, config, images)
     trained(other, config, of_features)
     assert all(np.array_equal(array, state_arrays(other)[name]) for name, array in state_arrays(model).items())
+
+
+@pytest.mark.parametrize("train", ["last:1", "last:2", "last:4"])
+@pytest.mark.parametrize("name", [CONV, VIT])
+def test_a_backbone_that_is_cut_computes_what_it_did_and_loses_no_tensor(name: str, train: str) -> None:
+    backbone, _ = timm_backbone(name.removeprefix("timm:"), 32, None)
+    backbone.eval()
+    state, images = set(backbone.state_dict()), torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        before = backbone(images)
+        front, rest, width = cut(backbone, trained_layers(backbone, train, name), 32, name)
+        rows = front(images)
+        assert rows.shape == (2, width)
+        torch.testing.assert_close(rest(rows), before, rtol=0, atol=1e-6)
+    assert {*front.state_dict(), *rest.state_dict()} == state
+
+
+class _Two(torch.nn.Module):
+    """Hands two tensors on to its last layer, or decides by values."""
+
+    def __init__(self, *, decides: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.decides = torch.nn.Conv2d(3, 4, 3), torch.nn.Bilinear(4, 4, 2), decides
+
+    def forward(self, x: torch.Tensor) -> Any:
+        pooled = self.first(x).mean((2, 3))
+        if self.decides and pooled.sum() > 0:
+            return self.last(pooled, pooled)
+        return self.last(pooled, pooled.relu())
+
+
+@pytest.mark.parametrize(("decides", "why"), [(False, "2 tensors go from"), (True, "control flow")])
+def test_a_backbone_that_has_no_one_place_to_cut_is_refused_with_the_reason(decides: bool, why: str) -> None:
+    model = _Two(decides=decides)
+    with pytest.raises(InvalidModel, match=why):
+        cut(model, frozenset({model.last}), 8, "two")
+
+
+def test_above_frozen_layers_statistics_of_batch_normalisation_stay(consent: Consent) -> None:
+    for train, moves in (("last:2", False), ("norm", True)):
+        config = config_of(consent, CONV, train)
+        model = built(consent, config)
+        before = state_arrays(model)
+        trained(model, config, some_data(config=config))
+        moved = {name for name, array in state_arrays(model).items() if not np.array_equal(array, before[name])}
+        assert any(name.endswith("running_mean") for name in before)
+        assert any(name.endswith("running_mean") for name in moved) == moves
 
 
 def test_the_first_model_is_the_same_whether_the_backbone_is_there_already_or_not(consent: Consent) -> None:
@@ -126,8 +179,9 @@ def test_a_site_without_the_backbone_makes_no_model(consent: Consent, tmp_path: 
 
 
 def test_layers_that_a_model_has_not_are_refused(consent: Consent) -> None:
-    with pytest.raises(InvalidModel, match="has 5 groups of layers"):
-        built(consent, config_of(consent, CONV, "last:9"))
+    for train in ("last:5", "last:9"):
+        with pytest.raises(InvalidModel, match="has 5 groups of layers"):
+            built(consent, config_of(consent, CONV, train))
 
 
 @pytest.mark.parametrize(
