@@ -63,12 +63,6 @@ def test_a_name_that_an_operation_does_not_know_is_refused(served: tuple[ServedG
         assert found.detail == "query: unknown name 'pagesize'; did you mean 'page_size'?"
 
 
-def test_a_name_that_is_given_twice_is_refused(served: tuple[ServedGateway, str]) -> None:
-    gateway, _ = served
-    answer = gateway.http.get("/v1/runs?order=name&page_size=5&order=mean")
-    assert (answer.status_code, answer.json()["detail"]) == (400, "query: 'order' is given 2 times; give it once")
-
-
 @pytest.mark.parametrize("action", ["pause", "resume"])
 def test_steering_a_run_that_has_ended_is_a_conflict(served: tuple[ServedGateway, str], action: str) -> None:
     gateway, run_id = served
