@@ -86,8 +86,9 @@ def _add_security(document: dict[str, Any], federation: str) -> None:
         "session": {
             "type": "apiKey",
             "in": "cookie",
-            "name": cookie_name(federation),
-            "description": f"A session of the console; changes need the header {CONSOLE_HEADER} as well.",
+            "name": cookie_name(federation, is_secure=False),
+            "description": "A session of the console, over HTTPS with `__Host-` before its name; "
+            f"changes need the header {CONSOLE_HEADER} as well.",
         },
     }
     for path, operations in document["paths"].items():

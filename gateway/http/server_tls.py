@@ -12,6 +12,7 @@ from fedplcc.shared.errors import FedplccError, InvalidConfig
 from fedplcc.shared.identity.certificates import GATEWAY_DNS, serves_as
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.tls import server_context
 from fedplcc.shared.wire.trouble.ssl_pairs import load_pair
 
 LOOK_S = 1.0
@@ -136,7 +137,6 @@ def _content(file: Path) -> bytes:
 
 
 def _new_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = server_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -58,11 +58,12 @@ async def open_console_session(
         raise FailedPrecondition("this gateway asks for no keys, so the console needs no session")
     text, expires_at = await aggregator.redeem_console_code(body.code)
     answer = Response(status_code=204, headers={"Cache-Control": "no-store"})
+    is_secure = request.url.scheme == "https"
     answer.set_cookie(
-        cookie_name(services.federation),
+        cookie_name(services.federation, is_secure=is_secure),
         text,
         max_age=max(0, int(expires_at - time.time())),
-        secure=request.url.scheme == "https",
+        secure=is_secure,
         httponly=True,
         samesite="strict",
     )
@@ -77,9 +78,10 @@ async def end_session(request: Request, aggregator: Aggregator) -> Response:
         raise FailedPrecondition("this gateway asks for no keys, so there is no session to end")
     await aggregator.revoke_own_key()
     answer = Response(status_code=204, headers={"Cache-Control": "no-store"})
+    is_secure = request.url.scheme == "https"
     answer.delete_cookie(
-        cookie_name(services.federation),
-        secure=request.url.scheme == "https",
+        cookie_name(services.federation, is_secure=is_secure),
+        secure=is_secure,
         httponly=True,
         samesite="strict",
     )

@@ -157,7 +157,7 @@ async def get_archive(request: Request, aggregator: Aggregator, run_id: RunId) -
         artifact = await aggregator.fetch_artifact(run_id, "model")  # refused here, if it is, and not half-way
         artifact.close()
         number = await _round_of(aggregator, view, artifact.blob)
-        headers = {"Content-Disposition": f'attachment; filename="{run_id}.zip"', "Cache-Control": "no-cache"}
+        headers = {"Content-Disposition": f'attachment; filename="{run_id}.zip"', "Cache-Control": "private, no-cache"}
         if request.method == "HEAD":
             return Response(headers=headers, media_type=ZIP)
     return Stream(archive_of(aggregator, view, number), headers=headers, media_type=ZIP, places=places)

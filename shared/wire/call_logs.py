@@ -96,8 +96,8 @@ class Call:
 
         return counted
 
-    def line(self, code: str, error: FedplccError | None, seconds: float) -> Mapping[str, object]:
-        """Return the fields of the call's log line."""
+    def line(self, code: str, error: FedplccError | None, seconds: float, caller: str) -> Mapping[str, object]:
+        """Return the fields of the call's log line; `caller` is who it is for the audit."""
         why = {} if error is None else {"reason": error.reason, "detail": error.detail, **error.metadata}
         return {
             **why,
@@ -110,6 +110,7 @@ class Call:
             "sent_messages": self.sent_messages,
             "sent_bytes": self.sent_bytes,
             "peer": self.peer,
+            "caller": caller,
         }
 
     def _know(self, facts: Mapping[str, object]) -> None:

@@ -1,7 +1,11 @@
-"""TLS of gRPC's servers and channels, with certificates that change while the process runs."""
+"""TLS of servers and channels: versions and ciphers, and certificates of gRPC that change while the process runs.
+
+gRPC's own ports speak TLS 1.2 and 1.3 with the same kinds of ciphers as those of `server_context`.
+"""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +14,17 @@ import grpc
 
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Ciphers of TLS 1.2: with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
+
+
+def server_context() -> ssl.SSLContext:
+    """Return the context of a server that is not gRPC's: TLS 1.2 or 1.3, and no certificate yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    return context
 
 
 class HeldCertificate(Protocol):

@@ -31,7 +31,7 @@ def served(served_by_module: ServedGateway) -> ServedGateway:
     ],
 )
 def test_what_goes_wrong_in_a_page_is_noticed(console: Console, script: str, said: str) -> None:
-    console.open("v1/problems")
+    console.blank()
     console.page.evaluate(f"() => {{ {script} }}")
     console.eventually(lambda: any(said in problem for problem in console.problems), f"{said!r} in {console.problems}")
     assert any(said in problem for problem in console.unforeseen())

@@ -10,9 +10,8 @@ from tests.support.screens.browsing import Console
 def test_a_page_of_another_site_stops_no_run(console: Console) -> None:
     run_id = console.served.create()
     stop = f"{console.served.url}/v1/runs/{run_id}/stop"
-    elsewhere = console.served.url.replace("127.0.0.1", "localhost")
-    console.tolerate("asked another origin|status of 403|ERR_BLOCKED_BY_RESPONSE|favicon|CORS")
-    console.page.goto(f"{elsewhere}/v1/problems")
+    console.tolerate("asked another origin|status of 403|ERR_BLOCKED_BY_RESPONSE|ERR_FAILED|favicon|CORS")
+    console.blank(console.served.url.replace("127.0.0.1", "localhost"))
     # Neither of these asks the gateway first whether it may: it is a request that any page may send.
     refused = console.page.evaluate(
         "(url) => fetch(url, { method: 'POST', mode: 'no-cors' }).then(() => '', (error) => String(error))", stop
@@ -36,7 +35,7 @@ def test_a_page_of_another_site_stops_no_run(console: Console) -> None:
 
 def test_no_other_site_can_show_the_console_in_a_frame(console: Console) -> None:
     console.tolerate("frame-ancestors|Framing|ERR_BLOCKED_BY|asked another origin|favicon|chrome-error")
-    console.page.goto(f"{console.served.url.replace('127.0.0.1', 'localhost')}/v1/problems")
+    console.blank(console.served.url.replace("127.0.0.1", "localhost"))
     console.page.evaluate(
         "(url) => new Promise((done) => { const frame = document.createElement('iframe'); frame.src = url;"
         " frame.onload = done; document.body.append(frame); })",

@@ -44,7 +44,7 @@ def modules(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A tab in which the console's modules can be called; what they are given is all that they know."""
     with ServedGateway(tmp_path_factory.mktemp("modules"), clock=PassingClock()) as served:
         console = Console(browser.new_page(), served)
-        console.page.goto(f"{served.url}/v1/problems")
+        console.blank()
         console.tolerate("favicon")
         yield console
         assert not console.unforeseen()

@@ -107,7 +107,7 @@ def test_every_field_in_the_code_is_in_the_guide() -> None:
 def test_the_fields_of_the_line_about_a_call_are_those_of_the_guide() -> None:
     (row,) = (row for row in rows(of_history=False) if named(row[0]) == {"rpc"})
     error = RunNotFound("there is no such run")
-    line = Call("/fedplcc.v1.RunService/GetRun").line("NOT_FOUND", error, 0.1)
+    line = Call("/fedplcc.v1.RunService/GetRun").line("NOT_FOUND", error, 0.1, "key:0123456789ab")
     bound = {"run_id", "round", "client_id", "sha256", "verb", "request_id", "idempotency_key"}
     assert named(row[3]) == {*line, *bound}
 

@@ -63,7 +63,15 @@ def test_the_own_certificate_asks_no_browser_to_remember_https(http: httpx.Clien
 def test_the_session_cookie_is_secure(served: OverHttps, http: httpx.Client) -> None:
     answer = http.post("/v1/console/sessions", json={"code": served.code()})
     assert answer.status_code == 204
-    assert {"Secure", "HttpOnly", "SameSite=strict"} <= set(answer.headers["set-cookie"].split("; "))
+    named, *attributes = answer.headers["set-cookie"].split("; ")
+    name, _, value = named.partition("=")
+    assert {"Secure", "HttpOnly", "SameSite=strict", "Path=/"} <= set(attributes)
+    assert name == f"__Host-fedplcc-{served.authority.federation}"
+    asked = {shown: http.get("/v1/me", headers={"Cookie": f"{shown}={value}"}) for shown in (name, name[7:])}
+    assert [answer.status_code for answer in asked.values()] == [
+        200,
+        401,
+    ]  # what plain text may have set does not count
 
 
 def test_commands_check_the_gateway_by_the_roots_that_login_kept(served: OverHttps) -> None:

@@ -2,7 +2,8 @@
 
 One SQLite file holds them: several processes may use it, and a kill loses at most the rows of the last batch. A row's key is
 the SHA-256 of everything that decides its bytes; a row that does not have its own digest is computed again. Beyond
-`MAX_BYTES` the oldest rows go. A file that cannot be used costs time, not a run.
+`MAX_BYTES` the oldest rows go. A file that cannot be used costs time, not a run. Features tell of images, so the file is
+its owner's alone.
 
 Shape legend: N images, W width of the backbone.
 """
@@ -10,9 +11,10 @@ Shape legend: N images, W width of the backbone.
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,8 @@ class FeatureCache:
             log.warning("feature_cache_unwritable", path=str(self._path), why=str(error))
 
     def _opened(self) -> sqlite3.Connection:
+        if self._path is not None:
+            _make_private(self._path)
         file = sqlite3.connect(str(self._path), timeout=BUSY_S)
         try:
             file.execute("PRAGMA journal_mode = WAL")
@@ -98,6 +102,19 @@ class FeatureCache:
             "(SELECT number, SUM(bytes) OVER (ORDER BY number) AS upto FROM features) WHERE upto <= ?)",
             (max(0.0, held - self._max_bytes),),
         )
+
+
+def _make_private(path: Path) -> None:
+    """Make a file that is its owner's alone, or take from others what they may; SQLite gives its journal the same rights.
+
+    No descriptor of a file that is there is closed here, with which the process would lose SQLite's locks on it.
+    """
+    with suppress(OSError):  # SQLite says what is wrong
+        if not path.exists():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        elif path.stat().st_mode & 0o077:
+            for each in path.parent.glob(f"{path.name}*"):
+                each.chmod(0o600)
 
 
 def _packed(rows: Mapping[bytes, FloatArray]) -> Iterable[tuple[bytes, bytes]]:

@@ -95,7 +95,7 @@ def _headers(blob: BlobRef, name: str) -> dict[str, str]:
     return {
         "ETag": f'"{blob.sha256}"',
         "Accept-Ranges": "bytes",
-        "Cache-Control": "no-cache",
+        "Cache-Control": "private, no-cache",
         "Content-Disposition": f'attachment; filename="{name}.safetensors"',
     }
 

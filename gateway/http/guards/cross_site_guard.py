@@ -27,10 +27,16 @@ OWN_SITES = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site for requests of the gateway's own pages, and for addresses that a person typed."""
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
 """Headers of every answer: browsers trust its media type, and no page of another site may embed it."""
+UNLESS_SAID = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""Headers of every answer that says nothing else itself: it is no page, tells nobody its address and is kept nowhere."""
 
 
 class SafeAnswers:
-    """Middleware that adds `HEADERS` to every answer."""
+    """Middleware that adds `HEADERS` and `UNLESS_SAID` to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -47,6 +53,8 @@ class SafeAnswers:
             if message["type"] == "http.response.start":
                 answered = MutableHeaders(scope=message)
                 answered.update(HEADERS)
+                for name, value in UNLESS_SAID.items():
+                    answered.setdefault(name, value)
                 if services.strict_transport_s and scope["scheme"] == "https":
                     answered["Strict-Transport-Security"] = f"max-age={services.strict_transport_s}"
             await send(message)

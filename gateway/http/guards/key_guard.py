@@ -27,9 +27,12 @@ MAX_COOKIES = 8192
 """Most characters of a Cookie header that is read."""
 
 
-def cookie_name(federation: str) -> str:
-    """Return the name of the session's cookie: browsers send a host's cookies to all its ports."""
-    return f"fedplcc-{federation}"
+def cookie_name(federation: str, *, is_secure: bool) -> str:
+    """Return the name of the session's cookie: browsers send a host's cookies to all its ports.
+
+    Over HTTPS it has the prefix by which browsers take it from this host alone, and never from plain text.
+    """
+    return f"{'__Host-' if is_secure else ''}fedplcc-{federation}"
 
 
 class KeyGuard:
@@ -72,7 +75,8 @@ class KeyGuard:
 def key_of(scope: Scope) -> str:
     """Return the key that a request shows, whatever it is worth; empty if it shows none."""
     headers = Headers(scope=scope)
-    return _bearer(headers) or _cookie(headers, cookie_name(scope["app"].state.services.federation))
+    name = cookie_name(scope["app"].state.services.federation, is_secure=scope["scheme"] == "https")
+    return _bearer(headers) or _cookie(headers, name)
 
 
 def is_open(path: str) -> bool:

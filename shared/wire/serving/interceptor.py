@@ -270,7 +270,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             reason = code if error is None else error.reason
             level = self._repeated.level(level, _caller(call), call.method if subject is None else subject, reason)
         if _lines.isEnabledFor(level):
-            self._log.log(level, "rpc", **call.line(code, error, seconds))
+            self._log.log(level, "rpc", **call.line(code, error, seconds, current_principal.get().caller))
 
 
 def _forgetting(handle: Callable[[Any, Any], Awaitable[_Out]]) -> Callable[[Any, Any], Awaitable[_Out]]:

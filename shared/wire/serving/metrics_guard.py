@@ -15,6 +15,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
 from fedplcc.shared.identity.standing import Standing, require_listed
 from fedplcc.shared.process.log import get_logger
+from fedplcc.shared.wire.tls import server_context
 
 log = get_logger("fedplcc.shared.wire.serving.metrics_guard")
 
@@ -86,8 +87,7 @@ class MonitorGuard:
         read = (found.st_ino, found.st_mtime_ns, found.st_size, roots)
         with self._lock:
             if read != self._read:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                context.minimum_version = ssl.TLSVersion.TLSv1_2
+                context = server_context()
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(cadata=roots.decode("ascii"))
                 context.load_cert_chain(self._file)

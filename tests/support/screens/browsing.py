@@ -152,6 +152,13 @@ class Tab:
         self.page.goto(f"{self.origin}/{view}", wait_until="load")
         return self
 
+    def blank(self, origin: str = "") -> Self:
+        """Show an empty page without a policy, of the gateway's origin or of another one. Returns itself."""
+        page = f"{origin or self.origin}/blank"
+        self.page.route(page, lambda route: route.fulfill(content_type="text/html", body="<title>blank</title>"))
+        self.page.goto(page)
+        return self
+
     def unfold(self, title: str) -> Locator:
         """Open a section of a run's page that folds, once the whole page is drawn; returns the section."""
         expect(self.page.locator(".facts > div")).not_to_have_count(0)  # the last section has what it shows

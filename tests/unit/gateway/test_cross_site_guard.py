@@ -6,6 +6,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import Response
 from starlette.middleware import Middleware
+from starlette.responses import Response as Answer
 
 from fedplcc.gateway.app import create_app
 from fedplcc.gateway.http import problem
@@ -100,6 +101,18 @@ def test_no_answer_lets_another_site_read_or_embed_it(app: FastAPI) -> None:
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
         assert not [name for name in answer.headers if name.startswith("access-control-")]
+        assert answer.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_an_answer_is_kept_nowhere_unless_it_says_so_itself(app: FastAPI) -> None:
+    async def page() -> Answer:
+        return Answer(headers={"Cache-Control": "public", "Content-Security-Policy": "default-src 'self'"})
+
+    app.add_api_route("/page", page)
+    assert send(app, "GET", {}).headers["cache-control"] == "no-store"
+    said = send(app, "GET", {}, path="/page").headers
+    assert (said["cache-control"], said["content-security-policy"]) == ("public", "default-src 'self'")
 
 
 def test_a_refused_request_is_counted_and_has_an_id(app: FastAPI) -> None:

@@ -39,6 +39,7 @@ from fedplcc.shared.wire.serving.requests import SLOW_S
 from fedplcc.shared.wire.serving.server import RpcServer
 from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.certificates import Held, TestAuthority
+from tests.support.records.captured_logs import logged
 
 WAIT_S = 20.0
 ATTEMPTS = 3
@@ -207,6 +208,25 @@ def test_no_handler_of_any_rpc_is_entered_with_such_a_certificate(authority: Tes
             assert served.entered == []
 
     asyncio.run(knock())
+
+
+def test_the_line_of_a_call_says_who_made_it(authority: TestAuthority) -> None:
+    async def call() -> None:
+        async with serving(authority) as served:
+            served.keys.scopes["good"] = frozenset({Scope.RESULTS})
+            fetch, gateway = "/fedplcc.v1.RunService/FetchArtifact", authority.issue(Role.GATEWAY, "gate")
+            assert await reason_of(served, fetch, gateway, key="good") == "OK"
+            assert await reason_of(served, fetch, gateway, key="bad") == "KEY_INVALID"
+            assert await reason_of(served, ROUND[0], authority.issue(Role.CLIENT, "ann")) == "OK"
+
+    with logged("info") as lines:
+        asyncio.run(call())
+    assert [(line["caller"], line["code"]) for line in lines("rpc")] == [
+        ("key:k1", "OK"),
+        ("gateway:gate", "UNAUTHENTICATED"),
+        ("client:ann", "OK"),
+    ]
+    assert "good" not in lines.stream.getvalue()
 
 
 def test_every_rpc_of_a_client_is_for_clients(authority: TestAuthority) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,23 @@ def test_what_is_kept_is_found_by_another_reader(tmp_path: Path) -> None:
     FeatureCache(tmp_path / "f.sqlite").keep(wanted)
     found = FeatureCache(tmp_path / "f.sqlite").found([*wanted, b"other" * 6], WIDTH)
     assert same(found, wanted)
+
+
+@pytest.mark.parametrize("is_older", [False, True], ids=["new", "made readable by another version"])
+def test_the_file_and_its_journal_are_their_owners_alone(tmp_path: Path, is_older: bool) -> None:
+    path = tmp_path / "f.sqlite"
+    before = os.umask(0o022)
+    try:
+        if is_older:
+            sqlite3.connect(path).execute("PRAGMA journal_mode = WAL")
+        cache = FeatureCache(path)
+        with closing(cache._opened()) as reader:
+            cache.keep(rows(0, 3))
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+            assert reader.execute("SELECT COUNT(*) FROM features").fetchone() == (3,)
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("f.sqlite", "f.sqlite-shm", "f.sqlite-wal"), 0o600)
 
 
 def test_without_a_file_nothing_is_kept_or_made(tmp_path: Path) -> None:
