@@ -46,8 +46,8 @@ def pending(*, state_dir: TrainerStateDir = None, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"approve": rule_of(kept), "pending": found, "approved": approved}, indent=2))
         return ExitCode.OK
-    if trouble := kept.decisions().trouble:
-        print(trouble)
+    if notice := kept.decisions().notice:
+        print(notice)
     for facts in found:
         for heading, words in lines_of(facts):
             print(printable(f"{heading + ':':<19}{words}"))

@@ -6,8 +6,9 @@ from typing import Any
 
 from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
 from fedplcc.trainer.owner.approval.asked import Asked
+from fedplcc.trainer.owner.approval.decisions import Decision, Ruling
 from fedplcc.trainer.owner.approval.gate import AwaitsApproval, refusal
-from fedplcc.trainer.owner.approval.kept import Decision, Kept, Ruling
+from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.words import facts_of
 from fedplcc.trainer.owner.in_force import policy_in_force
 

@@ -137,7 +137,7 @@ class _Page:
             decisions, waiting = self._kept.decisions(), deciding.waiting(self._kept)
         except FedplccError as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, [], _whole(_paragraph(error.detail))
-        parts = [_paragraph(text) for text in (said, decisions.trouble) if text]
+        parts = [_paragraph(text) for text in (said, decisions.notice) if text]
         for facts in waiting:
             rows = "".join(
                 f"<tr><th>{html.escape(name)}</th><td>{html.escape(words)}</td></tr>" for name, words in lines_of(facts)

@@ -82,9 +82,13 @@ def test_what_does_not_hold_and_a_site_without_a_policy_are_told(state: Path) ->
     called("approve", "run-1")
     decisions = state / "approval" / "decisions.jsonl"
     decisions.write_text(decisions.read_text().replace("run-1", "run-2"))
-    assert "so none counts" in called("pending")[1]
-    assert (doctor(state)[0], "so none counts" in doctor(state)[1]) == ("warning", True)
+    assert "No approval counts" in called("pending")[1]
+    assert (doctor(state)[0], "No approval counts" in doctor(state)[1]) == ("warning", True)
+    called("withdraw", "run-3")
+    assert "decisions.jsonl.damaged-1" in called("pending")[1]
+    assert (doctor(state)[0], "decisions.jsonl.damaged-1" in doctor(state)[1]) == ("warning", True)
     decisions.unlink()
+    (state / "approval" / "decisions.jsonl.damaged-1").unlink()
     keep_policy(state, None, NO_POLICY)
     assert "this trainer has no policy, so runs need no approval" in called("pending")[1]
     assert "nobody here is asked" in doctor(state)[1]

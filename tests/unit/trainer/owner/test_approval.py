@@ -19,8 +19,9 @@ from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
 from fedplcc.trainer.owner.approval import deciding, packages
+from fedplcc.trainer.owner.approval.decisions import Ruling
 from fedplcc.trainer.owner.approval.gate import GRACE_S, LOOK_S, AwaitsApproval, Gate, RunRejected, RunWithdrawn
-from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept, Ruling
+from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept
 from fedplcc.trainer.owner.approval.words import lines_of
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import Policy
@@ -163,8 +164,11 @@ MEDDLING: dict[str, Callable[[list[str]], list[str]]] = {
 }
 
 
+ALL_RULES = (None, "always", "matching", "each")
+
+
 @pytest.mark.parametrize("meddling", MEDDLING)
-def test_decisions_that_were_changed_count_as_none_and_say_so(kept: Kept, meddling: str) -> None:
+def test_changed_decisions_approve_nothing_and_a_no_that_can_be_read_stays(kept: Kept, meddling: str) -> None:
     for run_id in ("run-1", "run-2", "run-3"):
         refused(kept, a_task(run_id))
     deciding.approve(kept, "run-1")
@@ -172,15 +176,63 @@ def test_decisions_that_were_changed_count_as_none_and_say_so(kept: Kept, meddli
     deciding.approve(kept, "run-3")
     path = kept.folder / "decisions.jsonl"
     path.write_text("\n".join(MEDDLING[meddling](path.read_text().splitlines())) + "\n")
-    for rule in (None, "always", "matching", "each"):
+    was, is_no = path.read_bytes(), meddling != "a rejection turned"
+    for rule in ALL_RULES:
         why = refused(kept, a_task("run-1"), rule)
         assert isinstance(why, AwaitsApproval)
-        assert "was changed or damaged, so none counts" in why.detail
-    fresh = Kept(kept.folder.parent)
-    deciding.approve(fresh, "run-1")
-    assert refused(kept, a_task("run-1")) is None
-    assert refused(kept, a_task("run-3")) is not None
-    assert (kept.folder / "decisions.jsonl.damaged").is_file(), "what did not hold is put aside"
+        assert "was changed, damaged or removed. No approval counts" in why.detail
+        assert isinstance(refused(kept, a_task("run-2"), rule), RunRejected if is_no else AwaitsApproval)
+    deciding.approve(Kept(kept.folder.parent), "run-1")
+    for rule in ALL_RULES:
+        assert refused(kept, a_task("run-1"), rule) is None
+        assert isinstance(refused(kept, a_task("run-2"), rule), RunRejected if is_no else AwaitsApproval)
+        assert isinstance(refused(kept, a_task("run-3"), rule), AwaitsApproval), "its decision may be lost"
+        assert isinstance(refused(kept, a_task("run-4"), rule), AwaitsApproval), "a lost line may have said no to it"
+    aside = kept.folder / "decisions.jsonl.damaged-1"
+    assert aside.read_bytes() == was, "what did not hold is put aside"
+    assert not kept.decisions().trouble
+    assert aside.name in kept.decisions().notice
+    aside.unlink()
+    assert refused(kept, a_task("run-4"), "always") is None, "the owner has said that nothing else is lost"
+    assert isinstance(refused(kept, a_task("run-2"), None), RunRejected) is is_no
+
+
+def test_a_second_damage_is_put_aside_beside_the_first_and_a_lost_secret_forgets_no_no(kept: Kept) -> None:
+    deciding.withdraw(kept, "run-1", "enough")
+    path = kept.folder / "decisions.jsonl"
+    (kept.folder / "secret").unlink()
+    deciding.withdraw(kept, "run-2")
+    path.write_bytes(path.read_bytes() + b"half a li")
+    deciding.withdraw(kept, "run-3")
+    assert sorted(each.name for each in kept.folder.glob("*.damaged*")) == [f"{path.name}.damaged-{n}" for n in (1, 2)]
+    for run_id in ("run-1", "run-2", "run-3"):
+        assert isinstance(refused(kept, a_task(run_id), "always"), RunWithdrawn)
+    assert [(each.by == "", each.reason) for each in kept.decisions().entries] == [(True, ""), (False, ""), (False, "")]
+
+
+def _told_all(kept: Kept) -> None:
+    for decision, _ in Gate(kept, "each").look(None).reports:
+        kept.told(decision)
+
+
+@pytest.mark.parametrize("lost", ["the last line", "the file"])
+def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept, lost: str) -> None:
+    refused(kept, a_task())
+    deciding.approve(kept, "run-1")
+    path = kept.folder / "decisions.jsonl"
+    older = path.read_bytes()
+    deciding.withdraw(kept, "run-1")
+    _told_all(kept)
+    path.unlink() if lost == "the file" else path.write_bytes(older)
+    for rule in ALL_RULES:
+        assert isinstance(refused(kept, a_task(), rule), AwaitsApproval)
+    deciding.reject(kept, "run-1")
+    assert isinstance(refused(kept, a_task(), "always"), RunRejected)
+    assert not Kept(kept.folder.parent).decisions().trouble, "the new chain names what was told"
+    assert [each.ruling for each, _ in Gate(kept, "each").look(None).reports] == [Ruling.REJECTED]
+    _told_all(kept)
+    assert not Kept(kept.folder.parent).decisions().trouble
+    assert isinstance(refused(kept, a_task("run-2"), None), AwaitsApproval)
 
 
 def test_another_secret_and_none_make_no_decision_hold(kept: Kept) -> None:
@@ -250,20 +302,37 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
         assert Gate(Kept(folder), "each").look(None).reports == []
 
 
-def test_a_kill_while_what_does_not_hold_is_put_aside_loses_no_new_decision(tmp_path: Path) -> None:
-    for number, name in enumerate(("trainer.approval.rename.before", "trainer.approval.rename.after")):
-        folder = tmp_path / str(number)
+def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: Path, passed: list[str]) -> None:
+    def damaged(folder: Path, *, is_missing: bool) -> Kept:
         refused(Kept(folder), a_task())
         deciding.approve(Kept(folder), "run-1")
-        (folder / "approval" / "decisions.jsonl").write_text("nothing\n")
-        refused(Kept(folder), a_task())
-        _died_at(name, 1, partial(deciding.approve, Kept(folder), "run-1"))
-        assert refused(Kept(folder), a_task()) is not None
-        deciding.approve(Kept(folder), "run-1")
-        assert refused(Kept(folder), a_task()) is None
+        deciding.withdraw(Kept(folder), "run-2")
+        _told_all(Kept(folder))
+        path = folder / "approval" / "decisions.jsonl"
+        path.unlink() if is_missing else path.write_bytes(path.read_bytes() + b"half a li")
+        return Kept(folder)
+
+    for is_missing in (False, True):
+        whole = damaged(tmp_path / f"whole-{is_missing}", is_missing=is_missing)
+        passed.clear()
+        failpoints.install(passed.append)
+        deciding.withdraw(whole, "run-3")
+        points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]
+        assert any("aside" in name for name, _ in points)
+        for number, (name, count) in enumerate(points):
+            failpoints.install(None)
+            kept = damaged(tmp_path / f"{is_missing}-{number}", is_missing=is_missing)
+            _died_at(name, count, partial(deciding.withdraw, kept, "run-3"))
+            for rule in ALL_RULES:
+                assert isinstance(refused(kept, a_task("run-1"), rule), AwaitsApproval), name
+                assert isinstance(refused(kept, a_task("run-2"), rule), AwaitsApproval if is_missing else RunWithdrawn)
+            deciding.withdraw(kept, "run-3")
+            assert isinstance(refused(kept, a_task("run-1"), None), AwaitsApproval), name
+            assert isinstance(refused(kept, a_task("run-3"), None), RunWithdrawn), name
+            assert len(list(kept.folder.glob("*.damaged*"))) == 1, name
 
 
-def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_is_told(kept: Kept) -> None:
+def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_is_no(kept: Kept) -> None:
     refused(kept, a_task())
     gate, run = Gate(kept, "each"), a_task().run
     assert gate.look(run) == gate.look(None)
@@ -350,7 +419,7 @@ def test_the_code_of_other_packages_is_part_of_what_is_approved(
     assert isinstance(refused(kept, task), CodeNotAllowed)
 
 
-def test_a_run_is_told_in_words_with_sizes_where_they_are_known(kept: Kept) -> None:
+def test_a_run_is_no_in_words_with_sizes_where_they_are_known(kept: Kept) -> None:
     blob = BlobRef(role="model", sha256="0" * 64, size_bytes=1000)
     refused(kept, a_task(payload=Payload(tensor_groups=(blob,))))
     (facts,) = deciding.waiting(kept)

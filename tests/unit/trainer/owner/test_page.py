@@ -15,7 +15,8 @@ import pytest
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process import metrics
 from fedplcc.trainer.owner.approval import deciding
-from fedplcc.trainer.owner.approval.kept import Kept, Ruling
+from fedplcc.trainer.owner.approval.decisions import Ruling
+from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.page import MAX_FORM_BYTES, OwnersPage, serve_page
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import Policy
