@@ -38,6 +38,25 @@ def waiting(kept: Kept) -> list[dict[str, Any]]:
     return [facts_of(asked, why=why.detail) for asked, why in reasons if isinstance(why, AwaitsApproval)]
 
 
+def decided(kept: Kept) -> list[dict[str, Any]]:
+    """Return the last decision about each run that counts, for JSON, the newest first.
+
+    Raises:
+        StoreUnavailable: The decisions cannot be read.
+    """
+    return [
+        {
+            "run_id": each.run_id,
+            "ruling": each.ruling.value,
+            "time": each.time,
+            "by": each.by,
+            "reason": each.reason,
+            "document_sha256": each.document,
+        }
+        for each in reversed(kept.decisions().last())
+    ]
+
+
 def approve(kept: Kept, run_id: str, document: str = "") -> Decision:
     """Approve a run as it asks now; one that was withdrawn or rejected, as it asked then.
 

@@ -14,7 +14,7 @@ from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import MODEL, ClientProblem, RunSpec, Task
 from fedplcc.trainer.owner.approval.asked import Asked, document_of
 from fedplcc.trainer.owner.approval.decisions import Decision, Decisions, Ruling
-from fedplcc.trainer.owner.approval.kept import Kept
+from fedplcc.trainer.owner.approval.kept import Kept, NoRoom
 from fedplcc.trainer.owner.approval.packages import Packages
 
 ALWAYS, MATCHING, EACH = "always", "matching", "each"
@@ -140,8 +140,12 @@ class Gate:
                 f"{asked.rounds} rounds; nothing was read for it. A run that goes on has another document"
             )
         why = refusal(asked, decisions, self._rule)
+        if isinstance(why, AwaitsApproval):
+            try:
+                self._kept.ask(asked)
+            except NoRoom as error:
+                raise AwaitsApproval(f"{why.detail}, who cannot be shown it: {error.detail}") from error
         if why is not None:
-            self._kept.ask(asked)
             raise why
         self._over_since = None
 

@@ -53,6 +53,7 @@ MAX_DECISIONS = 10_000
 MAX_ASKED = 64
 """Most runs that wait at a site; of more, those that have waited longest are asked for again with their next task."""
 MAX_ASKED_BYTES = 16 << 20
+"""Most bytes of all that waits, on the disk and in memory; a run that does not fit waits until others are decided."""
 MAX_REASON = 500
 """Most characters of an owner's reason."""
 NAME = re.compile(RUN_ID_PATTERN)
@@ -60,6 +61,10 @@ _FAILS = "the decisions of this site's owner cannot be read or kept"
 
 
 _ASKED = TypeAdapter(Asked)
+
+
+class NoRoom(FailedPrecondition):
+    """What runs ask for that wait at a site is too much to keep."""
 
 
 class Kept:
@@ -195,6 +200,7 @@ class Kept:
         """Keep what a run asks for until it is decided; the same again changes nothing.
 
         Raises:
+            NoRoom: What waits is too much together.
             StoreUnavailable: It cannot be kept.
         """
         with self._held():
@@ -202,11 +208,20 @@ class Kept:
             if known is not None and replace(known, asked_at=asked.asked_at, model_bytes=asked.model_bytes) == asked:
                 return
             disk.make_folder(self.folder / ASKED, "trainer.approval.asked", mode=0o700)
-            waiting = sorted(self._all_asked(), key=lambda each: each.asked_at)
-            for oldest in waiting[: max(0, len(waiting) - MAX_ASKED + 1)]:
-                self._forget(oldest.run_id)
-            data = canonical_json(_ASKED.dump_python(asked, mode="json")).encode()
-            disk.replace_file(self._place(asked.run_id), data, "trainer.approval.asked", mode=0o600)
+            place, data = self._place(asked.run_id), canonical_json(_ASKED.dump_python(asked, mode="json")).encode()
+            sizes = {path: path.stat().st_size for path in self._places() if path != place}
+            if len(sizes) >= MAX_ASKED:
+                waiting = sorted(self._all_asked(), key=lambda each: each.asked_at)
+                for oldest in waiting[: len(sizes) - MAX_ASKED + 1]:
+                    self._forget(oldest.run_id)
+                    sizes.pop(self._place(oldest.run_id), None)
+            if sum(sizes.values()) + len(data) > MAX_ASKED_BYTES:
+                raise NoRoom(
+                    f"its document and what else it asks for are {len(data):,} bytes, and what {len(sizes)} other runs ask "
+                    f"for that wait here leaves no room for it: {MAX_ASKED_BYTES:,} bytes are the most of all. Decide about "
+                    "those first: fedplcc site pending"
+                )
+            disk.replace_file(place, data, "trainer.approval.asked", mode=0o600)
 
     def forget_asked(self, *, but_of: Collection[str]) -> None:
         """Forget what runs asked for, except these, which are open.
@@ -214,7 +229,8 @@ class Kept:
         Raises:
             StoreUnavailable: They cannot be read or removed.
         """
-        gone = [each.run_id for each in self.all_asked() if each.run_id not in but_of]
+        with disk.told_without_paths(_FAILS):
+            gone = [run_id for run_id in (path.stem for path in self._places()) if run_id not in but_of]
         if gone:
             with self._held():
                 for run_id in gone:
@@ -238,9 +254,12 @@ class Kept:
         with disk.told_without_paths(_FAILS):
             return sorted(self._all_asked(), key=lambda each: (each.asked_at, each.run_id))
 
+    def _places(self) -> list[Path]:
+        return [path for path in sorted((self.folder / ASKED).glob("*.json")) if NAME.fullmatch(path.stem)]
+
     def _all_asked(self) -> Iterator[Asked]:
-        for path in sorted((self.folder / ASKED).glob("*.json")):
-            found = self._asked(path.name.removesuffix(".json"))
+        for path in self._places():
+            found = self._asked(path.stem)
             if found is not None:
                 yield found
 

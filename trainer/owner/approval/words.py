@@ -89,7 +89,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     in_all = f"{facts['rounds']:,} times that" + (f", the models {total:,} bytes" if total is not None else "")
     return [
         ("run", f"{facts['run_id']} ({facts['name']})"),
-        ("waits", f"{facts['why']}; asked at {datetime.fromtimestamp(facts['asked_at'], UTC):%Y-%m-%d %H:%M:%S UTC}"),
+        ("waits", f"{facts['why']}; asked at {_time(facts['asked_at'])}"),
         ("method", facts["method"]),
         ("model", model),
         ("code", code),
@@ -101,6 +101,20 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("started by", facts["started_by"] or UNKNOWN_STARTER),
         ("document", facts["document_sha256"]),
     ]
+
+
+def sentence_of(decided: Mapping[str, Any]) -> str:
+    """Return a decision in words: what, when, who and why."""
+    by = f" by {decided['by']}" if decided["by"] else ", as a line says that does not hold"
+    because = f": {decided['reason']}" if decided["reason"] else ""
+    return f"{decided['ruling']} {_time(decided['time'])}{by}{because}"
+
+
+def _time(seconds: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S UTC}"
+    except (ValueError, OverflowError, OSError):
+        return "at an unknown time"
 
 
 def _claim(facts: Mapping[str, Any]) -> str:

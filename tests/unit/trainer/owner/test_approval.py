@@ -19,6 +19,7 @@ from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
 from fedplcc.trainer.owner.approval import deciding, packages
+from fedplcc.trainer.owner.approval import kept as kept_files
 from fedplcc.trainer.owner.approval.decisions import Ruling
 from fedplcc.trainer.owner.approval.gate import GRACE_S, LOOK_S, AwaitsApproval, Gate, RunRejected, RunWithdrawn
 from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept
@@ -388,6 +389,25 @@ def test_what_waits_is_bounded_and_is_forgotten_when_its_run_is_over(kept: Kept)
     assert found == [f"run-{number}" for number in range(3, MAX_ASKED + 3)]
     gate.forget(but_of=["run-5", "run-6"])
     assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-5", "run-6"]
+
+
+def test_documents_that_wait_are_bounded_together_and_one_without_room_says_so(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused(kept, a_task())
+    size = (kept.folder / "asked" / "run-1.json").stat().st_size
+    most = 3 * size + 100  # the time of asking has more digits or fewer
+    monkeypatch.setattr(kept_files, "MAX_ASKED_BYTES", most)
+    refused(kept, a_task("run-2"))
+    refused(kept, a_task("run-3"))
+    why = refused(kept, a_task("run-4"))
+    assert isinstance(why, AwaitsApproval)
+    assert f"{most:,} bytes are the most of all. Decide about those first: fedplcc site pending" in why.detail
+    assert sum(path.stat().st_size for path in (kept.folder / "asked").iterdir()) <= most
+    deciding.reject(kept, "run-2")
+    assert isinstance(refused(kept, a_task("run-2")), RunRejected)
+    assert "cannot be shown" not in str(refused(kept, a_task("run-4"))), "what was rejected takes no room"
+    assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-1", "run-3", "run-4"]
 
 
 def test_the_code_of_other_packages_is_part_of_what_is_approved(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -87,6 +88,12 @@ def test_it_shows_what_waits_and_decides_it(kept: Kept, page: OwnersPage, token:
     refused(kept, a_task("run-2"))
     assert post(page, token=token, run="run-2", ruling="reject")[0] == 303
     assert deciding.waiting(kept) == []
+    text = ask(page, "GET", f"/?token={token}")[1]
+    assert re.search(rf"run-2: rejected [-0-9: ]+ UTC by user {os.getuid()}<", text)
+    assert re.search(r"run-1: withdrawn [-0-9: ]+ UTC by user \d+: &lt;script&gt;<", text)
+    assert 'value="approve"' in text
+    assert post(page, token=token, run="run-1", ruling="approve", document=document)[0] == 303
+    assert refused(kept, a_task()) is None
     assert post(page, token=token, run="../x<script>", ruling="reject")[1].count("<script>") == 0
 
 
