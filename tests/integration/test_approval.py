@@ -143,6 +143,7 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
     wait_pending(control, run_id)
     (facts,) = json.loads(site(federation, "pending", "--json"))["pending"]
     assert (facts["run_id"], facts["method"], facts["claim"]) == (run_id, "fedavg", "none")
+    assert facts["started_by"].endswith("(admin)")
     at_rest = reads(federation)
     assert control.get(run_id).reason == "waits for north's approval"
     address = (federation.folder / "trainer-north" / "approval" / "page").read_text().strip()

@@ -212,6 +212,7 @@ class Gate:
             code=self._packages.of(document_of(task.run.config_json)),
             model_bytes=sizes[0] if sizes else 0,
             asked_at=self._clock(),
+            started_by=task.run.started_by,
         )
 
 

@@ -17,7 +17,7 @@ from fedplcc.trainer.owner.approval.packages import code_named
 
 SHOWN = 12
 """Digits of a SHA-256 in words."""
-UNKNOWN_STARTER = "not known here: the aggregator does not tell sites"
+UNKNOWN_STARTER = "not known here: the aggregator does not say"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def facts_of(asked: Asked, *, why: str = "") -> dict[str, Any]:
         "epsilon": told.get("epsilon"),
         "delta": told.get("delta"),
         "releases": told.get("releases"),
-        "started_by": None,
+        "started_by": asked.started_by or None,
         "document_sha256": asked.document_sha256,
         "code": dict(asked.code),
         "code_sha256": asked.code_sha256,
@@ -98,7 +98,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("leaves each round", leaves),
         ("leaves in all", in_all),
         ("claim", _claim(facts)),
-        ("started by", facts["started_by"] or UNKNOWN_STARTER),
+        ("started by", f"{facts['started_by']}, says the aggregator" if facts["started_by"] else UNKNOWN_STARTER),
         ("document", facts["document_sha256"]),
     ]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
 from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccError, InvalidConfig, MalformedRequest
 from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
@@ -389,6 +390,20 @@ def test_what_waits_is_bounded_and_is_forgotten_when_its_run_is_over(kept: Kept)
     assert found == [f"run-{number}" for number in range(3, MAX_ASKED + 3)]
     gate.forget(but_of=["run-5", "run-6"])
     assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-5", "run-6"]
+
+
+def test_who_started_a_run_is_told_and_no_approval_is_bound_to_it(kept: Kept) -> None:
+    def begun_by(words: str) -> Task:
+        task = a_task()
+        assert task.run is not None
+        return task_from_proto(task_to_proto(replace(task, run=replace(task.run, started_by=words))))
+
+    refused(kept, begun_by("ward round (run)\x1b[2J\u202e" + 200 * "x"))
+    (facts,) = deciding.waiting(kept)
+    assert facts["started_by"] == "ward round (run)?[2J?" + 99 * "x"
+    assert dict(lines_of(facts))["started by"].endswith("x, says the aggregator")
+    deciding.approve(kept, "run-1")
+    assert refused(kept, begun_by("somebody else")) is None
 
 
 def test_documents_that_wait_are_bounded_together_and_one_without_room_says_so(
