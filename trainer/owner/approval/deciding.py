@@ -52,6 +52,7 @@ def decided(kept: Kept) -> list[dict[str, Any]]:
             "by": each.by,
             "reason": each.reason,
             "document_sha256": each.document,
+            "torch": each.torch,
         }
         for each in reversed(kept.decisions().last())
     ]

@@ -43,6 +43,7 @@ class Decision:
         rounds: Rounds of the run.
         by: Who decided, as this host names them; empty for a no that was read in a line that does not hold.
         reason: What the owner says to it.
+        torch: Version of torch that the site had when it was decided; empty where that is not known.
         before: HMAC of the decision before; of the first, HMAC of the last one that the aggregator was told of before the
             decisions began anew, empty for none.
         mac: HMAC of all of this.
@@ -58,12 +59,15 @@ class Decision:
     rounds: int = 0
     by: str = ""
     reason: str = ""
+    torch: str = ""
     before: str = ""
     mac: str = ""
 
     def signed(self, key: bytes) -> Decision:
         """Return it with its HMAC."""
         facts = {name: value for name, value in asdict(self).items() if name != "mac"}
+        if not self.torch:
+            del facts["torch"]  # decisions that were made before it was recorded hold
         return replace(self, mac=hmac.digest(key, canonical_json(facts).encode(), "sha256").hex())
 
     def holds(self, key: bytes) -> bool:

@@ -15,7 +15,7 @@ from fedplcc.shared.types import MODEL, ClientProblem, RunSpec, Task
 from fedplcc.trainer.owner.approval.asked import Asked, document_of
 from fedplcc.trainer.owner.approval.decisions import Decision, Decisions, Ruling
 from fedplcc.trainer.owner.approval.kept import Kept, NoRoom
-from fedplcc.trainer.owner.approval.packages import Packages
+from fedplcc.trainer.owner.approval.packages import TORCH, Packages, version_of
 
 ALWAYS, MATCHING, EACH = "always", "matching", "each"
 """Values of a policy's `approve`."""
@@ -213,6 +213,7 @@ class Gate:
             model_bytes=sizes[0] if sizes else 0,
             asked_at=self._clock(),
             started_by=task.run.started_by,
+            torch=version_of(TORCH),
         )
 
 

@@ -133,6 +133,7 @@ class Kept:
                     ruling=ruling,
                     by=f"user {os.getuid()}",
                     reason=reason,
+                    torch="" if asked is None else asked.torch,
                     before=entries[-1].mac if entries else told.mac if known.trouble else "",
                     document=facts.document,
                     code=facts.code,

@@ -70,6 +70,7 @@ def facts_of(asked: Asked, *, why: str = "") -> dict[str, Any]:
         "document_sha256": asked.document_sha256,
         "code": dict(asked.code),
         "code_sha256": asked.code_sha256,
+        "torch": asked.torch,
     }
 
 
@@ -80,6 +81,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     if facts["begins_with"]:
         model += f"; begins with the model {facts['begins_with']}"
     code = ", ".join(f"{name} {value[:64]}" for name, value in facts["code"].items())
+    code += f"; on torch {facts['torch']}" if facts["torch"] else ""
     clients = "those that join" if facts["clients"] is None else ", ".join(facts["clients"][:20])
     leaves = "; ".join(
         each["what"] + (f" ({each['bytes']:,} bytes)" if each["bytes"] is not None else "")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccErr
 from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
+from fedplcc.shared.version import VERSION
 from fedplcc.trainer.owner.approval import deciding, packages
 from fedplcc.trainer.owner.approval import kept as kept_files
 from fedplcc.trainer.owner.approval.decisions import Ruling
@@ -390,6 +393,46 @@ def test_what_waits_is_bounded_and_is_forgotten_when_its_run_is_over(kept: Kept)
     assert found == [f"run-{number}" for number in range(3, MAX_ASKED + 3)]
     gate.forget(but_of=["run-5", "run-6"])
     assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-5", "run-6"]
+
+
+def test_versions_of_torch_and_timm_are_told_and_another_timm_needs_another_approval_for_its_models(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"timm": "1.0.9", "torch": "2.8.0"}
+    monkeypatch.setattr(metadata, "version", versions.__getitem__)
+
+    def of_timm(run_id: str = "run-1") -> Task:
+        task = a_task(run_id)
+        assert task.run is not None
+        document = {**json.loads(task.run.config_json), "model": {"name": "timm:test_resnet"}}
+        return replace(task, run=replace(task.run, config_json=json.dumps(document)))
+
+    refused(kept, of_timm())
+    refused(kept, a_task("run-2"))
+    told = [dict(lines_of(facts))["code"] for facts in deciding.waiting(kept)]
+    ours = f"fedplcc {VERSION}"
+    assert told == [f"{ours}, timm 1.0.9; on torch 2.8.0", f"{ours}; on torch 2.8.0"]
+    assert (deciding.approve(kept, "run-1").torch, deciding.approve(kept, "run-2").torch) == ("2.8.0", "2.8.0")
+    versions["torch"] = "2.9.0"
+    assert refused(kept, of_timm()) is None
+    versions["timm"] = "1.1.0"
+    assert refused(kept, a_task("run-2")) is None
+    why = refused(kept, of_timm())
+    assert why is not None
+    assert why.detail.endswith("its code changed since")
+
+
+def test_decisions_of_before_versions_were_recorded_hold(kept: Kept) -> None:
+    key = bytes(32)
+    facts = {
+        "before": "", "by": "user 0", "code": "c", "document": "d", "number": 1, "reason": "", "rounds": 3,
+        "ruling": "withdrawn", "run_id": "run-1", "terms": "t", "time": 1.0,
+    }  # fmt: skip
+    mac = hmac.digest(key, json.dumps(facts, sort_keys=True, separators=(",", ":")).encode(), "sha256").hex()
+    kept.folder.mkdir()
+    (kept.folder / "secret").write_bytes(key)
+    (kept.folder / "decisions.jsonl").write_text(json.dumps({**facts, "mac": mac}) + "\n")
+    assert (kept.decisions().trouble, len(kept.decisions().entries)) == ("", 1)
 
 
 def test_who_started_a_run_is_told_and_no_approval_is_bound_to_it(kept: Kept) -> None:
