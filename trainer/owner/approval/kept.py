@@ -3,14 +3,15 @@
     secret             32 random bytes, made once and readable to this user alone
     decisions.jsonl    every decision: a line each with its HMAC, over the line and the HMAC of the line before it
     asked/RUN.json     what a run asks for that waits
-    told               the last decision that the aggregator was told of
     page               address of the owner's page, with its secret, while the trainer serves one
 
     decisions.jsonl.damaged-N   decisions that did not hold, put aside when the next one was made
 
+Beside the folder, so that an older copy of it shows: approval-told, the last decision that the aggregator was told of.
+
 A file is replaced whole, so a crash leaves the one before or the one after. Several processes may decide one after another.
 Decisions do not hold if a line was changed, put elsewhere or made with another secret, or if the last one is missing that
-the aggregator was told of; see decisions.py. An older copy of the whole folder cannot be told from within it.
+the aggregator was told of; see decisions.py. An older copy of the whole state directory cannot be told from within it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from fedplcc.trainer.owner.approval.decisions import (
 )
 
 FOLDER = "approval"
-SECRET, LOCK, DECISIONS, ASKED, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "told", "page"
+SECRET, LOCK, DECISIONS, ASKED, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "approval-told", "page"
 KEY_BYTES = 32
 MAX_DECISIONS = 10_000
 """Most decisions of a site."""
@@ -72,7 +73,7 @@ class Kept:
 
     def __init__(self, state_dir: Path) -> None:
         """Use the folder in a trainer's state directory; it need not exist."""
-        self.folder = state_dir / FOLDER
+        self.folder, self._told_at = state_dir / FOLDER, state_dir / TOLD
         self._seen: tuple[object, Decisions] = (None, Decisions())
 
     # Decisions
@@ -165,7 +166,7 @@ class Kept:
 
     def _told(self) -> Told:
         try:
-            return Told.of((self.folder / TOLD).read_text("ascii", errors="replace")[:128])
+            return Told.of(self._told_at.read_text("ascii", errors="replace")[:128])
         except FileNotFoundError:
             return Told()
 
@@ -315,7 +316,7 @@ class Kept:
         """
         with self._held():
             text = Told(decision.number, decision.mac).text
-            disk.replace_file(self.folder / TOLD, text.encode(), "trainer.approval.told", mode=0o600)
+            disk.replace_file(self._told_at, text.encode(), "trainer.approval.told", mode=0o600)
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -220,15 +221,22 @@ def _told_all(kept: Kept) -> None:
         kept.told(decision)
 
 
-@pytest.mark.parametrize("lost", ["the last line", "the file"])
-def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept, lost: str) -> None:
+@pytest.mark.parametrize("lost", ["the last line", "the file", "all but an older copy of the folder"])
+def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept, lost: str, tmp_path: Path) -> None:
     refused(kept, a_task())
     deciding.approve(kept, "run-1")
     path = kept.folder / "decisions.jsonl"
     older = path.read_bytes()
+    shutil.copytree(kept.folder, tmp_path / "older")
     deciding.withdraw(kept, "run-1")
     _told_all(kept)
-    path.unlink() if lost == "the file" else path.write_bytes(older)
+    if lost == "the file":
+        path.unlink()
+    elif lost == "the last line":
+        path.write_bytes(older)
+    else:
+        shutil.rmtree(kept.folder)
+        shutil.copytree(tmp_path / "older", kept.folder)
     for rule in ALL_RULES:
         assert isinstance(refused(kept, a_task(), rule), AwaitsApproval)
     deciding.reject(kept, "run-1")
