@@ -6,11 +6,12 @@ and who is waited for, and the site goes on as its owner decided.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from fedplcc.aggregator.coordinator.run_labels import Audited
+from fedplcc.aggregator.ledger.changes import Write
 from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.presence.sessions import Session
 from fedplcc.aggregator.rounds.machine import members, run_facts
@@ -19,7 +20,7 @@ from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import ClientProblem, Run
 
 MAX_AUDITED = 16
-"""Most decisions of one client about one run that the audit records while this process lives."""
+"""Most decisions of one client about one run that count, in the audit and to bring it back, while this process lives."""
 AUDITED_AS: Mapping[OwnersWord, str] = MappingProxyType(
     {
         OwnersWord.APPROVED: "ApproveRun",
@@ -73,18 +74,31 @@ class Approvals:
             if not run_facts.is_retired(run, client_id):
                 self._leave(run, client_id, word)
         elif word is OwnersWord.APPROVED:
-            if self._may_audit(client_id, run.run_id, word):
-                audited = self._audited(AUDITED_AS[word], f"{run.run_id}/{client_id}", "")
+            audited = self._audit_of(client_id, run.run_id, word)
+            if members.has_owner_ended(run, client_id) and self._audits[client_id, run.run_id][0] <= MAX_AUDITED:
+                self._come_back(run, client_id, audited)
+            elif audited:
                 self._ledger.together(lambda changes: changes.writes.extend(audited))
             session.is_approved(run.run_id)
 
+    def _come_back(self, run: Run, client_id: str, audited: Sequence[Write]) -> None:
+        """Have the client in again from the next round on: it left by its owner's word alone."""
+        try:
+            self._ledger.change(run.run_id, lambda run: members.come_back(run, client_id), audited=audited)
+        except InvalidTransition:
+            return  # the run is stopping or has ended meanwhile, or takes no more admissions
+
     def _leave(self, run: Run, client_id: str, word: OwnersWord) -> None:
-        may_audit = self._may_audit(client_id, run.run_id, word)
-        audited = self._audited(AUDITED_AS[word], f"{run.run_id}/{client_id}", "") if may_audit else ()
+        audited = self._audit_of(client_id, run.run_id, word)
         try:
             self._ledger.change(run.run_id, lambda run: members.retire(run, client_id, by_owner=True), audited=audited)
         except InvalidTransition:
             return  # the run is stopping or has ended meanwhile
+
+    def _audit_of(self, client_id: str, run_id: str, word: OwnersWord) -> Sequence[Write]:
+        """Return what adds a decision to the audit; nothing where that has no room for it."""
+        may_audit = self._may_audit(client_id, run_id, word)
+        return self._audited(AUDITED_AS[word], f"{run_id}/{client_id}", "") if may_audit else ()
 
     def _may_audit(self, client_id: str, run_id: str, word: OwnersWord) -> bool:
         """Count a decision for the audit; returns whether it has room for it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,19 @@ from fedplcc.aggregator.ledger.ledger import Ledger
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.rounds.configuration import document_of
 from fedplcc.aggregator.rounds.machine import run_facts
-from fedplcc.aggregator.store.base import Store
+from fedplcc.aggregator.store.base import SESSION, Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.config.initial_model import lineage, role_fault
 from fedplcc.shared.config.run import RunConfig, parse_run_config
-from fedplcc.shared.errors import InvalidConfig, MalformedRequest, RunNotFound, TooManyOpenRuns
+from fedplcc.shared.errors import (
+    InvalidConfig,
+    MalformedRequest,
+    RowCorrupt,
+    RunNotFound,
+    StoreUnavailable,
+    TooManyOpenRuns,
+)
+from fedplcc.shared.identity.api_keys import most_of
 from fedplcc.shared.identity.principals import current_principal
 from fedplcc.shared.reasons import WaitsForClients
 from fedplcc.shared.tensors import prototypes_from_bytes, prototypes_to_bytes
@@ -28,6 +37,22 @@ from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet, Run, Run
 
 FindArtifact = Callable[[str, int, str], tuple[BlobRef, Path]]
 """Returns a committed round's model or prototypes; see `Coordinator.artifact`."""
+
+
+def starter_in(store: Store, caller: str) -> str:
+    """Return who a caller is, in words for the owners of sites: a key's name and the most that it may do.
+
+    Args:
+        store: It has the keys.
+        caller: As the audit has it: `key:ID`, `owner`, `gateway:NAME`.
+    """
+    with suppress(StoreUnavailable, RowCorrupt):  # then by its id: no run waits for a name
+        for _ in range(2):  # a browser's session has the caller that opened it for a label
+            key = store.find_key(caller.removeprefix("key:")) if caller.startswith("key:") else None
+            if key is not None and key.kind != SESSION:
+                return f"{key.label} ({most_of(key.scopes)})"
+            caller = caller if key is None else key.label
+    return {"": "", "anyone": "", "nobody": "", "owner": "the owner of the aggregator"}.get(caller, caller)
 
 
 class RunCreation:
@@ -49,6 +74,7 @@ class RunCreation:
         self._ledger, self._store, self._requests, self._blobs = ledger, store, requests, blobs
         self._initial_models, self._artifact = initial_models, artifact
         self._limits, self._creators, self._audit = limits, dict(creators), audit
+        self._starters = {caller: starter_in(store, caller) for caller in {*creators.values()}}
 
     def create(self, request_id: str, document: Mapping[str, Any]) -> Run:
         """Create a run, or return the one that this request id created before; see `Coordinator.create_run`."""
@@ -106,12 +132,19 @@ class RunCreation:
             created = self._ledger.create(
                 run, request_id=request_id, request_hash=request_hash, facts=facts, audited=audited
             )
-            self._creators[created.run_id] = current_principal.get().caller
+            caller = current_principal.get().caller
+            self._creators[created.run_id] = caller
+            if caller not in self._starters:
+                self._starters[caller] = starter_in(self._store, caller)
             return created
 
     def creator_of(self, run_id: str) -> str:
         """Return the caller that began an open run; empty if nobody knows."""
         return self._creators.get(run_id, "")
+
+    def starter_of(self, run_id: str) -> str:
+        """Return who began an open run, in words for the owners of sites; empty if nobody knows. Reads memory alone."""
+        return self._starters.get(self.creator_of(run_id), "")
 
     def require_room(self) -> None:
         """Refuse another open run where there are as many as this aggregator allows, in all or of one key.
@@ -132,6 +165,7 @@ class RunCreation:
         """Refuse a key that has as many open runs as one may have: others must find room."""
         caller, most = current_principal.get(), self._limits.max_open_runs_per_key
         self._creators = {run.run_id: self._creators.get(run.run_id, "") for run in self._ledger.open_runs()}
+        self._starters = {name: self._starters[name] for name in {*self._creators.values()} & self._starters.keys()}
         if caller.key_id and list(self._creators.values()).count(caller.caller) >= most:
             raise TooManyOpenRuns(
                 f"{most} runs of {caller.caller} have not ended, as many as one key may have "

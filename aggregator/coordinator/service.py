@@ -144,7 +144,13 @@ class Coordinator:
         self.leases = Leases(
             self._ledger, self._sessions, self._attendance, monotonic_clock, stop_s=self._limits.stop_s
         )
-        self._tasks = NextTasks(self._ledger, self._sessions, metrics, self._run_creation.creator_of)
+        self._tasks = NextTasks(
+            self._ledger,
+            self._sessions,
+            metrics,
+            creator_of=self._run_creation.creator_of,
+            starter_of=self._run_creation.starter_of,
+        )
         self.labels = Labels(self._ledger, store, self._requests, self._audited)
         self._steering = Steering(
             self._ledger,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedplcc.aggregator.identity.console_codes import ConsoleCodes
-from fedplcc.aggregator.store.base import ApiKey, Store, Transaction
+from fedplcc.aggregator.store.base import KEY, SESSION, ApiKey, Store, Transaction
 from fedplcc.shared.errors import MalformedRequest, NotFound, ResourceExhausted
 from fedplcc.shared.identity.api_keys import EVERY_SCOPE, Scope, key_invalid, new_api_key, parse_api_key
 from fedplcc.shared.identity.principals import Principal
@@ -35,7 +35,6 @@ MOST_ENDED = 10_000
 """Most rows of ended keys: a session ends with every visit."""
 MAX_LABEL = 64
 KEY_ID = re.compile(r"[0-9a-f]{12}")
-KEY, SESSION = "key", "session"
 _NO_SECRET = "0" * 64
 """Stands for the SHA-256 of an unknown key, so that its refusal takes as long."""
 

@@ -74,6 +74,10 @@ class Certificate:
     """The certificate and those above it, in PEM."""
 
 
+KEY, SESSION = "key", "session"
+"""Kinds of keys: of a person or a program, and of a browser."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
     """Key of a person or a program, or a browser's session."""
@@ -81,7 +85,7 @@ class ApiKey:
     key_id: str
     secret_sha256: str
     kind: str
-    """key or session."""
+    """`KEY` or `SESSION`."""
     label: str
     """A name for people; of a session the caller that opened it, as in the audit."""
     scopes: tuple[str, ...]

@@ -45,8 +45,8 @@ def _approvals(state: Path) -> Finding:
         rule, decisions, num = rule_of(kept), kept.decisions(), len(waiting(kept))
     except FedplccError as error:
         return warning("approval", error.detail)
-    if decisions.trouble:
-        return warning("approval", decisions.trouble)
+    if decisions.notice:
+        return warning("approval", decisions.notice)
     if rule is None:
         return ok(
             "approval",

@@ -21,6 +21,8 @@ from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, types_pb2
 from fedplcc.shared.types import Poll, RunSpec, TakenInline, Task, TaskKind
 
 _RUN_ID = re.compile(RUN_ID_PATTERN)
+MAX_STARTER = 120
+"""Most characters of who began a run; what is longer is cut."""
 
 
 def task_to_proto(task: Task) -> types_pb2.RoundTask:
@@ -59,7 +61,8 @@ def _run_spec_from_proto(message: types_pb2.RunSpec) -> RunSpec:
         raise malformed(
             "run_id", "it is not 1 to 128 letters, digits, '.', '_' or '-' that begin with a letter or a digit"
         )
-    return RunSpec(run_id=run_id, config_json=message.config_json, config_hash=message.config_hash)
+    starter = "".join(each if each.isprintable() else "?" for each in message.started_by[:MAX_STARTER])
+    return RunSpec(run_id=run_id, config_json=message.config_json, config_hash=message.config_hash, started_by=starter)
 
 
 def poll_to_proto(poll: Poll) -> round_service_pb2.Poll:

@@ -42,6 +42,11 @@ def includes(held: Collection[Scope], wanted: Scope) -> bool:
     return wanted in _LADDER and any(scope in held for scope in _LADDER[_LADDER.index(wanted) :])
 
 
+def most_of(held: Collection[str]) -> str:
+    """Return the scope of a key that includes its others, as its role is told to people; empty if it has none."""
+    return next((scope.value for scope in reversed(_LADDER) if scope in held), next(iter(held), ""))
+
+
 def _calls(service: str, scopes: Mapping[Scope, str]) -> dict[str, Scope]:
     return {f"/fedplcc.v1.{service}/{name}": scope for scope, names in scopes.items() for name in names.split()}
 

@@ -7,11 +7,13 @@ root of a process makes one registry and passes it down, so that tests and simul
 from __future__ import annotations
 
 import errno
+import io
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Protocol
@@ -20,7 +22,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics, make_wsgi_app
 
 from fedplcc.shared.errors import FedplccError, InvalidConfig
-from fedplcc.shared.process.address_shares import AddressShares
+from fedplcc.shared.process.address_shares import AddressShares, network_of
 from fedplcc.shared.version import VERSION
 
 PREFIX = "fedplcc"
@@ -35,11 +37,16 @@ OTHER = "other"
 PAUSE_S = 0.2
 """Pause before a connection is accepted again when the process has too many files open."""
 MAX_CONNECTIONS = 16
-"""Most connections at a time; another one is closed at once. A quarter is kept for this machine."""
+"""Most connections at a time, of which a quarter is kept for this machine; one more displaces the oldest of its address that
+has not asked yet, and is closed at once where there is none."""
 MAX_OF_AN_ADDRESS = 4
 """The same of one address: a scrape is a connection of its own, and takes milliseconds."""
+REQUEST_S = 5.0
+"""Longest time from a connection to its whole request, TLS, headers and body together, however a caller spreads them."""
+MAX_BODY_BYTES = 1 << 16
+"""Longest body of a request that is read."""
 CONNECTION_S = 10.0
-"""Longest time for a handshake, and longest silence of a caller after it."""
+"""Longest silence of a caller, and longest time for an answer to be taken."""
 _CERTIFICATE = "fedplcc.certificate"
 """Entry of a request's environment: its caller's certificate in DER."""
 
@@ -133,6 +140,20 @@ def serve_pages(
 class _Request(WSGIRequestHandler):
     """One request of a connection, which ends with it: each scrape is a connection of its own, and is judged anew."""
 
+    server: _Server
+
+    def parse_request(self) -> bool:
+        """Read the request whole, body too; a caller is heard from then on."""
+        if not super().parse_request():
+            return False
+        length = self.headers.get("Content-Length") or "0"
+        if not (length.isascii() and length.isdecimal() and len(length) < 10 and int(length) <= MAX_BODY_BYTES):
+            self.send_error(413)
+            return False
+        self.rfile = io.BytesIO(self.rfile.read(int(length)))
+        self.server.heard(self.client_address)
+        return True
+
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()
         if isinstance(self.connection, ssl.SSLSocket):
@@ -143,8 +164,29 @@ class _Request(WSGIRequestHandler):
         """Log nothing: a scrape comes every few seconds."""
 
 
+@dataclass(slots=True, eq=False)
+class _Caller:
+    """An open connection.
+
+    Attributes:
+        connection: The socket a second time: TLS takes the first one over.
+        address: Who calls.
+        since: When the connection was accepted, on the monotonic clock.
+        is_heard: Whether the whole request is there.
+    """
+
+    connection: socket.socket
+    address: str
+    since: float
+    is_heard: bool = False
+
+
 class _Server(ThreadingMixIn, WSGIServer):
-    """Server with a thread for each of at most `MAX_CONNECTIONS`, which speaks TLS there: nobody waits for a slow caller."""
+    """Server with a thread for each of at most `MAX_CONNECTIONS`, which speaks TLS there: nobody waits for a slow caller.
+
+    Who connects and asks nothing keeps nobody out: each has `REQUEST_S` for its request, and where an address has all
+    connections that it may have, the next one displaces the oldest that has not asked.
+    """
 
     daemon_threads = True
     request_queue_size = 16
@@ -153,6 +195,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         self._guard, self._lock = guard, threading.Lock()
         self._shares = AddressShares(MAX_CONNECTIONS, MAX_OF_AN_ADDRESS)
+        self._callers: dict[Any, _Caller] = {}
+        """Those that are open, by address and port; the oldest first."""
         super().__init__(where, _Request)
 
     def server_bind(self) -> None:
@@ -171,19 +215,27 @@ class _Server(ThreadingMixIn, WSGIServer):
                 time.sleep(PAUSE_S)
             raise
 
+    def service_actions(self) -> None:
+        """Close connections whose request is late; called twice a second."""
+        late = time.monotonic() - REQUEST_S
+        with self._lock:
+            for where in [where for where, each in self._callers.items() if each.since < late and not each.is_heard]:
+                self._leave(where)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            why = self._shares.take(client_address[0])
-        if why is not None:
+            is_admitted = self._admit(request, client_address)
+        if not is_admitted:
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can start
-            self._give_back(client_address)
+            self._left(client_address, self._callers[client_address])
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        caller = self._callers.get(client_address)
         try:
             request.settimeout(CONNECTION_S)
             try:
@@ -193,11 +245,49 @@ class _Server(ThreadingMixIn, WSGIServer):
                 return
             super().process_request_thread(secured, client_address)
         finally:
-            self._give_back(client_address)
+            self._left(client_address, caller)
 
-    def _give_back(self, client_address: Any) -> None:
+    def heard(self, client_address: Any) -> None:
+        """Record that a caller's whole request is there."""
         with self._lock:
-            self._shares.give_back(client_address[0])
+            if client_address in self._callers:
+                self._callers[client_address].is_heard = True
+
+    def _admit(self, request: socket.socket, client_address: Any) -> bool:
+        host = client_address[0]
+        if self._shares.take(host) is not None:
+            silent = (
+                where
+                for where, each in self._callers.items()
+                if not each.is_heard and network_of(each.address) == network_of(host)
+            )
+            oldest = next(silent, None)
+            if oldest is None:
+                return False
+            self._leave(oldest)
+            if self._shares.take(host) is not None:
+                return False
+        try:
+            again = request.dup()
+        except OSError:  # too many files are open
+            self._shares.give_back(host)
+            return False
+        self._callers[client_address] = _Caller(again, host, time.monotonic())
+        return True
+
+    def _leave(self, where: Any) -> None:
+        """End a connection, and count it no more; its thread notices."""
+        caller = self._callers.pop(where)
+        self._shares.give_back(caller.address)
+        with suppress(OSError):  # it has gone by itself
+            caller.connection.shutdown(socket.SHUT_RDWR)
+        caller.connection.close()
+
+    def _left(self, where: Any, caller: _Caller | None) -> None:
+        """Count a connection no more whose thread has ended; another one may have its address by now."""
+        with self._lock:
+            if caller is not None and self._callers.get(where) is caller:
+                self._leave(where)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a caller that went away."""

@@ -137,6 +137,8 @@ class Retired:
     """Whether no later pool has prototypes that the client sent up to this round, and its trainer deletes what it keeps."""
     is_back: bool = False
     """Whether the client was admitted again."""
+    by_owner: bool = False
+    """Whether the owner of its site ended its part, and nobody else since: the owner's new approval then brings it back."""
 
     @property
     def keeps_nothing(self) -> bool:

@@ -27,6 +27,8 @@ class RunSpec:
     run_id: str
     config_json: str
     config_hash: str
+    started_by: str = ""
+    """Who began the run, in the aggregator's words; nothing is bound to it."""
 
 
 TaskKey: TypeAlias = tuple[str, int, TaskKind, int]

@@ -97,6 +97,11 @@ NEVER_PASSED: Mapping[str, str] = {
     **{
         f"trainer.approval.{step}": "a site with a policy: tests/unit/trainer/owner/test_approval.py"
         for step in (
+            "aside.fsync",
+            "aside.fsync_folder",
+            "aside.link",
+            "aside.rename",
+            "aside.write",
             "asked.fsync",
             "asked.fsync_folder",
             "asked.mkdir",
@@ -114,7 +119,6 @@ NEVER_PASSED: Mapping[str, str] = {
             "page.remove",
             "page.rename",
             "page.write",
-            "rename",
             "secret.fsync",
             "secret.fsync_folder",
             "secret.rename",

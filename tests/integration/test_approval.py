@@ -104,6 +104,12 @@ def site(federation: Federation, *arguments: str) -> str:
     return done.stdout
 
 
+def newest_commit(federation: Federation, run_id: str) -> int:
+    """Last round that north has committed an update in."""
+    lines = map(json.loads, site(federation, "log", "--run", run_id, "--json").splitlines())
+    return max((int(line["round"]) for line in lines if line["what"] == "commit"), default=-1)
+
+
 def create(control: RunControl) -> str:
     document = {
         "run": {"method": "fedavg", "rounds": 100_000, "clients": ["north", "south"]},
@@ -137,6 +143,7 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
     wait_pending(control, run_id)
     (facts,) = json.loads(site(federation, "pending", "--json"))["pending"]
     assert (facts["run_id"], facts["method"], facts["claim"]) == (run_id, "fedavg", "none")
+    assert facts["started_by"].endswith("(admin)")
     at_rest = reads(federation)
     assert control.get(run_id).reason == "waits for north's approval"
     address = (federation.folder / "trainer-north" / "approval" / "page").read_text().strip()
@@ -159,6 +166,12 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
     audit = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     assert audit.count("ApproveRun") == audit.count("WithdrawRun") == 1
     assert "client:north" in audit
+
+    said = site(federation, "approve", run_id)
+    assert f"fedplcc run client admit {run_id} north" in said
+    eventually(lambda: not control.get(run_id).retired, "the owner's new yes is enough", 20)
+    number = control.get(run_id).round
+    eventually(lambda: newest_commit(federation, run_id) > number, "north takes part again", 60)
 
 
 @pytest.mark.parametrize("kind", [TaskKind.INIT, TaskKind.TRAIN, TaskKind.EVALUATE])

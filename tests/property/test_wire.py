@@ -139,7 +139,11 @@ HEARTBEAT = st.builds(
     problem=st.none() | PROBLEM,
 )
 RUN_SPEC = st.builds(
-    RunSpec, run_id=st.from_regex(RUN_ID_PATTERN.rstrip("$"), fullmatch=True), config_json=TEXT, config_hash=TEXT
+    RunSpec,
+    run_id=st.from_regex(RUN_ID_PATTERN.rstrip("$"), fullmatch=True),
+    config_json=TEXT,
+    config_hash=TEXT,
+    started_by=st.from_regex(r"\A[ -~é]{0,120}\Z"),
 )
 TASK = st.builds(
     Task,

@@ -79,6 +79,17 @@ def _entered(run: Run, client_id: str) -> Run:
     return admit(entered, [client_id])
 
 
+def come_back(run: Run, client_id: str) -> Run:
+    """Return the run with a client whose site's owner ended its part, and has approved the run again.
+
+    A client that was retired by request, or by the plan, stays out, and so does a quarantined one: that is no owner's word.
+
+    Raises:
+        InvalidTransition: See `enter`.
+    """
+    return enter(run, client_id) if has_owner_ended(run, client_id) else run
+
+
 def follow_plan(run: Run, plan: MembershipSection, *, has_roster: bool) -> Run:
     """Return the run between two rounds with the clients that its plan has come or go with the next one.
 
@@ -95,16 +106,21 @@ def follow_plan(run: Run, plan: MembershipSection, *, has_roster: bool) -> Run:
         takes_part = client_id in run.roster and not is_retired(run, client_id)
         if comes and has_roster and not takes_part:
             run = _entered(run, client_id)
-        elif not comes and takes_part:
+        elif not comes and (takes_part or has_owner_ended(run, client_id)):
             run = _leaving(run, client_id, forgets=False)
     return run
 
 
-def _leaving(run: Run, client_id: str, *, forgets: bool) -> Run:
+def has_owner_ended(run: Run, client_id: str) -> bool:
+    """Whether a client is out of the run by the word of its site's owner alone."""
+    return is_retired(run, client_id) and run.retired[client_id].by_owner
+
+
+def _leaving(run: Run, client_id: str, *, forgets: bool, by_owner: bool = False) -> Run:
     """Return the run with a client's retirement noted; who was to be forgotten once stays so."""
     former = run.retired.get(client_id)
     is_forgotten = forgets or (former is not None and former.is_forgotten)
-    record = Retired(round=run.round_number, is_forgotten=is_forgotten)
+    record = Retired(round=run.round_number, is_forgotten=is_forgotten, by_owner=by_owner)
     return replace(run, retired=dict(sorted({**run.retired, client_id: record}.items())))
 
 
@@ -128,9 +144,11 @@ def retire(
         InvalidTransition: The run has ended or is stopping, or its rounds would wait for ever without the client.
     """
     require_open(run)
-    former, after = run.retired.get(client_id), _leaving(run, client_id, forgets=forgets)
-    if former is not None and not former.is_back and former.is_forgotten == after.retired[client_id].is_forgotten:
+    former, after = run.retired.get(client_id), _leaving(run, client_id, forgets=forgets, by_owner=by_owner)
+    if former is not None and replace(former, round=run.round_number) == after.retired[client_id]:
         return run
+    if by_owner and is_retired(run, client_id):
+        return run  # it is out already, by others' word, which the owner's does not replace
     if is_retired(run, client_id):
         return after
     if not by_owner:

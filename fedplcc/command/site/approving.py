@@ -11,12 +11,12 @@ import typer
 
 from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
-from fedplcc.command.site.state_dir import TrainerStateDir, trainer_folder
+from fedplcc.command.site.state_dir import TrainerStateDir, client_of, trainer_folder
 
 if TYPE_CHECKING:
     from fedplcc.trainer.owner.approval.kept import Kept
 
-PENDING_EXAMPLES = examples("fedplcc site pending", "fedplcc site pending --json")
+PENDING_EXAMPLES = examples("fedplcc site pending", "fedplcc site pending --all", "fedplcc site pending --json")
 APPROVE_EXAMPLES = examples(
     "fedplcc site approve digits-0f3a", "fedplcc site approve digits-0f3a --document 5c1fd2e09ab3"
 )
@@ -30,34 +30,44 @@ Reason = Annotated[
 
 
 @explains_errors
-def pending(*, state_dir: TrainerStateDir = None, as_json: bool) -> int:
+def pending(
+    *,
+    decided: Annotated[
+        bool, typer.Option("--all", help="Also runs that were decided: what, when, by whom and why, the newest first.")
+    ] = False,
+    state_dir: TrainerStateDir = None,
+    as_json: bool,
+) -> int:
     """Show what each run asks for that waits for your approval, in words.
 
     It reads the state directory of the trainer on this host and talks to nobody.
     """
     from fedplcc.terminal.printable import printable
-    from fedplcc.trainer.owner.approval.deciding import rule_of, waiting
-    from fedplcc.trainer.owner.approval.words import lines_of
+    from fedplcc.trainer.owner.approval import deciding
+    from fedplcc.trainer.owner.approval.words import lines_of, sentence_of
 
     kept = _kept(state_dir)
-    found = waiting(kept)
+    found, rule = deciding.waiting(kept), deciding.rule_of(kept)
     asking = {facts["run_id"] for facts in found}
     approved = sorted(each.run_id for each in kept.decisions().standing() if each.run_id not in asking)
     if as_json:
-        print(json.dumps({"approve": rule_of(kept), "pending": found, "approved": approved}, indent=2))
+        told = {"approve": rule, "pending": found, "approved": approved, "notice": kept.decisions().notice}
+        print(json.dumps({**told, "decided": deciding.decided(kept)} if decided else told, indent=2))
         return ExitCode.OK
-    if trouble := kept.decisions().trouble:
-        print(trouble)
+    if notice := kept.decisions().notice:
+        print(notice)
     for facts in found:
         for heading, words in lines_of(facts):
             print(printable(f"{heading + ':':<19}{words}"))
         print()
-    rule = rule_of(kept)
     if not found and rule is None:
         print("no run waits: this trainer has no policy, so runs need no approval (--policy FILE)")
     elif not found:
         print(f'no run waits for approval (approve = "{rule}")')
-    if approved:
+    if decided:
+        for each in deciding.decided(kept):
+            print(printable(f"{each['run_id']}: {sentence_of(each)}"))
+    elif approved:
         print(f"approved: {', '.join(approved)}")
     return ExitCode.OK
 
@@ -90,7 +100,11 @@ def approve(
         return ExitCode.OK
     print(f"run {run_id} is approved: document {made.document}, code {made.code}")
     if before is not None and before.ruling is not made.ruling:
-        print(f"the run has let this client go; who runs it admits it again: fedplcc run client admit {run_id} CLIENT")
+        client = client_of(kept.folder.parent)
+        print(
+            "this client takes part again from the next round on; where those who run it have retired it, they admit it: "
+            f"fedplcc run client admit {run_id} {client}"
+        )
     return ExitCode.OK
 
 

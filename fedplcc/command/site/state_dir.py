@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedplcc.shared.config.settings.site_identity import JOINED, STATE
-from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.errors import FedplccError, InvalidConfig
 
 TrainerStateDir = Annotated[
     Path | None,
@@ -20,6 +20,16 @@ TrainerStateDir = Annotated[
         show_default=False,
     ),
 ]
+
+
+def client_of(folder: Path) -> str:
+    """Return the client of a trainer's state directory, as its identity says; `CLIENT` where there is none to read."""
+    from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
+
+    try:
+        return Credentials.load(folder / IDENTITY_FILE).identity.name
+    except (FedplccError, OSError):
+        return "CLIENT"
 
 
 def trainer_folder(given: Path | None) -> Path:

@@ -24,9 +24,11 @@ class Asked:
     Attributes:
         run_id: The run.
         document: Its configuration as canonical JSON.
-        code: Version of fedplcc, and SHA-256 of each other package that it uses, by name.
+        code: Version of fedplcc, of timm for a model of it, and SHA-256 of each other package that it uses, by name.
         model_bytes: Size of the model that the site was sent with the first task; 0 where it makes the first one.
         asked_at: When the site was first asked, in seconds since the epoch.
+        started_by: Who began the run, in the aggregator's words; no approval is bound to it.
+        torch: Version of torch at the site; no approval is bound to it, and each says it.
     """
 
     run_id: str
@@ -34,6 +36,8 @@ class Asked:
     code: Mapping[str, str]
     model_bytes: int = 0
     asked_at: float = 0.0
+    started_by: str = ""
+    torch: str = ""
 
     @property
     def document_sha256(self) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
 from fedplcc.trainer.owner.approval.asked import Asked
+from fedplcc.trainer.owner.approval.decisions import Decision, Ruling
 from fedplcc.trainer.owner.approval.gate import AwaitsApproval, refusal
-from fedplcc.trainer.owner.approval.kept import Decision, Kept, Ruling
+from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.words import facts_of
 from fedplcc.trainer.owner.in_force import policy_in_force
 
@@ -35,6 +36,26 @@ def waiting(kept: Kept) -> list[dict[str, Any]]:
     decisions, rule = kept.decisions(), rule_of(kept)
     reasons = ((asked, refusal(asked, decisions, rule)) for asked in kept.all_asked())
     return [facts_of(asked, why=why.detail) for asked, why in reasons if isinstance(why, AwaitsApproval)]
+
+
+def decided(kept: Kept) -> list[dict[str, Any]]:
+    """Return the last decision about each run that counts, for JSON, the newest first.
+
+    Raises:
+        StoreUnavailable: The decisions cannot be read.
+    """
+    return [
+        {
+            "run_id": each.run_id,
+            "ruling": each.ruling.value,
+            "time": each.time,
+            "by": each.by,
+            "reason": each.reason,
+            "document_sha256": each.document,
+            "torch": each.torch,
+        }
+        for each in reversed(kept.decisions().last())
+    ]
 
 
 def approve(kept: Kept, run_id: str, document: str = "") -> Decision:

@@ -13,8 +13,9 @@ from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import MODEL, ClientProblem, RunSpec, Task
 from fedplcc.trainer.owner.approval.asked import Asked, document_of
-from fedplcc.trainer.owner.approval.kept import Decision, Decisions, Kept, Ruling
-from fedplcc.trainer.owner.approval.packages import Packages
+from fedplcc.trainer.owner.approval.decisions import Decision, Decisions, Ruling
+from fedplcc.trainer.owner.approval.kept import Kept, NoRoom
+from fedplcc.trainer.owner.approval.packages import TORCH, Packages, version_of
 
 ALWAYS, MATCHING, EACH = "always", "matching", "each"
 """Values of a policy's `approve`."""
@@ -62,13 +63,13 @@ def refusal(asked: Asked, decisions: Decisions, rule: str | None) -> FedplccErro
         decisions: Those of the site's owner.
         rule: The policy's `approve`; None without a policy.
     """
-    if decisions.trouble:
-        return AwaitsApproval(decisions.trouble)
     last = decisions.of(asked.run_id)
     if last is not None and last.ruling is not Ruling.APPROVED:
         kind = RunRejected if last.ruling is Ruling.REJECTED else RunWithdrawn
         because = f": {last.reason}" if last.reason else ""
         return kind(f"the owner of this site has {last.ruling.value} the run{because}")
+    if decisions.is_unknown(asked.run_id):
+        return AwaitsApproval(decisions.notice)
     if rule in (None, ALWAYS):
         return None
     changed = [] if last is None else _changed(asked, last)
@@ -130,7 +131,7 @@ class Gate:
         """
         assert task.run is not None
         decisions = self._kept.decisions()
-        if self._rule is None and not decisions.entries and not decisions.trouble:
+        if self._rule is None and not decisions.entries and not decisions.notice:
             return
         asked = self._asked(task)
         if self._rule in (EACH, MATCHING) and task.round > asked.rounds:
@@ -139,8 +140,12 @@ class Gate:
                 f"{asked.rounds} rounds; nothing was read for it. A run that goes on has another document"
             )
         why = refusal(asked, decisions, self._rule)
+        if isinstance(why, AwaitsApproval):
+            try:
+                self._kept.ask(asked)
+            except NoRoom as error:
+                raise AwaitsApproval(f"{why.detail}, who cannot be shown it: {error.detail}") from error
         if why is not None:
-            self._kept.ask(asked)
             raise why
         self._over_since = None
 
@@ -164,7 +169,7 @@ class Gate:
     @staticmethod
     def _is_over(run: RunSpec, decisions: Decisions) -> bool:
         last = decisions.of(run.run_id)
-        return bool(decisions.trouble) or (last is not None and last.ruling is not Ruling.APPROVED)
+        return decisions.is_unknown(run.run_id) or (last is not None and last.ruling is not Ruling.APPROVED)
 
     def look(self, run: RunSpec | None) -> Look:
         """Return what has been decided since the last look; called at each heartbeat.
@@ -207,6 +212,8 @@ class Gate:
             code=self._packages.of(document_of(task.run.config_json)),
             model_bytes=sizes[0] if sizes else 0,
             asked_at=self._clock(),
+            started_by=task.run.started_by,
+            torch=version_of(TORCH),
         )
 
 

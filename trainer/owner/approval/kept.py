@@ -3,122 +3,69 @@
     secret             32 random bytes, made once and readable to this user alone
     decisions.jsonl    every decision: a line each with its HMAC, over the line and the HMAC of the line before it
     asked/RUN.json     what a run asks for that waits
-    told               the last decision that the aggregator was told of
     page               address of the owner's page, with its secret, while the trainer serves one
 
+    decisions.jsonl.damaged-N   decisions that did not hold, put aside when the next one was made
+
+Beside the folder, so that an older copy of it shows: approval-told, the last decision that the aggregator was told of.
+
 A file is replaced whole, so a crash leaves the one before or the one after. Several processes may decide one after another.
-Decisions that do not hold, because a line was changed, put elsewhere or made with another secret, count as none: then every
-run waits. Who can write the folder can also put an older copy of both files back; that cannot be told from within it.
+Decisions do not hold if a line was changed, put elsewhere or made with another secret, or if the last one is missing that
+the aggregator was told of; see decisions.py. An older copy of the whole state directory cannot be told from within it.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hmac
+import itertools
 import os
 import re
 import secrets
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
 from fedplcc.shared.bounds import RUN_ID_PATTERN
-from fedplcc.shared.config.initial_model import RunId
 from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import FailedPrecondition, InvalidConfig
 from fedplcc.shared.process import disk
 from fedplcc.trainer.owner.approval.asked import Asked
+from fedplcc.trainer.owner.approval.decisions import (
+    MAX_DECISIONS_BYTES,
+    Decision,
+    Decisions,
+    Ruling,
+    Told,
+    begun_anew,
+    line_of,
+    read_decisions,
+)
 
 FOLDER = "approval"
-SECRET, LOCK, DECISIONS, ASKED, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "told", "page"
+SECRET, LOCK, DECISIONS, ASKED, TOLD, PAGE = "secret", "lock", "decisions.jsonl", "asked", "approval-told", "page"
 KEY_BYTES = 32
 MAX_DECISIONS = 10_000
 """Most decisions of a site."""
-MAX_DECISIONS_BYTES = 64 << 20
 MAX_ASKED = 64
 """Most runs that wait at a site; of more, those that have waited longest are asked for again with their next task."""
 MAX_ASKED_BYTES = 16 << 20
+"""Most bytes of all that waits, on the disk and in memory; a run that does not fit waits until others are decided."""
 MAX_REASON = 500
 """Most characters of an owner's reason."""
 NAME = re.compile(RUN_ID_PATTERN)
 _FAILS = "the decisions of this site's owner cannot be read or kept"
 
 
-class Ruling(StrEnum):
-    """A decision about a run."""
-
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    WITHDRAWN = "withdrawn"
+_ASKED = TypeAdapter(Asked)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """One decision of the owner.
-
-    Attributes:
-        number: From 1, without a gap.
-        time: Seconds since the epoch.
-        run_id: The run.
-        ruling: What was decided.
-        document: SHA-256 of the document that was read; empty where none was.
-        code: SHA-256 of its code.
-        terms: SHA-256 of the document without what a matching run may change.
-        rounds: Rounds of the run.
-        by: Who decided, as this host names them.
-        reason: What the owner says to it.
-        before: HMAC of the decision before; empty for the first.
-        mac: HMAC of all of this.
-    """
-
-    number: int
-    time: float
-    run_id: RunId
-    ruling: Ruling
-    document: str = ""
-    code: str = ""
-    terms: str = ""
-    rounds: int = 0
-    by: str = ""
-    reason: str = ""
-    before: str = ""
-    mac: str = ""
-
-    def signed(self, key: bytes) -> Decision:
-        """Return it with its HMAC."""
-        facts = {name: value for name, value in asdict(self).items() if name != "mac"}
-        return replace(self, mac=hmac.digest(key, canonical_json(facts).encode(), "sha256").hex())
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """All decisions that hold.
-
-    Attributes:
-        entries: In their order.
-        trouble: Why there are none although there is a file; empty if all hold.
-    """
-
-    entries: tuple[Decision, ...] = ()
-    trouble: str = ""
-
-    def of(self, run_id: str) -> Decision | None:
-        """Return the last decision about a run."""
-        return next((each for each in reversed(self.entries) if each.run_id == run_id), None)
-
-    def standing(self) -> list[Decision]:
-        """Return the approvals that hold: the last word about their runs."""
-        last = {each.run_id: each for each in self.entries}
-        return [each for each in last.values() if each.ruling is Ruling.APPROVED]
-
-
-_DECISION, _ASKED = TypeAdapter(Decision), TypeAdapter(Asked)
+class NoRoom(FailedPrecondition):
+    """What runs ask for that wait at a site is too much to keep."""
 
 
 class Kept:
@@ -126,7 +73,7 @@ class Kept:
 
     def __init__(self, state_dir: Path) -> None:
         """Use the folder in a trainer's state directory; it need not exist."""
-        self.folder = state_dir / FOLDER
+        self.folder, self._told_at = state_dir / FOLDER, state_dir / TOLD
         self._seen: tuple[object, Decisions] = (None, Decisions())
 
     # Decisions
@@ -138,14 +85,16 @@ class Kept:
             StoreUnavailable: They cannot be read.
         """
         with disk.told_without_paths(_FAILS):
+            told = self._told()  # first: what was told before is in what is read after
             try:
                 state = (self.folder / DECISIONS).stat()
+                mark: object = (told, state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
             except FileNotFoundError:
-                return Decisions()
-            mark = (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino)
+                mark = told
             if self._seen[0] != mark:
-                self._seen = (mark, self._read())
-            return self._seen[1]
+                self._seen = (mark, self._read(told))
+            aside = [f"{FOLDER}/{each.name}" for each in self._aside()]
+            return replace(self._seen[1], aside=aside[-1]) if aside else self._seen[1]
 
     def decide(self, ruling: Ruling, run_id: str, asked: Asked | None, *, reason: str = "") -> Decision:
         """Record a decision, durably; the same one again, about the same document and code, changes nothing.
@@ -164,66 +113,81 @@ class Kept:
         if len(reason) > MAX_REASON or not reason.isprintable():
             raise InvalidConfig(f"a reason has at most {MAX_REASON} printable characters")
         with self._held():
-            known = self._read()
+            told, key = self._told(), self._key()
+            known = self._read(told)
+            entries = known.entries
             if known.trouble:
-                disk.rename(self.folder / DECISIONS, self.folder / f"{DECISIONS}.damaged", "trainer.approval")
-                known = Decisions()
-            last = known.of(run_id)
+                entries = tuple(begun_anew(known.noes, key, told))
+            last = next((each for each in reversed(entries) if each.run_id == run_id), None)
             facts = _bound_to(last if asked is None else asked)
-            if last is not None and last.ruling is ruling and facts == _bound_to(last):
-                self._forget(run_id)
-                return last
-            if len(known.entries) >= MAX_DECISIONS:
-                raise FailedPrecondition(
-                    f"this site has {len(known.entries)} decisions, and {MAX_DECISIONS} is the most: put "
-                    f"{DECISIONS} away; every run then waits for a new approval"
-                )
-            decision = Decision(
-                number=len(known.entries) + 1,
-                time=time.time(),
-                run_id=run_id,
-                ruling=ruling,
-                by=f"user {os.getuid()}",
-                reason=reason,
-                before=known.entries[-1].mac if known.entries else "",
-                document=facts.document,
-                code=facts.code,
-                terms=facts.terms,
-                rounds=facts.rounds,
-            ).signed(self._key())
-            lines = [canonical_json(_DECISION.dump_python(each, mode="json")) for each in (*known.entries, decision)]
-            data = "".join(f"{line}\n" for line in lines).encode()
-            disk.replace_file(self.folder / DECISIONS, data, "trainer.approval.decisions", mode=0o600)
-            self._hand_over(self.folder / DECISIONS)
+            is_new = last is None or last.ruling is not ruling or facts != _bound_to(last)
+            if is_new:
+                if len(entries) >= MAX_DECISIONS:
+                    raise FailedPrecondition(
+                        f"this site has {len(entries)} decisions, and {MAX_DECISIONS} is the most: put {DECISIONS} and "
+                        f"{TOLD} away; every run then waits for a new approval"
+                    )
+                last = Decision(
+                    number=len(entries) + 1,
+                    time=time.time(),
+                    run_id=run_id,
+                    ruling=ruling,
+                    by=f"user {os.getuid()}",
+                    reason=reason,
+                    torch="" if asked is None else asked.torch,
+                    before=entries[-1].mac if entries else told.mac if known.trouble else "",
+                    document=facts.document,
+                    code=facts.code,
+                    terms=facts.terms,
+                    rounds=facts.rounds,
+                ).signed(key)
+                entries = (*entries, last)
+            assert last is not None
+            if known.trouble:
+                self._put_aside()
+            if is_new or known.trouble:
+                data = "".join(map(line_of, entries)).encode()
+                disk.replace_file(self.folder / DECISIONS, data, "trainer.approval.decisions", mode=0o600)
+                self._hand_over(self.folder / DECISIONS)
             self._forget(run_id)
-            return decision
+            return last
 
-    def _read(self) -> Decisions:
+    def _read(self, told: Told) -> Decisions:
         try:
             with (self.folder / DECISIONS).open("rb") as file:
                 data = file.read(MAX_DECISIONS_BYTES + 1)
         except FileNotFoundError:
-            return Decisions()
-        entries: list[Decision] = []
+            data = b""
         try:
             key = (self.folder / SECRET).read_bytes()
-            if len(data) > MAX_DECISIONS_BYTES or (data and not data.endswith(b"\n")):
-                raise ValueError
-            for number, line in enumerate(data.splitlines(), 1):
-                entry = _DECISION.validate_json(line)
-                before = entries[-1].mac if entries else ""
-                if (entry.number, entry.before) != (number, before) or not hmac.compare_digest(
-                    entry.signed(key).mac, entry.mac
-                ):
-                    raise ValueError
-                entries.append(entry)
-        except (FileNotFoundError, ValueError):
-            return Decisions(
-                trouble=f"the decisions of this site's owner do not hold from number {len(entries) + 1} on: "
-                f"{FOLDER}/{DECISIONS} in its state directory was changed or damaged, so none counts, and every run waits "
-                "for a new approval"
-            )
-        return Decisions(tuple(entries))
+        except FileNotFoundError:
+            key = b""
+        return read_decisions(data, key, told, f"{FOLDER}/{DECISIONS}")
+
+    def _told(self) -> Told:
+        try:
+            return Told.of(self._told_at.read_text("ascii", errors="replace")[:128])
+        except FileNotFoundError:
+            return Told()
+
+    def _aside(self) -> list[Path]:
+        """Return what was put aside, the last one at the end."""
+        found = self.folder.glob(f"{DECISIONS}.damaged*")
+        return sorted(found, key=lambda each: (len(each.name), each.name))
+
+    def _put_aside(self) -> None:
+        """Give decisions that do not hold a name by which they stay; an empty file stands for those that are missing."""
+        path, before = self.folder / DECISIONS, self._aside()
+        number = next(n for n in itertools.count(1) if not path.with_name(f"{DECISIONS}.damaged-{n}").exists())
+        aside = path.with_name(f"{DECISIONS}.damaged-{number}")
+        if path.exists():
+            if not any(path.samefile(each) for each in before):
+                disk.link(path, aside, "trainer.approval.aside")
+                disk.fsync_folder(self.folder, "trainer.approval.aside")
+        elif not before:
+            disk.replace_file(aside, b"", "trainer.approval.aside", mode=0o600)
+        if aside.exists():
+            self._hand_over(aside)
 
     def _key(self) -> bytes:
         path = self.folder / SECRET
@@ -238,6 +202,7 @@ class Kept:
         """Keep what a run asks for until it is decided; the same again changes nothing.
 
         Raises:
+            NoRoom: What waits is too much together.
             StoreUnavailable: It cannot be kept.
         """
         with self._held():
@@ -245,11 +210,20 @@ class Kept:
             if known is not None and replace(known, asked_at=asked.asked_at, model_bytes=asked.model_bytes) == asked:
                 return
             disk.make_folder(self.folder / ASKED, "trainer.approval.asked", mode=0o700)
-            waiting = sorted(self._all_asked(), key=lambda each: each.asked_at)
-            for oldest in waiting[: max(0, len(waiting) - MAX_ASKED + 1)]:
-                self._forget(oldest.run_id)
-            data = canonical_json(_ASKED.dump_python(asked, mode="json")).encode()
-            disk.replace_file(self._place(asked.run_id), data, "trainer.approval.asked", mode=0o600)
+            place, data = self._place(asked.run_id), canonical_json(_ASKED.dump_python(asked, mode="json")).encode()
+            sizes = {path: path.stat().st_size for path in self._places() if path != place}
+            if len(sizes) >= MAX_ASKED:
+                waiting = sorted(self._all_asked(), key=lambda each: each.asked_at)
+                for oldest in waiting[: len(sizes) - MAX_ASKED + 1]:
+                    self._forget(oldest.run_id)
+                    sizes.pop(self._place(oldest.run_id), None)
+            if sum(sizes.values()) + len(data) > MAX_ASKED_BYTES:
+                raise NoRoom(
+                    f"its document and what else it asks for are {len(data):,} bytes, and what {len(sizes)} other runs ask "
+                    f"for that wait here leaves no room for it: {MAX_ASKED_BYTES:,} bytes are the most of all. Decide about "
+                    "those first: fedplcc site pending"
+                )
+            disk.replace_file(place, data, "trainer.approval.asked", mode=0o600)
 
     def forget_asked(self, *, but_of: Collection[str]) -> None:
         """Forget what runs asked for, except these, which are open.
@@ -257,7 +231,8 @@ class Kept:
         Raises:
             StoreUnavailable: They cannot be read or removed.
         """
-        gone = [each.run_id for each in self.all_asked() if each.run_id not in but_of]
+        with disk.told_without_paths(_FAILS):
+            gone = [run_id for run_id in (path.stem for path in self._places()) if run_id not in but_of]
         if gone:
             with self._held():
                 for run_id in gone:
@@ -281,9 +256,12 @@ class Kept:
         with disk.told_without_paths(_FAILS):
             return sorted(self._all_asked(), key=lambda each: (each.asked_at, each.run_id))
 
+    def _places(self) -> list[Path]:
+        return [path for path in sorted((self.folder / ASKED).glob("*.json")) if NAME.fullmatch(path.stem)]
+
     def _all_asked(self) -> Iterator[Asked]:
-        for path in sorted((self.folder / ASKED).glob("*.json")):
-            found = self._asked(path.name.removesuffix(".json"))
+        for path in self._places():
+            found = self._asked(path.stem)
             if found is not None:
                 yield found
 
@@ -327,13 +305,8 @@ class Kept:
         if not entries:
             return []
         with disk.told_without_paths(_FAILS):
-            try:
-                number, _, mac = (self.folder / TOLD).read_text("ascii", errors="replace")[:128].strip().partition(" ")
-            except FileNotFoundError:
-                return list(entries)
-        known = int(number) if number.isdecimal() else 0
-        is_same = 0 < known <= len(entries) and entries[known - 1].mac == mac
-        return list(entries[known:] if is_same else entries)
+            told = self._told()
+        return list(entries[told.number :] if told.is_in(entries) else entries)
 
     def told(self, decision: Decision) -> None:
         """Record that the aggregator knows all decisions up to this one.
@@ -342,8 +315,8 @@ class Kept:
             StoreUnavailable: It cannot be kept; the aggregator is told again.
         """
         with self._held():
-            text = f"{decision.number} {decision.mac}"
-            disk.replace_file(self.folder / TOLD, text.encode(), "trainer.approval.told", mode=0o600)
+            text = Told(decision.number, decision.mac).text
+            disk.replace_file(self._told_at, text.encode(), "trainer.approval.told", mode=0o600)
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Digests of the code that a run uses at a site: of every package that the run names, and the version of this one.
+"""Digests of the code that a run uses at a site: of every package that the run names, and versions of this one and of timm.
 
 A package is every Python file and compiled module of the top-level package, or the one file of a module. Nothing is
 imported for it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedplcc.shared.version import VERSION
 
 OURS = "fedplcc"
 """Name under which the version of this package stands."""
+TIMM, TORCH = "timm", "torch"
 ENDINGS = frozenset({".py", ".so", ".pyd"})
 MAX_FILES, MAX_BYTES = 10_000, 256 << 20
 """Most files and bytes of a package that is hashed; a larger one cannot be approved."""
@@ -36,7 +38,7 @@ class Packages:
         self._known: dict[str, str] = {}
 
     def of(self, document: Mapping[str, Any]) -> dict[str, str]:
-        """Return the version of fedplcc, and the SHA-256 of each other package that a run's document names.
+        """Return the version of fedplcc, of timm for a model of it, and the SHA-256 of each package that a document names.
 
         Args:
             document: The run's configuration.
@@ -56,16 +58,29 @@ class Packages:
                     raise CodeNotAllowed(
                         f"the package {name[:64]!r}, which the run names, cannot be read: {why}"
                     ) from error
-        return {OURS: VERSION, **{name: self._known[name] for name in found}}
+        makes_model = {TIMM: version_of(TIMM)} if _model(document).startswith(f"{TIMM}:") else {}
+        return {OURS: VERSION, **makes_model, **{name: self._known[name] for name in found}}
+
+
+def version_of(package: str) -> str:
+    """Return the version of a package, which is not imported for it; `none` where it is not there."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
 
 
 def code_named(document: Mapping[str, Any]) -> list[str]:
     """Return the names of code of other packages in a run's document, as it writes them."""
     method = document["run"]["method"]
     named = [] if method in BUILTIN else [str(method)]
-    model = str(document.get("model", {}).get("name", ""))
-    named += [model] if ":" in model and not model.startswith("timm:") else []
+    model = _model(document)
+    named += [model] if ":" in model and not model.startswith(f"{TIMM}:") else []
     return named + [str(each) for each in document.get("training", {}).get("augmentation_code") or ()]
+
+
+def _model(document: Mapping[str, Any]) -> str:
+    return str(document.get("model", {}).get("name", ""))
 
 
 def _packages(document: Mapping[str, Any]) -> Iterator[str]:

@@ -23,13 +23,16 @@ from urllib.parse import parse_qs, urlencode
 from fedplcc.shared.errors import FedplccError, StoreUnavailable
 from fedplcc.shared.process.metrics import MetricsServer, serve_pages
 from fedplcc.trainer.owner.approval import deciding
+from fedplcc.trainer.owner.approval.decisions import Ruling
 from fedplcc.trainer.owner.approval.kept import Kept
-from fedplcc.trainer.owner.approval.words import lines_of
+from fedplcc.trainer.owner.approval.words import lines_of, sentence_of
 
 HOST = "127.0.0.1"
 MAX_FORM_BYTES = 8192
 """Largest form that is read."""
 MAX_FIELDS = 16
+MAX_SHOWN = 100
+"""Most decided runs on the page, the newest."""
 _STYLE = "body{font:16px sans-serif;max-width:60em;margin:2em auto}th{text-align:left;vertical-align:top;width:9em}"
 _STYLE_SHA256 = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 HEADERS = (
@@ -137,7 +140,7 @@ class _Page:
             decisions, waiting = self._kept.decisions(), deciding.waiting(self._kept)
         except FedplccError as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, [], _whole(_paragraph(error.detail))
-        parts = [_paragraph(text) for text in (said, decisions.trouble) if text]
+        parts = [_paragraph(text) for text in (said, decisions.notice) if text]
         for facts in waiting:
             rows = "".join(
                 f"<tr><th>{html.escape(name)}</th><td>{html.escape(words)}</td></tr>" for name, words in lines_of(facts)
@@ -145,10 +148,17 @@ class _Page:
             fields = {"run": facts["run_id"], "document": facts["document_sha256"]}
             parts.append(f"<table>{rows}</table>" + self._buttons(fields, "approve", "reject") + "<hr>")
         parts += [] if waiting else ["<p>No run waits for approval.</p>"]
-        for decision in decisions.standing():
-            parts.append(
-                _paragraph(f"approved: {decision.run_id}") + self._buttons({"run": decision.run_id}, "withdraw")
-            )
+        asking = {facts["run_id"] for facts in waiting}
+        decided = [each for each in deciding.decided(self._kept) if each["run_id"] not in asking]
+        parts += ["<h2>Decided</h2>"] if decided else []
+        for each in decided[:MAX_SHOWN]:
+            fields = {"run": each["run_id"], "document": each["document_sha256"]}
+            is_approved = each["ruling"] == Ruling.APPROVED.value
+            button = "withdraw" if is_approved else "approve" if each["document_sha256"] else None
+            parts.append(_paragraph(f"{each['run_id']}: {sentence_of(each)}"))
+            parts += [self._buttons(fields, button)] if button else []
+        if len(decided) > MAX_SHOWN:
+            parts.append(_paragraph(f"and {len(decided) - MAX_SHOWN:,} older ones: fedplcc site pending --all"))
         return status, [], _whole("".join(parts))
 
     def _buttons(self, fields: Mapping[str, str], *rulings: str) -> str:

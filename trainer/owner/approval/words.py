@@ -17,7 +17,7 @@ from fedplcc.trainer.owner.approval.packages import code_named
 
 SHOWN = 12
 """Digits of a SHA-256 in words."""
-UNKNOWN_STARTER = "not known here: the aggregator does not tell sites"
+UNKNOWN_STARTER = "not known here: the aggregator does not say"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,11 @@ def facts_of(asked: Asked, *, why: str = "") -> dict[str, Any]:
         "epsilon": told.get("epsilon"),
         "delta": told.get("delta"),
         "releases": told.get("releases"),
-        "started_by": None,
+        "started_by": asked.started_by or None,
         "document_sha256": asked.document_sha256,
         "code": dict(asked.code),
         "code_sha256": asked.code_sha256,
+        "torch": asked.torch,
     }
 
 
@@ -80,6 +81,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     if facts["begins_with"]:
         model += f"; begins with the model {facts['begins_with']}"
     code = ", ".join(f"{name} {value[:64]}" for name, value in facts["code"].items())
+    code += f"; on torch {facts['torch']}" if facts["torch"] else ""
     clients = "those that join" if facts["clients"] is None else ", ".join(facts["clients"][:20])
     leaves = "; ".join(
         each["what"] + (f" ({each['bytes']:,} bytes)" if each["bytes"] is not None else "")
@@ -89,7 +91,7 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     in_all = f"{facts['rounds']:,} times that" + (f", the models {total:,} bytes" if total is not None else "")
     return [
         ("run", f"{facts['run_id']} ({facts['name']})"),
-        ("waits", f"{facts['why']}; asked at {datetime.fromtimestamp(facts['asked_at'], UTC):%Y-%m-%d %H:%M:%S UTC}"),
+        ("waits", f"{facts['why']}; asked at {_time(facts['asked_at'])}"),
         ("method", facts["method"]),
         ("model", model),
         ("code", code),
@@ -98,9 +100,23 @@ def lines_of(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("leaves each round", leaves),
         ("leaves in all", in_all),
         ("claim", _claim(facts)),
-        ("started by", facts["started_by"] or UNKNOWN_STARTER),
+        ("started by", f"{facts['started_by']}, says the aggregator" if facts["started_by"] else UNKNOWN_STARTER),
         ("document", facts["document_sha256"]),
     ]
+
+
+def sentence_of(decided: Mapping[str, Any]) -> str:
+    """Return a decision in words: what, when, who and why."""
+    by = f" by {decided['by']}" if decided["by"] else ", as a line says that does not hold"
+    because = f": {decided['reason']}" if decided["reason"] else ""
+    return f"{decided['ruling']} {_time(decided['time'])}{by}{because}"
+
+
+def _time(seconds: float) -> str:
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S UTC}"
+    except (ValueError, OverflowError, OSError):
+        return "at an unknown time"
 
 
 def _claim(facts: Mapping[str, Any]) -> str:

@@ -132,14 +132,16 @@ class Payload(_message.Message):
     def __init__(self, tensor_groups: _Optional[_Iterable[_Union[BlobRef, _Mapping]]] = ..., prototype_sets: _Optional[_Iterable[_Union[BlobRef, _Mapping]]] = ..., scalars: _Optional[_Mapping[str, float]] = ..., int_lists: _Optional[_Mapping[str, IntList]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class RunSpec(_message.Message):
-    __slots__ = ("run_id", "config_json", "config_hash")
+    __slots__ = ("run_id", "config_json", "config_hash", "started_by")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     CONFIG_JSON_FIELD_NUMBER: _ClassVar[int]
     CONFIG_HASH_FIELD_NUMBER: _ClassVar[int]
+    STARTED_BY_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     config_json: str
     config_hash: str
-    def __init__(self, run_id: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ...) -> None: ...
+    started_by: str
+    def __init__(self, run_id: _Optional[str] = ..., config_json: _Optional[str] = ..., config_hash: _Optional[str] = ..., started_by: _Optional[str] = ...) -> None: ...
 
 class RoundTask(_message.Message):
     __slots__ = ("kind", "run", "round", "total_rounds", "payload", "detail", "missing_sha256s", "times_asked")

@@ -13,17 +13,19 @@ from fedplcc.aggregator.identity.audit import Audit
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.aggregator.metrics import AggregatorMetrics
 from fedplcc.aggregator.rounds import configuration
+from fedplcc.aggregator.store.base import KEY, SESSION, ApiKey
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.database.sql_store import SqlStore
 from fedplcc.shared.config.run import parse_run_config
 from fedplcc.shared.errors import TooManyOpenRuns
-from fedplcc.shared.identity.principals import Principal, current_principal
+from fedplcc.shared.identity.principals import ANYONE, OWNER, Principal, current_principal
 from fedplcc.shared.process.metrics import new_registry
 from fedplcc.shared.reasons import NobodyJoined
 from fedplcc.shared.steering import StopRun
 from fedplcc.shared.types import Run, RunStatus
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient, a_document
+from tests.unit.aggregator.coordinator.test_audited_changes import Audited
 
 CLIENTS = ("ann", "bob")
 DAY_S = 86_400.0
@@ -229,3 +231,41 @@ class TestTheCost:
                 federation.coordinator.steer(run.run_id, StopRun())
                 federation.run_to_end(run.run_id)
             assert federation.coordinator._ledger._memories._configs == {}, "the cache holds a bounded number of others"
+
+
+class TestWhoBeganThem:
+    def test_tasks_name_the_key_that_began_the_run_and_the_most_that_it_may_do(self, folder: Path) -> None:
+        def saved(key_id: str, kind: str, label: str, *scopes: str) -> None:
+            key = ApiKey(
+                key_id=key_id,
+                secret_sha256="0" * 64,
+                kind=kind,
+                label=label,
+                scopes=scopes,
+                created_at=1.0,
+                expires_at=9e9,
+            )
+            with federation.store.transaction() as transaction:
+                transaction.save_key(key)
+
+        with Audited(folder, map(NumpyClient, CLIENTS)) as federation:
+            federation.join()
+            saved("0123456789ab", KEY, "ward round", "read", "run")
+            saved("ba9876543210", SESSION, "key:0123456789ab", "read")
+            callers = {
+                Principal(key_id="0123456789ab"): "ward round (run)",
+                Principal(key_id="ba9876543210"): "ward round (run)",
+                Principal(key_id="ffffffffffff"): "key:ffffffffffff",
+                OWNER: "the owner of the aggregator",
+                ANYONE: "",
+            }
+            for caller, words in callers.items():
+                with called_by(caller):
+                    run_id = federation.create().run_id
+                for _ in range(2):
+                    task = federation.task(federation.clients["ann"])
+                    assert task.run is not None
+                    assert (task.run.run_id, task.run.started_by) == (run_id, words)
+                    federation.restart()
+                federation.coordinator.steer(run_id, StopRun())
+                federation.run_to_end(run_id)

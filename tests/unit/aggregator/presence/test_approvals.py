@@ -10,7 +10,7 @@ import pytest
 from fedplcc.aggregator.coordinator.approvals import MAX_AUDITED
 from fedplcc.aggregator.rounds.machine import run_facts
 from fedplcc.shared.reasons import Dropped, DropReason, OwnersWord, WaitsForApproval, sentence_of
-from fedplcc.shared.steering import AdmitClient
+from fedplcc.shared.steering import AdmitClient, QuarantineClient, RetireClient
 from fedplcc.shared.types import ClientProblem, RunStatus, TaskKind
 from tests.support.federation.in_process import LocalFederation
 from tests.support.federation.numpy_client import NumpyClient
@@ -160,6 +160,54 @@ def test_when_all_owners_have_ended_their_part_nobody_is_left(federation: LocalF
     scene.tick()
     assert sentence_of(scene.run.reason).startswith("round 1 has no quorum, 0 of the 1 clients that it needs")
     assert scene.run.status is RunStatus.RUNNING
+
+
+@pytest.mark.parametrize("word", [OwnersWord.REJECTED, OwnersWord.WITHDRAWN])
+def test_an_owners_new_yes_brings_the_client_back_with_the_next_round(
+    federation: LocalFederation, word: OwnersWord
+) -> None:
+    scene = Scene(federation, is_initialised=True, **NO_QUORUM)
+    scene.task("zoe")
+    says(scene, "zoe", word)
+    assert scene.run.retired["zoe"].by_owner
+    says(scene, "zoe", OwnersWord.APPROVED)
+    assert not run_facts.is_retired(scene.run, "zoe")
+    assert scene.task("zoe").kind is TaskKind.WAIT, "the open round stays without it"
+    scene.do("ann", "bob")
+    scene.aggregate()
+    scene.do("ann", "bob")
+    assert (scene.round.number, scene.task("zoe").kind) == (2, TaskKind.TRAIN)
+    assert [method for method, _ in audited(federation)][-1] == "ApproveRun"
+
+
+def test_a_run_that_lacks_its_only_client_goes_on_with_the_owners_new_yes(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=True, **NO_QUORUM)
+    for name in ("ann", "bob", "zoe"):
+        scene.task(name)
+        says(scene, name, OwnersWord.WITHDRAWN)
+    scene.tick()
+    says(scene, "zoe", OwnersWord.APPROVED)
+    wait(scene, 2 * DEADLINE_S, "ann", "bob", "zoe")
+    assert scene.run.status is RunStatus.RUNNING
+    assert run_facts.eligible(scene.run) == ("zoe",)
+
+
+def test_an_owners_yes_undoes_no_quarantine_and_no_retirement_of_others(federation: LocalFederation) -> None:
+    scene = Scene(federation, is_initialised=True, **NO_QUORUM)
+    steer = federation.coordinator.steer
+    steer(scene.run_id, QuarantineClient("ann", reason="wrong labels"))
+    says(scene, "ann", OwnersWord.WITHDRAWN)
+    says(scene, "ann", OwnersWord.APPROVED)
+    assert (run_facts.is_retired(scene.run, "ann"), "ann" in scene.run.quarantined) == (False, True)
+    steer(scene.run_id, RetireClient("bob", forgets=False))
+    for word in (OwnersWord.APPROVED, OwnersWord.WITHDRAWN, OwnersWord.APPROVED):
+        says(scene, "bob", word)
+        assert run_facts.is_retired(scene.run, "bob"), "by request, whatever its owner says"
+    says(scene, "zoe", OwnersWord.WITHDRAWN)
+    steer(scene.run_id, RetireClient("zoe", forgets=False))
+    says(scene, "zoe", OwnersWord.APPROVED)
+    assert run_facts.is_retired(scene.run, "zoe"), "by both: one yes is not enough"
+    assert run_facts.eligible(scene.run) == ()
 
 
 def test_decisions_in_the_audit_are_bounded_and_others_word_is_none(federation: LocalFederation) -> None:

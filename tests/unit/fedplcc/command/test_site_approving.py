@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,7 @@ def test_a_run_is_shown_approved_and_withdrawn(state: Path) -> None:
     assert called("pending")[1].endswith("approved: run-1")
     assert called("withdraw", "run-1", "--reason", "enough")[0] == ExitCode.OK
     code, text = called("approve", "run-1")
+    assert "takes part again from the next round on" in text
     assert (code, "fedplcc run client admit run-1 CLIENT" in text) == (ExitCode.OK, True)
     refused(Kept(state), a_task("run-2"))
     assert called("reject", "run-2", "--reason", "no")[1] == "run run-2 is rejected: this client leaves it"
@@ -82,9 +85,35 @@ def test_what_does_not_hold_and_a_site_without_a_policy_are_told(state: Path) ->
     called("approve", "run-1")
     decisions = state / "approval" / "decisions.jsonl"
     decisions.write_text(decisions.read_text().replace("run-1", "run-2"))
-    assert "so none counts" in called("pending")[1]
-    assert (doctor(state)[0], "so none counts" in doctor(state)[1]) == ("warning", True)
+    assert "No approval counts" in called("pending")[1]
+    assert (doctor(state)[0], "No approval counts" in doctor(state)[1]) == ("warning", True)
+    called("withdraw", "run-3")
+    assert "decisions.jsonl.damaged-1" in called("pending")[1]
+    assert (doctor(state)[0], "decisions.jsonl.damaged-1" in doctor(state)[1]) == ("warning", True)
     decisions.unlink()
+    (state / "approval" / "decisions.jsonl.damaged-1").unlink()
     keep_policy(state, None, NO_POLICY)
     assert "this trainer has no policy, so runs need no approval" in called("pending")[1]
     assert "nobody here is asked" in doctor(state)[1]
+
+
+def test_all_lists_what_was_decided_with_time_and_who(state: Path) -> None:
+    for run_id in ("run-1", "run-2", "run-3"):
+        refused(Kept(state), a_task(run_id))
+    called("approve", "run-1")
+    called("reject", "run-2", "--reason", "not for this study")
+    called("approve", "run-3")
+    called("withdraw", "run-3")
+    text, day = called("pending", "--all")[1], f"{datetime.now(UTC):%Y-%m-%d}"
+    user = f"by user {os.getuid()}"
+    assert [text.index(each) for each in ("run-3: withdrawn ", "run-2: rejected ", "run-1: approved ")] == sorted(
+        text.index(f"run-{number}: ") for number in (3, 2, 1)
+    )
+    assert (text.count(day), text.count(user), f"{user}: not for this study" in text) == (3, 3, True)
+    found = json.loads(called("pending", "--all", "--json")[1])["decided"]
+    assert [(each["run_id"], each["ruling"], each["by"]) for each in found] == [
+        ("run-3", "withdrawn", user[3:]),
+        ("run-2", "rejected", user[3:]),
+        ("run-1", "approved", user[3:]),
+    ]
+    assert "decided" not in json.loads(called("pending", "--json")[1])

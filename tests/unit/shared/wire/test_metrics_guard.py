@@ -18,10 +18,9 @@ from fedplcc.shared.identity.certificates import AGGREGATOR_DNS, CLIENT_DNS
 from fedplcc.shared.identity.credentials import IDENTITY_FILE, Credentials
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import Principal
-from fedplcc.shared.process.metrics import CONNECTION_S, MAX_CONNECTIONS, MetricsServer, new_registry, serve_metrics
+from fedplcc.shared.process.metrics import MAX_CONNECTIONS, REQUEST_S, MetricsServer, new_registry, serve_metrics
 from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
 from tests.support.federation.certificates import standing_by
-from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import issued
 
 HOST = "127.0.0.1"
@@ -129,19 +128,17 @@ def test_a_new_certificate_and_a_new_root_count_from_the_next_scrape_on(port: Po
 
 def test_callers_that_say_nothing_hold_nobody_up_and_are_bounded(port: Port) -> None:
     monitor = port.member(Role.MONITOR)
-    with ExitStack() as silent:
-
-        def is_one_more_closed() -> bool:
-            another = silent.enter_context(socket.create_connection((HOST, port.server.port), timeout=0.1))
-            try:
-                return another.recv(1) == b""
-            except TimeoutError:
-                return False  # it waits for a handshake
-
-        for _ in range(MAX_CONNECTIONS - 1):
-            silent.enter_context(socket.create_connection((HOST, port.server.port)))
+    with ExitStack() as opened:
+        silent = [
+            opened.enter_context(socket.create_connection((HOST, port.server.port), timeout=10))
+            for _ in range(2 * MAX_CONNECTIONS)
+        ]
         assert port.scrape(monitor)[0] == 200
-        eventually(is_one_more_closed, "a connection beyond the most is closed at once", CONNECTION_S)
+        begun, late = silent[: MAX_CONNECTIONS + 1], silent[MAX_CONNECTIONS + 1 :]
+        assert [each.recv(1) for each in begun] == [b""] * len(begun), "the oldest make way at once"
+        at = time.monotonic()
+        assert [each.recv(1) for each in late] == [b""] * len(late), "the others end by themselves"
+        assert time.monotonic() < at + REQUEST_S + 2
 
 
 def test_a_trainer_s_certificate_has_the_name_under_which_its_metrics_are_read(port: Port) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedplcc.shared.config.run import parse_run_config
+from fedplcc.shared.convert.tasks import task_from_proto, task_to_proto
 from fedplcc.shared.errors import CodeNotAllowed, FailedPrecondition, FedplccError, InvalidConfig, MalformedRequest
 from fedplcc.shared.process import failpoints
 from fedplcc.shared.reasons import OwnersWord
 from fedplcc.shared.types import BlobRef, Payload, RunSpec, Task, TaskKind
+from fedplcc.shared.version import VERSION
 from fedplcc.trainer.owner.approval import deciding, packages
+from fedplcc.trainer.owner.approval import kept as kept_files
+from fedplcc.trainer.owner.approval.decisions import Ruling
 from fedplcc.trainer.owner.approval.gate import GRACE_S, LOOK_S, AwaitsApproval, Gate, RunRejected, RunWithdrawn
-from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept, Ruling
+from fedplcc.trainer.owner.approval.kept import MAX_ASKED, Kept
 from fedplcc.trainer.owner.approval.words import lines_of
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import Policy
@@ -163,8 +170,11 @@ MEDDLING: dict[str, Callable[[list[str]], list[str]]] = {
 }
 
 
+ALL_RULES = (None, "always", "matching", "each")
+
+
 @pytest.mark.parametrize("meddling", MEDDLING)
-def test_decisions_that_were_changed_count_as_none_and_say_so(kept: Kept, meddling: str) -> None:
+def test_changed_decisions_approve_nothing_and_a_no_that_can_be_read_stays(kept: Kept, meddling: str) -> None:
     for run_id in ("run-1", "run-2", "run-3"):
         refused(kept, a_task(run_id))
     deciding.approve(kept, "run-1")
@@ -172,15 +182,70 @@ def test_decisions_that_were_changed_count_as_none_and_say_so(kept: Kept, meddli
     deciding.approve(kept, "run-3")
     path = kept.folder / "decisions.jsonl"
     path.write_text("\n".join(MEDDLING[meddling](path.read_text().splitlines())) + "\n")
-    for rule in (None, "always", "matching", "each"):
+    was, is_no = path.read_bytes(), meddling != "a rejection turned"
+    for rule in ALL_RULES:
         why = refused(kept, a_task("run-1"), rule)
         assert isinstance(why, AwaitsApproval)
-        assert "was changed or damaged, so none counts" in why.detail
-    fresh = Kept(kept.folder.parent)
-    deciding.approve(fresh, "run-1")
-    assert refused(kept, a_task("run-1")) is None
-    assert refused(kept, a_task("run-3")) is not None
-    assert (kept.folder / "decisions.jsonl.damaged").is_file(), "what did not hold is put aside"
+        assert "was changed, damaged or removed. No approval counts" in why.detail
+        assert isinstance(refused(kept, a_task("run-2"), rule), RunRejected if is_no else AwaitsApproval)
+    deciding.approve(Kept(kept.folder.parent), "run-1")
+    for rule in ALL_RULES:
+        assert refused(kept, a_task("run-1"), rule) is None
+        assert isinstance(refused(kept, a_task("run-2"), rule), RunRejected if is_no else AwaitsApproval)
+        assert isinstance(refused(kept, a_task("run-3"), rule), AwaitsApproval), "its decision may be lost"
+        assert isinstance(refused(kept, a_task("run-4"), rule), AwaitsApproval), "a lost line may have said no to it"
+    aside = kept.folder / "decisions.jsonl.damaged-1"
+    assert aside.read_bytes() == was, "what did not hold is put aside"
+    assert not kept.decisions().trouble
+    assert aside.name in kept.decisions().notice
+    aside.unlink()
+    assert refused(kept, a_task("run-4"), "always") is None, "the owner has said that nothing else is lost"
+    assert isinstance(refused(kept, a_task("run-2"), None), RunRejected) is is_no
+
+
+def test_a_second_damage_is_put_aside_beside_the_first_and_a_lost_secret_forgets_no_no(kept: Kept) -> None:
+    deciding.withdraw(kept, "run-1", "enough")
+    path = kept.folder / "decisions.jsonl"
+    (kept.folder / "secret").unlink()
+    deciding.withdraw(kept, "run-2")
+    path.write_bytes(path.read_bytes() + b"half a li")
+    deciding.withdraw(kept, "run-3")
+    assert sorted(each.name for each in kept.folder.glob("*.damaged*")) == [f"{path.name}.damaged-{n}" for n in (1, 2)]
+    for run_id in ("run-1", "run-2", "run-3"):
+        assert isinstance(refused(kept, a_task(run_id), "always"), RunWithdrawn)
+    assert [(each.by == "", each.reason) for each in kept.decisions().entries] == [(True, ""), (False, ""), (False, "")]
+
+
+def _told_all(kept: Kept) -> None:
+    for decision, _ in Gate(kept, "each").look(None).reports:
+        kept.told(decision)
+
+
+@pytest.mark.parametrize("lost", ["the last line", "the file", "all but an older copy of the folder"])
+def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept, lost: str, tmp_path: Path) -> None:
+    refused(kept, a_task())
+    deciding.approve(kept, "run-1")
+    path = kept.folder / "decisions.jsonl"
+    older = path.read_bytes()
+    shutil.copytree(kept.folder, tmp_path / "older")
+    deciding.withdraw(kept, "run-1")
+    _told_all(kept)
+    if lost == "the file":
+        path.unlink()
+    elif lost == "the last line":
+        path.write_bytes(older)
+    else:
+        shutil.rmtree(kept.folder)
+        shutil.copytree(tmp_path / "older", kept.folder)
+    for rule in ALL_RULES:
+        assert isinstance(refused(kept, a_task(), rule), AwaitsApproval)
+    deciding.reject(kept, "run-1")
+    assert isinstance(refused(kept, a_task(), "always"), RunRejected)
+    assert not Kept(kept.folder.parent).decisions().trouble, "the new chain names what was told"
+    assert [each.ruling for each, _ in Gate(kept, "each").look(None).reports] == [Ruling.REJECTED]
+    _told_all(kept)
+    assert not Kept(kept.folder.parent).decisions().trouble
+    assert isinstance(refused(kept, a_task("run-2"), None), AwaitsApproval)
 
 
 def test_another_secret_and_none_make_no_decision_hold(kept: Kept) -> None:
@@ -250,20 +315,37 @@ def test_a_kill_at_any_step_leaves_the_decision_made_or_not_and_the_same_again_m
         assert Gate(Kept(folder), "each").look(None).reports == []
 
 
-def test_a_kill_while_what_does_not_hold_is_put_aside_loses_no_new_decision(tmp_path: Path) -> None:
-    for number, name in enumerate(("trainer.approval.rename.before", "trainer.approval.rename.after")):
-        folder = tmp_path / str(number)
+def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: Path, passed: list[str]) -> None:
+    def damaged(folder: Path, *, is_missing: bool) -> Kept:
         refused(Kept(folder), a_task())
         deciding.approve(Kept(folder), "run-1")
-        (folder / "approval" / "decisions.jsonl").write_text("nothing\n")
-        refused(Kept(folder), a_task())
-        _died_at(name, 1, partial(deciding.approve, Kept(folder), "run-1"))
-        assert refused(Kept(folder), a_task()) is not None
-        deciding.approve(Kept(folder), "run-1")
-        assert refused(Kept(folder), a_task()) is None
+        deciding.withdraw(Kept(folder), "run-2")
+        _told_all(Kept(folder))
+        path = folder / "approval" / "decisions.jsonl"
+        path.unlink() if is_missing else path.write_bytes(path.read_bytes() + b"half a li")
+        return Kept(folder)
+
+    for is_missing in (False, True):
+        whole = damaged(tmp_path / f"whole-{is_missing}", is_missing=is_missing)
+        passed.clear()
+        failpoints.install(passed.append)
+        deciding.withdraw(whole, "run-3")
+        points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]
+        assert any("aside" in name for name, _ in points)
+        for number, (name, count) in enumerate(points):
+            failpoints.install(None)
+            kept = damaged(tmp_path / f"{is_missing}-{number}", is_missing=is_missing)
+            _died_at(name, count, partial(deciding.withdraw, kept, "run-3"))
+            for rule in ALL_RULES:
+                assert isinstance(refused(kept, a_task("run-1"), rule), AwaitsApproval), name
+                assert isinstance(refused(kept, a_task("run-2"), rule), AwaitsApproval if is_missing else RunWithdrawn)
+            deciding.withdraw(kept, "run-3")
+            assert isinstance(refused(kept, a_task("run-1"), None), AwaitsApproval), name
+            assert isinstance(refused(kept, a_task("run-3"), None), RunWithdrawn), name
+            assert len(list(kept.folder.glob("*.damaged*"))) == 1, name
 
 
-def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_is_told(kept: Kept) -> None:
+def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_is_no(kept: Kept) -> None:
     refused(kept, a_task())
     gate, run = Gate(kept, "each"), a_task().run
     assert gate.look(run) == gate.look(None)
@@ -321,6 +403,79 @@ def test_what_waits_is_bounded_and_is_forgotten_when_its_run_is_over(kept: Kept)
     assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-5", "run-6"]
 
 
+def test_versions_of_torch_and_timm_are_told_and_another_timm_needs_another_approval_for_its_models(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"timm": "1.0.9", "torch": "2.8.0"}
+    monkeypatch.setattr(metadata, "version", versions.__getitem__)
+
+    def of_timm(run_id: str = "run-1") -> Task:
+        task = a_task(run_id)
+        assert task.run is not None
+        document = {**json.loads(task.run.config_json), "model": {"name": "timm:test_resnet"}}
+        return replace(task, run=replace(task.run, config_json=json.dumps(document)))
+
+    refused(kept, of_timm())
+    refused(kept, a_task("run-2"))
+    told = [dict(lines_of(facts))["code"] for facts in deciding.waiting(kept)]
+    ours = f"fedplcc {VERSION}"
+    assert told == [f"{ours}, timm 1.0.9; on torch 2.8.0", f"{ours}; on torch 2.8.0"]
+    assert (deciding.approve(kept, "run-1").torch, deciding.approve(kept, "run-2").torch) == ("2.8.0", "2.8.0")
+    versions["torch"] = "2.9.0"
+    assert refused(kept, of_timm()) is None
+    versions["timm"] = "1.1.0"
+    assert refused(kept, a_task("run-2")) is None
+    why = refused(kept, of_timm())
+    assert why is not None
+    assert why.detail.endswith("its code changed since")
+
+
+def test_decisions_of_before_versions_were_recorded_hold(kept: Kept) -> None:
+    key = bytes(32)
+    facts = {
+        "before": "", "by": "user 0", "code": "c", "document": "d", "number": 1, "reason": "", "rounds": 3,
+        "ruling": "withdrawn", "run_id": "run-1", "terms": "t", "time": 1.0,
+    }  # fmt: skip
+    mac = hmac.digest(key, json.dumps(facts, sort_keys=True, separators=(",", ":")).encode(), "sha256").hex()
+    kept.folder.mkdir()
+    (kept.folder / "secret").write_bytes(key)
+    (kept.folder / "decisions.jsonl").write_text(json.dumps({**facts, "mac": mac}) + "\n")
+    assert (kept.decisions().trouble, len(kept.decisions().entries)) == ("", 1)
+
+
+def test_who_started_a_run_is_told_and_no_approval_is_bound_to_it(kept: Kept) -> None:
+    def begun_by(words: str) -> Task:
+        task = a_task()
+        assert task.run is not None
+        return task_from_proto(task_to_proto(replace(task, run=replace(task.run, started_by=words))))
+
+    refused(kept, begun_by("ward round (run)\x1b[2J\u202e" + 200 * "x"))
+    (facts,) = deciding.waiting(kept)
+    assert facts["started_by"] == "ward round (run)?[2J?" + 99 * "x"
+    assert dict(lines_of(facts))["started by"].endswith("x, says the aggregator")
+    deciding.approve(kept, "run-1")
+    assert refused(kept, begun_by("somebody else")) is None
+
+
+def test_documents_that_wait_are_bounded_together_and_one_without_room_says_so(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused(kept, a_task())
+    size = (kept.folder / "asked" / "run-1.json").stat().st_size
+    most = 3 * size + 100  # the time of asking has more digits or fewer
+    monkeypatch.setattr(kept_files, "MAX_ASKED_BYTES", most)
+    refused(kept, a_task("run-2"))
+    refused(kept, a_task("run-3"))
+    why = refused(kept, a_task("run-4"))
+    assert isinstance(why, AwaitsApproval)
+    assert f"{most:,} bytes are the most of all. Decide about those first: fedplcc site pending" in why.detail
+    assert sum(path.stat().st_size for path in (kept.folder / "asked").iterdir()) <= most
+    deciding.reject(kept, "run-2")
+    assert isinstance(refused(kept, a_task("run-2")), RunRejected)
+    assert "cannot be shown" not in str(refused(kept, a_task("run-4"))), "what was rejected takes no room"
+    assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-1", "run-3", "run-4"]
+
+
 def test_the_code_of_other_packages_is_part_of_what_is_approved(
     kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +505,7 @@ def test_the_code_of_other_packages_is_part_of_what_is_approved(
     assert isinstance(refused(kept, task), CodeNotAllowed)
 
 
-def test_a_run_is_told_in_words_with_sizes_where_they_are_known(kept: Kept) -> None:
+def test_a_run_is_no_in_words_with_sizes_where_they_are_known(kept: Kept) -> None:
     blob = BlobRef(role="model", sha256="0" * 64, size_bytes=1000)
     refused(kept, a_task(payload=Payload(tensor_groups=(blob,))))
     (facts,) = deciding.waiting(kept)

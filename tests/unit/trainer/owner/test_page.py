@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.process import metrics
 from fedplcc.trainer.owner.approval import deciding
-from fedplcc.trainer.owner.approval.kept import Kept, Ruling
+from fedplcc.trainer.owner.approval.decisions import Ruling
+from fedplcc.trainer.owner.approval.kept import Kept
 from fedplcc.trainer.owner.approval.page import MAX_FORM_BYTES, OwnersPage, serve_page
 from fedplcc.trainer.owner.in_force import keep_policy
 from fedplcc.trainer.owner.policy import Policy
@@ -83,6 +88,12 @@ def test_it_shows_what_waits_and_decides_it(kept: Kept, page: OwnersPage, token:
     refused(kept, a_task("run-2"))
     assert post(page, token=token, run="run-2", ruling="reject")[0] == 303
     assert deciding.waiting(kept) == []
+    text = ask(page, "GET", f"/?token={token}")[1]
+    assert re.search(rf"run-2: rejected [-0-9: ]+ UTC by user {os.getuid()}<", text)
+    assert re.search(r"run-1: withdrawn [-0-9: ]+ UTC by user \d+: &lt;script&gt;<", text)
+    assert 'value="approve"' in text
+    assert post(page, token=token, run="run-1", ruling="approve", document=document)[0] == 303
+    assert refused(kept, a_task()) is None
     assert post(page, token=token, run="../x<script>", ruling="reject")[1].count("<script>") == 0
 
 
@@ -135,3 +146,31 @@ def test_it_listens_on_loopback_alone_and_its_address_goes_with_it(kept: Kept) -
     again = serve_page(kept, 0)
     assert (kept.folder / "page").read_text().partition("?")[2] != first.partition("?")[2], "another secret each time"
     again.close()
+
+
+@pytest.mark.parametrize("said", ["", "GET / HT", "POST / HTTP/1.1\r\n{}\r\nrun"], ids=["nothing", "half", "no body"])
+def test_connections_that_ask_nothing_never_keep_the_owner_out(page: OwnersPage, token: str, said: str) -> None:
+    headers = {**FORM, "Host": f"127.0.0.1:{page.port}", "Content-Length": "9"}
+    begun = said.format("".join(f"{name}: {value}\r\n" for name, value in headers.items())).encode()
+    with ExitStack() as opened:
+        for _ in range(3 * metrics.MAX_CONNECTIONS):
+            opened.enter_context(socket.create_connection(("127.0.0.1", page.port))).sendall(begun)
+        assert ask(page, "GET", f"/?token={token}")[0] == 200
+
+
+def test_a_caller_that_sends_a_byte_now_and_then_is_cut_off_too(
+    page: OwnersPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "REQUEST_S", 1.0)
+    with socket.create_connection(("127.0.0.1", page.port), timeout=0.2) as slow:
+        for _ in range(50):
+            try:
+                slow.sendall(b"G")
+                assert slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                pass
+            break
+        else:
+            pytest.fail("it is still heard after 10 s")
