@@ -46,9 +46,7 @@ def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
         raise
     # pydicom and its decoders raise anything on a damaged file.
     except Exception as error:
-        raise Unreadable(
-            f"it is DICOM that pydicom cannot read: {str(error).partition('. ')[0][:MOST_OF_AN_ERROR]}"
-        ) from error
+        raise Unreadable(f"it is DICOM that pydicom cannot read: {str(error)[:MOST_OF_AN_ERROR]}") from error
 
 
 def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixels:

@@ -142,7 +142,7 @@ def test_failures_of_other_cells_and_of_those_whose_turn_did_not_come_stay(
 
     out = tmp_path / "out"
     monkeypatch.setattr("fedplcc.comparison.training.train", train)
-    monkeypatch.setattr("fedplcc.comparison.training.data_problems", lambda cells: {})
+    monkeypatch.setattr("fedplcc.comparison.training.problems_of_cells", lambda cells: {})
     code, _, said = compare("--config", path, "--out", out, "--only", "all")
     assert code == ExitCode.FAILED
     assert "fedplcc: digits/all/seed-1: it diverged\n" in said
