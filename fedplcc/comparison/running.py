@@ -16,6 +16,7 @@ from fedplcc.comparison.reading import Findings, MissingCell, read_cell, read_fi
 from fedplcc.comparison.report.parts import NO_ADDITIONS, Additions
 from fedplcc.comparison.report.writing import read_failures, write_failures, write_findings
 from fedplcc.comparison.sweep.search import Found
+from fedplcc.runs.readiness import check_device
 
 
 class Wish(Protocol):
@@ -49,7 +50,11 @@ def train_missing(
         interruptible: Makes the block within which a person may end the training.
         on_trouble: Takes a sentence on cells that cannot begin.
         log: Trackers, as texts; they are told of trained cells too, and keep what they lack.
+
+    Raises:
+        InvalidConfig: There is no such device.
     """
+    check_device(device)
     chosen = [cell for cell in cells if cell.is_chosen]
     what = "trials" if any(cell.is_trial for cell in cells) else "cells"
     found = {cell.name: read_cell(cell) for cell in chosen}

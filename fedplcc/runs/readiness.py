@@ -93,6 +93,18 @@ class Readiness:
         return self._numbers[key]
 
 
+def check_device(name: str) -> None:
+    """Refuse a device that this machine has not.
+
+    Raises:
+        InvalidConfig: It is so.
+    """
+    if name not in ("auto", "cpu"):
+        from fedplcc.trainer.reproducibility.environment import resolve_device  # loads torch
+
+        resolve_device(name)
+
+
 def _why_no_model(section: ModelSection, config: RunConfig) -> FedplccError | None:
     consent = Consent.to(section)
     try:

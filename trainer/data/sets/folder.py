@@ -182,11 +182,13 @@ def _by_side(names: Sequence[str], sides: Mapping[str, Sequence[tuple[Entry, str
     said = [
         f"classes whose names look like one name: {each}; rename them if they are one class" for each in alike(names)
     ]
-    if any(entry.side for of_side in sides.values() for entry, _ in of_side):
+    if not sides[TEST] and (sides[TRAIN] or sides[VALIDATION]):
+        said.append("no image is for testing")
+    elif any(entry.side for of_side in sides.values() for entry, _ in of_side):
         of = {side: {entry.label for entry, _ in sides[side]} for side in (TRAIN, TEST)}
         for side, other in ((TEST, TRAIN), (TRAIN, TEST)):
             if not of[side]:
-                said.append(f"no image is for {side}ing")
+                said.append("no image is for training")
             elif missing := sorted(of[other] - of[side]):
                 said.append(f"no image for {side}ing: {listed(missing)}")
     return tuple(said)

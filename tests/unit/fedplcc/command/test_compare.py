@@ -153,6 +153,13 @@ def test_failures_of_other_cells_and_of_those_whose_turn_did_not_come_stay(
     }
 
 
+@pytest.mark.parametrize(("device", "sentence"), [("cuda:999", "is not there: torch"), ("gpu", "unknown device 'gpu'")])
+def test_a_device_that_is_not_there_is_refused_once(device: str, sentence: str, path: Path, tmp_path: Path) -> None:
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--device", device)
+    assert code == ExitCode.USAGE
+    assert said.count(sentence) == 1
+
+
 @pytest.mark.parametrize("content", ["{", "[]", "3"])
 def test_a_damaged_list_of_failures_costs_no_report(content: str, path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
