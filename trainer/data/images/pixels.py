@@ -129,16 +129,11 @@ def _choose(image: Image.Image, frame: int | None) -> None:
 
 def _breaks_off(file: IO[bytes]) -> bool:
     """Whether a JPEG ends in zeros and not in its mark, as a file does whose copying broke off; decoders fill in grey."""
-    place = file.tell()
-    try:
-        length = file.seek(0, os.SEEK_END)
-        file.seek(max(0, length - _TAIL))
-        if file.read().strip(b"\0"):
-            return False
-        file.seek(0)
-        return not file.read().rstrip(b"\0").endswith(b"\xff\xd9")
-    finally:
-        file.seek(place)
+    descriptor = file.fileno()  # read beside the decoder, whose place in the file stays
+    length = os.fstat(descriptor).st_size
+    if os.pread(descriptor, _TAIL, max(0, length - _TAIL)).strip(b"\0"):
+        return False
+    return not os.pread(descriptor, length, 0).rstrip(b"\0").endswith(b"\xff\xd9")
 
 
 def _is_dicom(path: Path) -> bool:
