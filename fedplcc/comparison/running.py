@@ -16,6 +16,7 @@ from fedplcc.comparison.reading import Findings, MissingCell, read_cell, read_fi
 from fedplcc.comparison.report.parts import NO_ADDITIONS, Additions
 from fedplcc.comparison.report.writing import read_failures, write_failures, write_findings
 from fedplcc.comparison.sweep.search import Found
+from fedplcc.runs.readiness import check_device
 
 
 class Wish(Protocol):
@@ -38,7 +39,7 @@ def train_missing(
 ) -> bool:
     """Train the chosen cells that are missing, and record failures; returns whether it was interrupted.
 
-    A cell whose data cannot be opened is a failure that makes no folder.
+    A cell that cannot begin, for its data, its model or a backbone, is a failure that makes no folder.
 
     Args:
         cells: All cells of the comparison.
@@ -47,19 +48,23 @@ def train_missing(
         jobs: How many cells are trained at a time.
         device: Device of their clients.
         interruptible: Makes the block within which a person may end the training.
-        on_trouble: Takes a sentence on a data set that cannot be opened.
+        on_trouble: Takes a sentence on cells that cannot begin.
         log: Trackers, as texts; they are told of trained cells too, and keep what they lack.
+
+    Raises:
+        InvalidConfig: There is no such device.
     """
+    check_device(device)
     chosen = [cell for cell in cells if cell.is_chosen]
     what = "trials" if any(cell.is_trial for cell in cells) else "cells"
     found = {cell.name: read_cell(cell) for cell in chosen}
     missing = {name: cell for name, cell in found.items() if isinstance(cell, MissingCell)}
     wanted = [cell for cell in chosen if cell.name in missing and missing[cell.name].can_be_trained]
-    problems = training.data_problems(wanted)
+    problems = training.problems_of_cells(wanted)
     to_train = [cell for cell in wanted if cell.name not in problems]
     to_tell = [cell for cell in chosen if log and _is_told_of(cell) and cell.name not in missing]
     console.print(f"{len(to_train)} of {len(chosen)} {what} are to be trained; results in {folder}")
-    for sentence in training.data_sentences(wanted, problems):
+    for sentence in training.sentences_of(wanted, problems):
         on_trouble(sentence)  # now, before a long training; the other cells are trained all the same
     if log and any(cell.hides_test for cell in chosen):
         console.print("trackers are told nothing of rows that are chosen among on validation images")

@@ -21,9 +21,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from fedplcc.aggregator.ledger import event_log
 from fedplcc.comparison.plan import Cell
 from fedplcc.runs.artifacts import ending_of, read_record
+from fedplcc.runs.readiness import Readiness
 from fedplcc.runs.run_folder import claimed_folder
 from fedplcc.shared.documents import Event
-from fedplcc.shared.errors import FailedPrecondition, FedplccError, InvalidData
+from fedplcc.shared.errors import FailedPrecondition, FedplccError
 from fedplcc.shared.methods import add_methods
 from fedplcc.shared.process import log
 from fedplcc.simulation import simulate_in_folder
@@ -36,7 +37,7 @@ from fedplcc.terminal.progress import RunProgress, shows_bars
 from fedplcc.tracking.destinations import make_trackers
 from fedplcc.tracking.observation import Observation
 from fedplcc.trainer.cancellation import Cancelled
-from fedplcc.trainer.data.specs import open_source, opened_once
+from fedplcc.trainer.data.specs import opened_once
 
 WORKER_MODULE = "fedplcc.comparison.training"
 
@@ -72,36 +73,25 @@ def train(
     return failures
 
 
-def data_problems(cells: Iterable[Cell]) -> dict[str, str]:
-    """Return, by its name, why the data of a cell cannot be opened; opening reads headers and labels, no image.
+def problems_of_cells(cells: Iterable[Cell]) -> dict[str, str]:
+    """Return, by its name, why a cell cannot begin; see runs/readiness.py for what is looked at, without an image.
 
     It is asked before a night of training, and such cells do not begin. Data that disappear later fail the cells that begin
     then.
     """
     problems: dict[str, str] = {}
-    opened: dict[tuple[str, int], str | None] = {}
+    readiness = Readiness()
     with opened_once():
         for cell in cells:
-            test_every = cell.federation.config.data.test_every
-            for client, section in cell.federation.clients.items():
-                key = section.data, test_every
-                if key not in opened:
-                    opened[key] = _why_closed(*key)
-                if (why := opened[key]) is not None:
-                    problems.setdefault(cell.name, f"client {client}: {why}")
+            try:
+                readiness.check(cell.federation)
+            except FedplccError as error:
+                problems[cell.name] = error.detail
     return problems
 
 
-def _why_closed(spec: str, test_every: int) -> str | None:
-    try:
-        open_source(spec, test_every)
-    except InvalidData as error:
-        return error.detail
-    return None
-
-
-def data_sentences(cells: Iterable[Cell], problems: Mapping[str, str]) -> list[str]:
-    """Return each of `data_problems` once: of its data set where it is that of all these cells there, else of each row."""
+def sentences_of(cells: Iterable[Cell], problems: Mapping[str, str]) -> list[str]:
+    """Return each of `problems_of_cells` once: of its data set where all these cells there have it, else of each row."""
     by_dataset: dict[str, list[Cell]] = {}
     for cell in cells:
         by_dataset.setdefault(cell.dataset, []).append(cell)

@@ -39,6 +39,10 @@ def names_of(data: Any, depth: int = _DEPTH) -> NamesAt:
             )
         return lambda number: own
     inner = _inner(data) if depth else []
+    if getattr(data, "target_transform", None) is not None and inner:
+        raise InvalidData(
+            "its target_transform changes the labels of the data set in it; name the classes with classes="
+        )
     if len(inner) == 1 and _is_sequence(getattr(data, "indices", None)) and len(data) == len(data.indices):
         of_whole, indices = names_of(inner[0], depth - 1), data.indices
         return lambda number: of_whole(int(indices[number]))
@@ -60,16 +64,27 @@ def names_of(data: Any, depth: int = _DEPTH) -> NamesAt:
 
 def own_names(data: Any) -> Names | None:
     """Return the names that a data set itself gives its labels; None without any."""
-    classes = getattr(data, "classes", None)
-    if _is_sequence(classes) and len(classes):
-        return tuple(", ".join(map(str, each)) if isinstance(each, tuple | list) else str(each) for each in classes)
+    classes, by_number = getattr(data, "classes", None), _by_number(data)
+    if not (_is_sequence(classes) and len(classes)):
+        return by_number
+    names = tuple(", ".join(map(str, each)) if isinstance(each, tuple | list) else str(each) for each in classes)
+    if len(set(names)) < len(names):
+        raise InvalidData(f"its classes name one twice, {listed(names)}; name the labels with classes=")
+    if by_number is not None and set(by_number) == set(names) and by_number != names:
+        raise InvalidData(
+            f"its classes are {listed(names)}, and its class_to_idx counts {listed(by_number)}; name them with classes="
+        )
+    return names
+
+
+def _by_number(data: Any) -> Names | None:
     numbers_of = getattr(data, "class_to_idx", None)
-    if isinstance(numbers_of, Mapping) and numbers_of:
-        by_number = {int(number): str(name) for name, number in numbers_of.items()}
-        if sorted(by_number) != list(range(len(by_number))):
-            raise InvalidData("its class_to_idx does not count the classes from 0; name them with classes=")
-        return tuple(by_number[number] for number in range(len(by_number)))
-    return None
+    if not isinstance(numbers_of, Mapping) or not numbers_of:
+        return None
+    by_number = {int(number): str(name) for name, number in numbers_of.items()}
+    if sorted(by_number) != list(range(len(by_number))):
+        raise InvalidData("its class_to_idx does not count the classes from 0; name them with classes=")
+    return tuple(by_number[number] for number in range(len(by_number)))
 
 
 def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,6 +100,15 @@ class Client:
         """
         if (self.data is None) == (self.train is None):
             raise InvalidData("a Client has either data, a specification, or train, its images")
+        if self.data is not None and not isinstance(self.data, str | os.PathLike):
+            raise InvalidData(
+                f"data= is a specification or a folder, not a {type(self.data).__name__}; give train= its images"
+            )
+        for name in ("train", "test"):
+            if isinstance(getattr(self, name), str | os.PathLike):
+                raise InvalidData(f"{name}= is images; give a folder or a specification as data=")
+        if isinstance(self.classes, str) or len(set(names := list(map(str, self.classes or ())))) < len(names):
+            raise InvalidData(f"classes= is a list of names, each once, not {self.classes!r}")
         of_python = (self.test, self.classes, self.groups, self.test_groups)
         if self.data is not None and any(value is not None for value in of_python):
             raise InvalidData(
@@ -133,11 +143,14 @@ class Client:
         found: dict[str, list[str]] = {}
         for split, images in (("train", self.train), ("test", self.test)):
             arrays[f"x_{split}"], found[split] = _arrays(images, split, self._names_at(images, split))
+        _warn_of_copies(arrays)
         if not len(arrays["x_test"]):
             arrays["x_test"] = arrays["x_train"][:0]
         declared = [name for split in ("train", "test") for name in self._declared(split)]
         names = list(dict.fromkeys([*declared, *sorted({*found["train"], *found["test"]}, key=_in_order)]))
-        check_names(names, run_classes, are_named=bool(declared) or not all(name.isdigit() for name in names))
+        check_names(
+            names, run_classes, are_named=bool(declared) or not all(name.isascii() and name.isdigit() for name in names)
+        )
         ids = {name: number for number, name in enumerate(names)}
         for split, labels in found.items():
             arrays[f"y_{split}"] = np.array([ids[name] for name in labels], np.int64)
@@ -176,6 +189,7 @@ class Client:
         given = None if self.classes is None else tuple(str(name) for name in self.classes)
         if images is None or isinstance(images, tuple):
             return lambda number: given
+        _length(images, split)
         try:
             names = names_of(images)
         except InvalidData as error:
@@ -192,9 +206,22 @@ class Client:
         return lambda number: given
 
 
+def _warn_of_copies(arrays: Mapping[str, npt.NDArray[np.uint8]]) -> None:
+    """Warn of pictures that are on both sides, but for those of one colour, which are alike by chance."""
+    known = {image.tobytes() for image in arrays["x_train"]}
+    copies = [number for number, image in enumerate(arrays["x_test"]) if np.ptp(image) and image.tobytes() in known]
+    if copies:
+        number = len(arrays["x_test"])
+        warnings.warn(
+            f"{len(copies)} of {number} test images are training images too, test image {copies[0]} among them: "
+            "the accuracy on them says nothing of new images",
+            stacklevel=2,
+        )
+
+
 def _in_order(name: str) -> tuple[int, str]:
     """Return the place of a class among the others: numbers by value."""
-    return (int(name), "") if name.isdigit() else (-1, name)
+    return (int(name), "") if name.isascii() and name.isdigit() else (-1, name)
 
 
 def _nobody(number: int) -> Names | None:
@@ -208,14 +235,19 @@ def _arrays(images: Images | None, split: str, names_at: NamesAt = _nobody) -> t
     if isinstance(images, tuple):
         if len(images) != 2:
             raise InvalidData(f"{split}: give a pair of images and labels, or a data set")
-        x, y = np.asarray(images[0]), np.asarray(images[1])
+        try:
+            x, y = np.asarray(images[0]), np.asarray(images[1])
+        except ValueError as error:  # of lists of arrays of several sizes
+            raise InvalidData(
+                f"{split}: images and labels are arrays; images differ in size, or labels in form"
+            ) from error
         if x.ndim == 3:
             x = x[..., None]
         if y.shape != (len(x),) or (y.size and y.dtype.kind not in "iuUSO"):
             raise InvalidData(f"{split}: labels are {len(x)} whole numbers or names, not {y.dtype} of {list(y.shape)}")
         labels = [_named(label, names_at(i), f"{split} image {i}") for i, label in enumerate(y.tolist())]
     else:
-        if len(images) > MOST_IMAGES:
+        if _length(images, split) > MOST_IMAGES:
             raise InvalidData(f"{split}: a data set of more than {MOST_IMAGES} images; name a folder instead")
         pairs = list(_pairs(images, split, names_at))
         if len({pixels.shape[2] for pixels, _ in pairs}) > 1:  # some grey, some in colours
@@ -227,6 +259,22 @@ def _arrays(images: Images | None, split: str, names_at: NamesAt = _nobody) -> t
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[3] not in (1, 3):
         raise InvalidData(f"{split}: images are uint8 of [N, height, width, 1 or 3], not {x.dtype} of {list(x.shape)}")
     return x, labels
+
+
+def _length(images: LabelledImages, split: str) -> int:
+    """Return the number of images of a data set.
+
+    Raises:
+        InvalidData: It has no length, or no numbered images.
+    """
+    try:
+        if not hasattr(images, "__getitem__"):
+            raise TypeError("it has no numbered images")
+        return len(images)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise InvalidData(
+            f"{split} is a {type(images).__name__}, no data set with a length and numbers: {error}"
+        ) from error
 
 
 def _named(label: Any, names: Names | None, what: str) -> str:
@@ -246,6 +294,10 @@ def _pairs(images: LabelledImages, split: str, names_at: NamesAt) -> Iterator[tu
             raise InvalidData(f"{what}: {error.detail}") from error
         except (TypeError, ValueError) as error:
             raise InvalidData(f"{what} is no pair of an image and a label: {error}") from error
+        # A data set is anyone's code; the traceback stays with the refusal.
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise InvalidData(f"{what} of {len(images)} cannot be had from the data set: {said}") from error
         if pixels.shape[2] not in (1, 3):
             raise InvalidData(f"{what}: images are of [height, width, 1 or 3], not {list(pixels.shape)}")
         yield pixels, _named(label, names_at(number), what)

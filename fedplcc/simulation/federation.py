@@ -27,6 +27,7 @@ from fedplcc.runs.artifacts import BEST_MODEL, BEST_PROTOTYPES, MODEL, PROTOTYPE
 from fedplcc.runs.configuration import domain_of, local_clients
 from fedplcc.runs.initial_model import PIECE_BYTES, model_blob
 from fedplcc.runs.kept_roles import bring_roles, keep_roles
+from fedplcc.runs.readiness import Readiness, check_device
 from fedplcc.runs.run_folder import REQUEST_ID, RunFolder
 from fedplcc.shared.config.run import FederationFile, RunConfig, canonical_json
 from fedplcc.shared.documents import Evaluation as EvaluationDocument
@@ -292,6 +293,9 @@ def simulate_in_folder(
         if watch is not None:
             watch.event(event)
 
+    Readiness().check_models(federation)
+    if engine == "local":
+        check_device(device)
     observers = Observers(
         on_event=on_event,
         on_problem=lambda client_id, problem: progress.problem(f"client {client_id}: {problem.detail}; {problem.hint}"),

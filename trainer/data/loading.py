@@ -310,6 +310,15 @@ def _opened(spec: str, contract: DataSection) -> Source:
     return replace(source, train=source.train.seen_through(window), test=source.test.seen_through(window))
 
 
+def check_classes(source: Source, contract: DataSection, spec: str) -> None:
+    """Refuse a data set with a class that the run has not.
+
+    Raises:
+        InvalidData: It is so.
+    """
+    _class_ids(source, contract, spec)
+
+
 def _class_ids(source: Source, contract: DataSection, spec: str) -> IntArray:
     """Return the contract's class id of each of the source's classes."""
     known = {composed(name): i for i, name in enumerate(contract.classes)}

@@ -40,6 +40,26 @@ def code_points(name: str) -> str:
     return " ".join(f"U+{ord(letter):04X}" for letter in name)
 
 
+def printable(name: str) -> str:
+    """Return a name with escapes in place of bytes that are no text, of line ends, and of marks that turn the writing."""
+    return "".join(
+        ascii(letter)[1:-1]
+        if unicodedata.category(letter) in ("Cs", "Cc", "Zl", "Zp")
+        or "\u202a" <= letter <= "\u202e"
+        or "\u2066" <= letter <= "\u2069"
+        else letter
+        for letter in name
+    )
+
+
+def alike(names: Iterable[str]) -> list[str]:
+    """Return the names that differ from another one in capital letters, spaces or look alone, those of one kind joined."""
+    kinds: dict[str, list[str]] = {}
+    for name in names:
+        kinds.setdefault(looks(name).casefold(), []).append(repr(name))
+    return [" and ".join(of_kind) for of_kind in kinds.values() if len(of_kind) > 1]
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names with commas between; of many the first ones, and how many more."""
     more = len(names) - MAX_NAMED

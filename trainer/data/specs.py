@@ -87,6 +87,8 @@ def _folder(text: str, test_every: int) -> Source:
 
 
 def _path(text: str) -> Path:
+    if "\0" in text:
+        raise InvalidData(f"data {text!r}: the name of a file or folder has no character 0")
     return Path(os.path.expanduser(text))  # an unknown home folder stays as it is written
 
 

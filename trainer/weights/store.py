@@ -103,6 +103,15 @@ class WeightsStore:
         tensors: dict[str, Tensor] = load(data)
         return tensors
 
+    def require(self, sha256: str, name: str = "") -> None:
+        """Refuse a backbone whose file is not there; the file is not read.
+
+        Raises:
+            WeightsMissing: It is so.
+        """
+        if not self._tensors(sha256).is_file():
+            raise WeightsMissing(self._why_missing(sha256, name, FileNotFoundError()))
+
     def backbones(self) -> list[Backbone]:
         """Return all that have names, by name; a file that is no name's is left out."""
         found = (self.find(path.stem) for path in sorted(self.folder.glob("*.json")))

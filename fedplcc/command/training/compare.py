@@ -124,8 +124,11 @@ def compare(
     if was_interrupted:
         raise Interrupted("interrupted; what was committed is kept: the same command goes on from there")
     untrained = [] if report_only else [each for each in findings.missing if each.cell.is_chosen]
+    by_reason: dict[str, list[str]] = {}
     for each in untrained:
-        say(f"{each.cell.name}: {each.reason}")
+        by_reason.setdefault(each.reason, []).append(each.cell.name)
+    for reason, cell_names in by_reason.items():
+        say(f"{named_few(cell_names)}: {reason}")
     unchosen = {} if report_only else found.wanted(chosen_rows)
     for (dataset, row), why in unchosen.items():
         say(f"{dataset}/{row}: {why}")

@@ -29,7 +29,7 @@ def foresee_cells(
 ) -> int:
     """Print what `compare` would train; returns the exit code, which tells of data that cannot be opened."""
     from fedplcc.comparison.report.writing import read_failures
-    from fedplcc.comparison.training import data_problems, data_sentences
+    from fedplcc.comparison.training import problems_of_cells, sentences_of
     from fedplcc.comparison.untrained import trials_left, untrained
     from fedplcc.shared.config.run import canonical_json
     from fedplcc.terminal.progress import console_for
@@ -37,8 +37,8 @@ def foresee_cells(
     failures = read_failures(folder) if folder.is_dir() else {}
     found = untrained(cells, failures, trials=trials_left(comparison, folder, only))
     wanted = [cell for row in found.rows for cell in row.trainable]
-    problems = data_problems(wanted)
-    for sentence in data_sentences(wanted, problems):
+    problems = problems_of_cells(wanted)
+    for sentence in sentences_of(wanted, problems):
         say(sentence)
     code = ExitCode.USAGE if problems else ExitCode.OK
     if as_json:
@@ -57,7 +57,7 @@ def foresee_run(federation: FederationFile, out: Path | None, *, extends: bool, 
 
     Raises:
         InvalidConfig: The run could not begin: of its clients, its first model or its folder.
-        InvalidData: A client's data cannot be opened.
+        InvalidData, InvalidModel, WeightsMissing: As `Readiness.check`.
     """
     from fedplcc.runs.configuration import local_clients, require_validation
     from fedplcc.runs.foreseen_bytes import foreseen_bytes
@@ -105,21 +105,13 @@ def _require_data(federation: FederationFile) -> list[int]:
     """Open each client's data; headers and labels are read, no image. Returns how many images each may train on at most.
 
     Raises:
-        InvalidData: They cannot be opened.
+        FedplccError: As `Readiness.check`.
     """
-    from fedplcc.runs.configuration import local_clients
-    from fedplcc.shared.errors import InvalidData
-    from fedplcc.trainer.data.specs import open_source, opened_once
+    from fedplcc.runs.readiness import Readiness
+    from fedplcc.trainer.data.specs import opened_once
 
-    found = []
     with opened_once():
-        for name, client in local_clients(federation).items():
-            try:
-                source = open_source(client.data, federation.config.data.test_every)
-            except InvalidData as error:
-                raise InvalidData(f"client {name}: {error.detail}") from None
-            found.append(len(source.train.labels_N))
-    return found
+        return Readiness().check(federation)
 
 
 _STATES = {

@@ -62,6 +62,15 @@ def _numbers(values: list[int] | list[float], dtype: str, kind: str = "tif", **t
     return make
 
 
+def _stack(kind: str) -> Callable[[Path], Path]:
+    def make(root: Path) -> Path:
+        frames = [Image.new("L", (4, 4), shade) for shade in (10, 20, 30)]
+        frames[0].save(root / f"image.{kind}", save_all=True, append_images=frames[1:])
+        return root / f"image.{kind}"
+
+    return make
+
+
 PICTURES: list[tuple[str, Callable[[Path], Path], Window]] = [
     ("grey, 8 bits", _picture("L"), None),
     ("black and white, 1 bit", _picture("1"), None),
@@ -74,6 +83,9 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Window]] = [
     ("EXIF: turned by 90 degrees, 8 x 4", _turned, None),
     ("16 bits, whole range", _numbers([0, 32768, 65535], "u2", "png"), None),
     ("16 bits, white is zero", _numbers([0, 32768, 65535], "u2", tags={262: 0}), None),
+    ("16 bits, turned by TIFF's own tag, 1 x 3", _numbers([0, 32768, 65535], "u2", tags={274: 6}), None),
+    ("a TIFF of 3 pages of one size", _stack("tif"), None),
+    ("a GIF of 3 frames: the first", _stack("gif"), None),
     ("12 bits in 16", _numbers([0, 2048, 4095], "u2", "png"), None),
     ("12 bits in 16, MaxSampleValue 4095", _numbers([0, 2048, 4095], "u2", tags={281: 4095}), None),
     ("12 bits in 16, `data.window = [0, 4095]`", _numbers([0, 2048, 4095], "u2", "png"), (0, 4095)),
@@ -108,6 +120,9 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
     ("a parent of sites with sides", [f"{a}/{b}/cat/{{}}" for a in ("north", "south") for b in ("train", "test")], ""),
     ("annotations beside the images", ["cat/{}", "cat/0.xml", "dog/{}"], ""),
     ("a class folder without images", ["cat/{}", "dog/{}", "owl/readme.txt"], ""),
+    ("`Cat/`, `cat/`", ["Cat/{}", "cat/{}"], ""),
+    ("other classes in `test/`", ["train/cat/{}", "train/dog/{}", "test/cat/{}", "test/owl/{}"], ""),
+    ("a table beside class folders", ["cat/{}", "dog/{}", "metadata.csv"], ""),
     ("`?labels=labels.csv`", ["x/{}"], "path,label\nx/0.png,nv\nx/1.png,mel\n"),
     (
         "`?labels=` with `split` and `group`",
@@ -120,6 +135,9 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
         "path,label,split,group\nx/0.png,nv,train,p1\nx/1.png,mel,test,p1\n",
     ),
     ("`?labels=`, a label of 0.5", ["x/{}"], "path,label\nx/0.png,0.5\n"),
+    ("`?labels=`, a quote without its end", ["x/{}"], 'path,label\nx/0.png,"nv\nx/1.png,mel\n'),
+    ("`?labels=`, labels 01 and 1", ["x/{}"], "path,label\nx/0.png,01\nx/1.png,1\n"),
+    ("`?labels=`, an image that is not listed", ["x/{}"], "path,label\nx/0.png,nv\n"),
     ("`?labels=`, an image that is not there", ["x/{}"], "path,label\nx/9.png,nv\n"),
 ]
 
@@ -169,6 +187,8 @@ LABELS: list[tuple[str, dict[str, Any]]] = [
     ("numbers of a data set whose `classes` are dog, cat", {"train": _Named([0, 1], ["dog", "cat"])}),
     ('the same, with `classes=["cat", "dog"]`', {"train": _Named([0, 1], ["dog", "cat"]), "classes": ["cat", "dog"]}),
     ("a data set that names a cow", {"train": _Named([0, 1], ["cat", "cow"])}),
+    ("`classes` that name one twice", {"train": _Named([0, 1], ["cat", "cat"])}),
+    ("a data set of fewer images than its length says", {"train": _Named([0, 1, 0], ["cat", "dog"])}),
     ("fractions", {"train": _Named([0, 0.5], ["cat", "dog"])}),
     ("negative numbers", {"train": _Named([0, -1], ["cat", "dog"])}),
     ("a number beyond the names", {"train": _Named([0, 2], ["cat", "dog"])}),

@@ -14,6 +14,12 @@ import numpy.typing as npt
 
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window, scale
 
+_PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_MAY_BE_EMPTY = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "NumberOfFrames")
+"""Elements that some machines write without a value."""
+MOST_OF_AN_ERROR = 120
+"""Most characters of pydicom's own words in a reason."""
+
 
 def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
     """Return a frame of a DICOM file as RGB.
@@ -33,7 +39,22 @@ def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
         pydicom, pixels = import_module("pydicom"), import_module("pydicom.pixels")
     except ImportError as error:
         raise Unreadable("it is DICOM, which needs pydicom: pip install 'fedplcc[dicom]'") from error
-    dataset = pydicom.dcmread(path)
+    try:
+        dataset = pydicom.dcmread(path)
+        return _shown(dataset, pixels, window, frame)
+    except (Unreadable, OSError, MemoryError):
+        raise
+    # pydicom and its decoders raise anything on a damaged file.
+    except Exception as error:
+        raise Unreadable(f"it is DICOM that pydicom cannot read: {str(error)[:MOST_OF_AN_ERROR]}") from error
+
+
+def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixels:
+    if not any(name in dataset for name in _PIXELS):
+        raise Unreadable("it is DICOM without pixels, such as a report or a list of files")
+    for name in _MAY_BE_EMPTY:
+        if name in dataset and dataset.get(name) in (None, ""):
+            delattr(dataset, name)
     values = _frame(dataset.pixel_array, int(dataset.get("NumberOfFrames", 1) or 1), frame)
     if int(dataset.get("SamplesPerPixel", 1)) > 1:
         if values.dtype != np.uint8:
@@ -46,6 +67,7 @@ def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
     if isinstance(window, tuple):
         grey = scale(rescaled.astype(np.float64), window)
     else:
+        _check_range(dataset, values, rescaled)
         shown = pixels.apply_voi_lut(rescaled, dataset)
         grey = scale(np.asarray(shown, np.float64), shown_range(dataset))
     if dataset.PhotometricInterpretation == "MONOCHROME1":
@@ -53,14 +75,46 @@ def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
     return np.repeat(grey[:, :, None], 3, axis=2)
 
 
-def _frame(pixels: npt.NDArray[Any], num_frames: int, frame: int | None) -> npt.NDArray[Any]:
+def _check_range(dataset: Any, values: npt.NDArray[Any], rescaled: npt.NDArray[Any]) -> None:
+    """Refuse grey that no window shows: a window of no width, or numbers that use little of all bits of their type.
+
+    Raises:
+        Unreadable: It is so; the text has the least and the largest number.
+    """
+    if any(name in dataset for name in ("VOILUTSequence", "ModalityLUTSequence")):
+        return
+    if "WindowWidth" in dataset:
+        width = dataset.WindowWidth
+        first = float(width if isinstance(width, int | float | str) else width[0])
+        if first <= 0:
+            raise Unreadable(f"its window has the width {first:g}; set data.window in numbers")
+        return
+    stored = int(dataset.BitsStored)
+    if values.dtype.kind not in "iu" or stored <= 8 or stored != int(dataset.BitsAllocated):
+        return
+    kind = np.iinfo(values.dtype)
+    if max(abs(int(values.max())), abs(int(values.min()))) < (kind.max + 1) / (4 if kind.min == 0 else 2):
+        raise Unreadable(
+            f"its numbers of {stored} bits, from {rescaled.min():g} to {rescaled.max():g}, have no window; "
+            "set data.window in numbers"
+        )
+
+
+def check_frame(frame: int | None, num_frames: int) -> None:
+    """Refuse a frame that a file has not, and several of which none is named.
+
+    Raises:
+        Unreadable: It is so.
+    """
     if frame is not None and not 1 <= frame <= num_frames:
         raise Unreadable(f"it has {num_frames} frames, and ?frame={frame} is named")
-    if num_frames == 1:
-        return pixels
-    if frame is None:
+    if frame is None and num_frames > 1:
         raise Unreadable(f"it has {num_frames} frames; name one: folder:PATH?frame=1")
-    chosen: npt.NDArray[Any] = pixels[frame - 1]
+
+
+def _frame(pixels: npt.NDArray[Any], num_frames: int, frame: int | None) -> npt.NDArray[Any]:
+    check_frame(frame, num_frames)
+    chosen: npt.NDArray[Any] = pixels if num_frames == 1 else pixels[(frame or 1) - 1]
     return chosen
 
 

@@ -10,20 +10,24 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fedplcc.trainer.data.images.dicom import read_dicom
-from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, NUM_BYTES, begins_as_dicom
+from fedplcc.trainer.data.images.dicom import check_frame, read_dicom
+from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, IMAGE_ENDINGS, NUM_BYTES, begins_as_dicom
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, scale
 
 WHITE = (255, 255, 255, 255)
 """What shows through transparent pixels."""
 UNSAID = "its {what} state no range, and the largest is {top:g}; set data.window in numbers, or to 'auto'"
-_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+_SUBFILE, _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 254, 258, 262, 339
+_REDUCED_OR_MASK = 0b101
+"""Bits of a page's subfile type: it is a smaller copy of another page, or its mask."""
+_TAIL = 64
+"""Bytes of zeros at a JPEG's end of which a copy that broke off is suspected."""
 _RANGES = ((280, 281), (340, 341))
 """Tags of TIFF: MinSampleValue with MaxSampleValue, SMinSampleValue with SMaxSampleValue."""
 _SIGNED = 2
@@ -32,7 +36,7 @@ _ORIENTED = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
 
 
 def read_pixels(path: Path, window: Window = None, frame: int | None = None) -> Pixels:
-    """Return a file's image as RGB: the first one, and of DICOM's the named frame.
+    """Return a file's image as RGB: the named frame, else the first one; a stack, of DICOM or TIFF, needs a name.
 
     Args:
         path: The file.
@@ -78,31 +82,76 @@ def _read(path: Path, window: Window, frame: int | None) -> Pixels:
         raise Unreadable("it is no regular file but a folder, pipe, socket or device")
     if not found.st_size:
         raise Unreadable("it is empty")
-    if path.suffix.lower() in DICOM_ENDINGS or (path.suffix.lower() != ".jpg" and _is_dicom(path)):
+    ending = path.suffix.lower()
+    if ending in DICOM_ENDINGS or (ending not in IMAGE_ENDINGS and _is_dicom(path)):
         return read_dicom(path, window, frame)
-    with Image.open(path) as image:
-        tiles: list[Any] = list(getattr(image, "tile", []))
-        is_halved = any(";16" in str(tile[-1]) for tile in tiles)
-        pixels = picture(image, window)
-        if is_halved and not _numeric(image):
-            _check_halved(pixels, window)
-        return pixels
+    # Of a plain TIFF that is opened by its name Pillow maps the bytes, and then does not turn it as it says.
+    with path.open("rb") as file:
+        try:
+            with Image.open(file) as image:
+                return _of_file(image, file, window, frame)
+        except UnidentifiedImageError:
+            if _is_dicom(path):
+                return read_dicom(path, window, frame)
+            raise
+
+
+def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | None) -> Pixels:
+    _choose(image, frame)
+    if image.format in ("JPEG", "MPO") and _breaks_off(file):
+        raise Unreadable("it is cut off: from some place on it has nothing but zeros")
+    tiles: list[Any] = list(getattr(image, "tile", []))
+    is_halved = any(";16" in str(tile[-1]) for tile in tiles)
+    pixels = picture(image, window)
+    if is_halved and not _numeric(image):
+        _check_halved(image, window)
+    return pixels
+
+
+def _choose(image: Image.Image, frame: int | None) -> None:
+    """Turn to a frame, of those that are one picture each: of a moving picture or TIFF.
+
+    Raises:
+        Unreadable: There is no such frame, or it is a stack of pages and none is named.
+    """
+    if frame is not None:
+        check_frame(frame, getattr(image, "n_frames", 1))
+        image.seek(frame - 1)
+    elif image.format == "TIFF" and (number := getattr(image, "n_frames", 1)) > 1:
+        size, pages = image.size, 0
+        for page in range(number):
+            image.seek(page)
+            pages += image.size == size and not (_tag(image, _SUBFILE) or 0) & _REDUCED_OR_MASK
+        image.seek(0)
+        if pages > 1:
+            check_frame(None, pages)
+
+
+def _breaks_off(file: IO[bytes]) -> bool:
+    """Whether a JPEG ends in zeros and not in its mark, as a file does whose copying broke off; decoders fill in grey."""
+    descriptor = file.fileno()  # read beside the decoder, whose place in the file stays
+    length = os.fstat(descriptor).st_size
+    if os.pread(descriptor, _TAIL, max(0, length - _TAIL)).strip(b"\0"):
+        return False
+    return not os.pread(descriptor, length, 0).rstrip(b"\0").endswith(b"\xff\xd9")
 
 
 def _is_dicom(path: Path) -> bool:
-    if path.suffix:
-        return False
     with path.open("rb") as file:
         return begins_as_dicom(file.read(NUM_BYTES))
 
 
-def _check_halved(pixels: Pixels, window: Window) -> None:
+def _check_halved(image: Image.Image, window: Window) -> None:
     """Refuse colours of 16 bits, of which Pillow gives the upper 8, where those do not hold the picture."""
     if isinstance(window, tuple) and tuple(window) != (0, 65535):
         raise Unreadable("data.window cannot be applied to colours of 16 bits; convert the file")
-    if window is None and pixels.max(initial=0) < 64:
-        raise Unstated(UNSAID.format(what="colours of 16 bits", top=float(pixels.max(initial=0)) * 256))
-    if window == "auto" and pixels.max(initial=0) < 64:
+    if isinstance(window, tuple):
+        return
+    shown = np.asarray(image.convert("RGBA"))
+    top = int(shown[shown[:, :, 3] > 0][:, :3].max(initial=0))  # what is transparent may have any colour
+    if window is None and top < 64:
+        raise Unstated(UNSAID.format(what="colours of 16 bits", top=float(top) * 256))
+    if window == "auto" and top < 64:
         raise Unreadable("colours of 16 bits of which few are used; convert the file")
 
 
@@ -121,9 +170,13 @@ def picture(image: Image.Image, window: Window = None) -> Pixels:
         is_inverted, stated = _is_inverted(image), _stated_range(image)
     if _numeric(image) or signed:
         values = _values(image, signed)
-        scaled = scale(values, window if isinstance(window, tuple) else stated or whole_range(values))
+        is_clear = values == clear if isinstance(clear := image.info.get("transparency"), int) else None
+        seen = values if is_clear is None else values[~is_clear]
+        scaled = scale(values, window if isinstance(window, tuple) else stated or whole_range(seen))
         if is_inverted:
             scaled = 255 - scaled
+        if is_clear is not None:
+            scaled[is_clear] = 255
         return np.repeat(scaled[:, :, None], 3, axis=2)
     if image.mode == "RGB" and "transparency" not in image.info:
         return np.asarray(image)
@@ -144,14 +197,15 @@ def _numeric(image: Image.Image) -> bool:
     return image.mode.startswith("I") or image.mode == "F"
 
 
-def numbers_of(path: Path) -> npt.NDArray[Any] | None:
-    """Return the numbers of a file whose range is not stated; None where it is, or it has colours.
+def numbers_of(path: Path, frame: int | None = None) -> npt.NDArray[Any] | None:
+    """Return the numbers of a file, or of its named frame, whose range is not stated; None where it is, or it has colours.
 
     Raises:
         Unreadable: It cannot be read.
     """
     try:
-        with Image.open(path) as image:
+        with path.open("rb") as file, Image.open(file) as image:
+            _choose(image, frame)
             if not (_numeric(image) or _tag(image, _SAMPLE_FORMAT) == _SIGNED) or _stated_range(image) is not None:
                 return None
             image.load()

@@ -18,9 +18,9 @@ from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS
 from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window
-from fedplcc.trainer.data.names import code_points, composed, listed
+from fedplcc.trainer.data.names import alike, code_points, composed, listed, printable
 from fedplcc.trainer.data.roles import TEST, has_role, key_of
-from fedplcc.trainer.data.sets.labels_file import Entry, read_labels
+from fedplcc.trainer.data.sets.labels_file import TABLES, Entry, read_labels
 from fedplcc.trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
 from fedplcc.trainer.data.sets.walking import Walk, is_system
 from fedplcc.trainer.data.source import AutoWindow, Reader, Samples, Source
@@ -70,7 +70,7 @@ def split_options(text: str) -> tuple[str, Options]:
             raise InvalidData(f"data 'folder:{text}': cannot use {part!r}; write {FORM}, of which each option once")
         found[name] = value
     frame = found.pop("frame", None)
-    if frame is not None and not (frame.isdigit() and int(frame) >= 1):
+    if frame is not None and not (re.fullmatch("[0-9]{1,9}", frame) and int(frame) >= 1):
         raise InvalidData(f"data 'folder:{text}': a frame is a number from 1, not {frame!r}")
     return path, Options(
         labels=found.get("labels"), group=found.get("group"), frame=None if frame is None else int(frame)
@@ -115,7 +115,7 @@ def open_folder(root: Path, test_every: int, splits: tuple[str, str] | None = No
     ]
     if options.group is not None:
         found = [(_grouped(entry, options.group), below) for entry, below in found]
-    remarks = (*layout.remarks, *_empty(names, [entry for entry, _ in found]), *walk.remarks())
+    remarks = (*layout.remarks, *_tables(root), *_empty(names, [entry for entry, _ in found]), *walk.remarks())
     return _source(root, sorted(set(names.values())), found, test_every, options.frame, remarks)
 
 
@@ -146,6 +146,10 @@ def _class_names(root: Path, folders: Iterable[tuple[str, str]]) -> dict[str, st
     """
     known: dict[tuple[str, str], str] = {}
     for side, folder in folders:
+        if printable(folder) != folder:
+            raise InvalidData(
+                f"the class folder {printable(folder)} in {root} has characters that are no text; rename it"
+            )
         twin = known.setdefault((side, composed(folder)), folder)
         if twin != folder:
             raise InvalidData(
@@ -161,6 +165,35 @@ def _empty(names: Mapping[str, str], entries: Sequence[Entry]) -> tuple[str, ...
     return (f"class folders without an image: {listed(empty)}",) if empty else ()
 
 
+def _tables(root: Path) -> tuple[str, ...]:
+    """Return a remark on tables beside the folders, which may have the labels: the folders' names are then no classes."""
+    with os.scandir(root) as entries:
+        found = sorted(entry.name for entry in entries if entry.name.lower().endswith(TABLES) and entry.name[0] != ".")
+    if not found:
+        return ()
+    return (
+        f"{root} holds {listed(found)}, and folders are taken as classes: if a table has the labels, "
+        f"name folder:{root}?labels={found[0]}",
+    )
+
+
+def _by_side(names: Sequence[str], sides: Mapping[str, Sequence[tuple[Entry, str]]]) -> tuple[str, ...]:
+    """Return remarks on names that are alike, and on classes that data with sides of their own have on one side alone."""
+    said = [
+        f"classes whose names look like one name: {each}; rename them if they are one class" for each in alike(names)
+    ]
+    if not sides[TEST] and (sides[TRAIN] or sides[VALIDATION]):
+        said.append("no image is for testing")
+    elif any(entry.side for of_side in sides.values() for entry, _ in of_side):
+        of = {side: {entry.label for entry, _ in sides[side]} for side in (TRAIN, TEST)}
+        for side, other in ((TEST, TRAIN), (TRAIN, TEST)):
+            if not of[side]:
+                said.append("no image is for training")
+            elif missing := sorted(of[other] - of[side]):
+                said.append(f"no image for {side}ing: {listed(missing)}")
+    return tuple(said)
+
+
 def _grouped(entry: Entry, pattern: str) -> Entry:
     try:
         match = re.search(pattern, entry.path.replace(os.sep, "/"))
@@ -169,6 +202,10 @@ def _grouped(entry: Entry, pattern: str) -> Entry:
     if match is None:
         raise InvalidData(f"the group {pattern!r} finds nothing in {entry.path}; every image needs a group")
     group = next((part for part in match.groups() if part), match[0])
+    if not group:
+        raise InvalidData(
+            f"the group {pattern!r} finds a text without letters in {entry.path}; every image needs a group"
+        )
     return Entry(path=entry.path, label=entry.label, side=entry.side, group=group)
 
 
@@ -196,9 +233,10 @@ def _source(
         key = key_of(below) if entry.group is None else composed(entry.group)
         sides[entry.side or (TEST if has_role(key, TEST, test_every) else TRAIN)].append((entry, key))
     _check_groups(sides)
+    remarks = (*remarks, *_by_side(names, sides))
     ids = {name: i for i, name in enumerate(names)}
     paths = [entry.path for of_side in sides.values() for entry, _ in of_side]
-    auto = _auto_of(root, paths)
+    auto = _auto_of(root, paths, frame)
 
     def samples(*of_sides: str) -> Samples:
         chosen = sorted(
@@ -264,7 +302,10 @@ def reading(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InvalidData(f"cannot read the folder {error.filename or root}: {error.strerror or error}") from error
+        advice = "; name a folder: an archive is unpacked first" if isinstance(error, NotADirectoryError) else ""
+        raise InvalidData(
+            f"cannot read the folder {error.filename or root}: {error.strerror or error}{advice}"
+        ) from error
 
 
 def class_files(root: Path, below: str = "", names: Collection[str] | None = None) -> ClassFiles:
@@ -317,7 +358,7 @@ def file_samples(
     auto: AutoWindow | None = None,
 ) -> Samples:
     """Return image files below `root` as samples; see `Samples` for the others."""
-    of_site = auto or _auto_of(root, paths)
+    of_site = auto or _auto_of(root, paths, frame)
 
     def windowed(window: Window) -> Reader:
         if window == "auto":
@@ -330,7 +371,7 @@ def file_samples(
     return Samples(
         labels_N,
         read,
-        lambda i: Path(paths[i]).as_posix(),
+        lambda i: printable(Path(paths[i]).as_posix()),
         why,
         windowed,
         None if keys is None else tuple(keys),
@@ -340,7 +381,7 @@ def file_samples(
     )
 
 
-def _auto_of(root: Path, paths: Sequence[str]) -> AutoWindow:
+def _auto_of(root: Path, paths: Sequence[str], frame: int | None) -> AutoWindow:
     """Return how to find the one window of these pictures; it is found once, with the first picture that is read."""
 
     @cache
@@ -350,7 +391,7 @@ def _auto_of(root: Path, paths: Sequence[str]) -> AutoWindow:
             if os.path.splitext(path)[1].lower() in DICOM_ENDINGS:
                 continue  # states its own
             try:
-                values = numbers_of(root / path)
+                values = numbers_of(root / path, frame)
             except Unreadable:
                 continue
             if values is not None and values.size and np.isfinite(values).all():

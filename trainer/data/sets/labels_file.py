@@ -6,6 +6,7 @@ CSV with commas or semicolons, TSV, or parquet where pyarrow is installed. Other
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 import stat
@@ -17,10 +18,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedplcc.shared.errors import InvalidData
-from fedplcc.trainer.data.names import composed, listed
+from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS
+from fedplcc.trainer.data.names import composed, listed, printable
 from fedplcc.trainer.data.sets.layout import TEST, TRAIN, VALIDATION, side_of
 
-COLUMNS = ("path", "label", "split", "group")
+TABLES = (".csv", ".tsv", ".tab", ".parquet")
+"""Endings of tables, in small letters."""
+MISSING = frozenset({"", "nan", "<na>", "null", "n/a", "#n/a"})
+"""What tables have where nothing is known, in small letters; "none" may be a class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +53,20 @@ def read_labels(path: Path, root: Path, group: str | None) -> tuple[list[Entry],
     rows = _rows(path)
     if not rows:
         raise InvalidData(f"{path} lists no image")
-    columns = list(rows[0])
+    columns = list(rows[0][1])
     for needed in ("path", "label", *([group] if group else [])):
         if needed not in columns:
             raise InvalidData(f"{path} has no column {needed!r}; it has {listed(columns)}")
     group = group or ("group" if "group" in columns else None)
     found: dict[str, Entry] = {}
-    for number, row in enumerate(rows, start=2):
+    texts: dict[str, str] = {}
+    for number, row in rows:
         entry = _entry(row, group, f"line {number} of {path}")
+        text = texts.setdefault(entry.label, str(row["label"]).strip())
+        if entry.label.isdecimal() and text != str(row["label"]).strip():
+            raise InvalidData(
+                f"line {number} of {path}: the label {row['label']} is written {text} before; write it in one way"
+            )
         if entry.path in found:
             raise InvalidData(f"line {number} of {path} lists {entry.path} again, as {entry.label!r}; leave one line")
         found[entry.path] = entry
@@ -66,7 +77,18 @@ def read_labels(path: Path, root: Path, group: str | None) -> tuple[list[Entry],
         raise InvalidData(
             f"{path} gives {given[True]} images a split and {given[False]} none; give it to all or to none"
         )
-    return entries, _remarks(entries, root)
+    return entries, (*_remarks(entries, root), *_unlisted(entries, path, root))
+
+
+def _unlisted(entries: Sequence[Entry], path: Path, root: Path) -> tuple[str, ...]:
+    """Return a remark on images that lie beside listed ones and are not listed."""
+    known = {entry.path for entry in entries}
+    more = []
+    for place in sorted({os.path.dirname(entry.path) for entry in entries}):
+        with os.scandir(root / place) as beside:
+            names = (each.name for each in beside if os.path.splitext(each.name)[1].lower() in IMAGE_ENDINGS)
+            more += [name for name in (os.path.join(place, name) for name in names) if name not in known]
+    return (f"{len(more)} images are not in {path.name}, {printable(min(more))} among them: left out",) if more else ()
 
 
 def _entry(row: Mapping[str, Any], group: str | None, where: str) -> Entry:
@@ -80,7 +102,7 @@ def _entry(row: Mapping[str, Any], group: str | None, where: str) -> Entry:
         if side is None:
             raise InvalidData(f"{where}: the split {split!r} is none of {TRAIN}, {TEST} and {VALIDATION}")
     of_group = None if group is None else str(row[group] if row[group] is not None else "").strip()
-    if group is not None and not of_group:
+    if group is not None and (of_group or "").lower() in MISSING:
         raise InvalidData(f"{where}: no {group}, which all images need where the column is used")
     return Entry(path=os.path.normpath(path), label=label, side=side, group=of_group)
 
@@ -89,16 +111,24 @@ def text_of(value: Any, where: str) -> str:
     """Return a label as the name of its class.
 
     Raises:
-        InvalidData: It is missing, a fraction, or negative.
+        InvalidData: It is missing, a fraction, negative, or no single line of text.
     """
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, list | tuple | dict):
+        raise InvalidData(f"{where}: the label {value!r} is not one name")
     text = composed(str(value if value is not None else "")).strip()
-    if not text or (isinstance(value, float) and math.isnan(value)):
+    if text.lower() in MISSING:
         raise InvalidData(f"{where}: no label")
+    if printable(text) != text:
+        raise InvalidData(
+            f"{where}: the label '{printable(text[:60])}' is not one line of text; look for a quote without its end"
+        )
     try:
         number = float(text)
     except ValueError:
         return text
-    if not math.isfinite(number) or number < 0 or not text.isdigit():
+    if not math.isfinite(number) or number < 0 or not (text.isascii() and text.isdigit()):
         raise InvalidData(
             f"{where}: the label {text} is a fraction or negative; labels are names or whole numbers from 0"
         )
@@ -116,7 +146,8 @@ def _remarks(entries: Sequence[Entry], root: Path) -> tuple[str, ...]:
     return (f"{odd} listed paths are no regular files and are never opened",) if odd else ()
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Return the rows of a table, each with the number of its last line."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise InvalidData(f"{path} is no regular file")
@@ -125,20 +156,40 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise InvalidData(f"there is no labels file {path}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidData(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    head = text.partition("\n")[0]
-    delimiter = "\t" if path.suffix.lower() in (".tsv", ".tab") else max(",;\t", key=head.count)
-    reader = csv.DictReader(text.splitlines(), delimiter=delimiter)
-    reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
-    rows = [dict(row) for row in reader]
-    for number, row in enumerate(rows, start=2):
+    except UnicodeDecodeError as error:
+        raise InvalidData(f"{path} is no text in UTF-8 ({error.reason}); save it as CSV in UTF-8") from error
+    except OSError as error:
+        raise InvalidData(f"cannot read {path}: {error.strerror or error}") from error
+    is_tabbed = path.suffix.lower() in (".tsv", ".tab")
+    reader = csv.DictReader(
+        io.StringIO(text, newline=""), delimiter="\t" if is_tabbed else _delimiter(text), skipinitialspace=True
+    )
+    try:
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        rows = [(reader.line_num, dict(row)) for row in reader]
+    except csv.Error as error:
+        raise InvalidData(f"line {reader.line_num} of {path} cannot be read: {error}") from error
+    twice = next((name for name in ("path", "label", "split", "group") if reader.fieldnames.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"{path} has two columns {twice!r}; leave one")
+    for number, row in rows:
         if None in row or None in row.values():
             raise InvalidData(f"line {number} of {path} has another number of columns than its first line")
     return rows
 
 
-def _parquet(path: Path) -> list[dict[str, Any]]:
+def _delimiter(text: str) -> str:
+    """Return what stands between the columns: of the usual signs the one with which the first line names most of them."""
+    head = text.lstrip().splitlines()[0] if text.strip() else ""
+
+    def parts(sign: str) -> tuple[int, int]:
+        names = {name.strip().strip('"') for name in head.split(sign)}
+        return len(names & {"path", "label"}), head.count(sign)
+
+    return max(",;\t", key=parts)
+
+
+def _parquet(path: Path) -> list[tuple[int, dict[str, Any]]]:
     try:
         parquet = import_module("pyarrow.parquet")  # has no types
     except ImportError as error:
@@ -148,4 +199,4 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     # pyarrow raises its own errors on a damaged file.
     except Exception as error:
         raise InvalidData(f"cannot read {path} as parquet: {error}") from error
-    return rows
+    return list(enumerate(rows, start=2))

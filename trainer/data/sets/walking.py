@@ -6,10 +6,11 @@ a pipe would be waited for. Names that begin with a dot and the folders of syste
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,7 +51,17 @@ def is_system(name: str) -> bool:
 def folders_in(place: Path) -> list[str]:
     """Return the folders of a folder, and links to folders, sorted; without those of systems."""
     with os.scandir(place) as entries:
-        return sorted(entry.name for entry in entries if not is_system(entry.name) and entry.is_dir())
+        return sorted(entry.name for entry in entries if not is_system(entry.name) and _leads_to(entry.is_dir))
+
+
+def _leads_to(is_one: Callable[[], bool]) -> bool:
+    """Whether an entry is of a kind; not where it is a link in a circle."""
+    try:
+        return is_one()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
 
 
 def holds_images(place: Path) -> bool:
@@ -59,7 +70,7 @@ def holds_images(place: Path) -> bool:
         return any(
             not entry.name.startswith(".")
             and os.path.splitext(entry.name)[1].lower() in IMAGE_ENDINGS
-            and entry.is_file()
+            and _leads_to(entry.is_file)
             for entry in entries
         )
 
@@ -111,7 +122,7 @@ class Walk:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(path)
-                    elif entry.is_symlink() and entry.is_dir():
+                    elif entry.is_symlink() and _leads_to(entry.is_dir):
                         links.append((name, path))
                     elif (what := self._what(entry)) is None:
                         found.append(path)
@@ -120,7 +131,7 @@ class Walk:
 
     def _what(self, entry: os.DirEntry[str]) -> str | None:
         """Return what a file is that is no image; None for an image."""
-        if not entry.is_file():
+        if not _leads_to(entry.is_file):
             return "broken links" if entry.is_symlink() and not os.path.exists(entry.path) else _kind(entry)
         ending = os.path.splitext(entry.name)[1].lower()
         if ending in IMAGE_ENDINGS:

@@ -142,7 +142,7 @@ def test_failures_of_other_cells_and_of_those_whose_turn_did_not_come_stay(
 
     out = tmp_path / "out"
     monkeypatch.setattr("fedplcc.comparison.training.train", train)
-    monkeypatch.setattr("fedplcc.comparison.training.data_problems", lambda cells: {})
+    monkeypatch.setattr("fedplcc.comparison.training.problems_of_cells", lambda cells: {})
     code, _, said = compare("--config", path, "--out", out, "--only", "all")
     assert code == ExitCode.FAILED
     assert "fedplcc: digits/all/seed-1: it diverged\n" in said
@@ -151,6 +151,13 @@ def test_failures_of_other_cells_and_of_those_whose_turn_did_not_come_stay(
         "digits/all/seed-2": "of the time before",
         "digits/prototypes/seed-0": "of the other command",
     }
+
+
+@pytest.mark.parametrize(("device", "sentence"), [("cuda:999", "is not there: torch"), ("gpu", "unknown device 'gpu'")])
+def test_a_device_that_is_not_there_is_refused_once(device: str, sentence: str, path: Path, tmp_path: Path) -> None:
+    code, _, said = compare("--config", path, "--out", tmp_path / "out", "--device", device)
+    assert code == ExitCode.USAGE
+    assert said.count(sentence) == 1
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "3"])

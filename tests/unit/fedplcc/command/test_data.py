@@ -50,6 +50,7 @@ def test_a_data_set_is_described_by_classes_counts_and_sizes(scans: Path) -> Non
         "all          4     1",
         "images: 20 x 30 to 20 x 32 pixels, height x width (4 of them looked at)",
         "mean brightness of an image: 50 to 60, on average 53 of 255",
+        "note: no image for testing: ill",
         'for the run\'s [data]: classes = ["healthy", "ill"]',
     ]
 
@@ -78,7 +79,7 @@ def test_the_description_is_one_object_for_programs(scans: Path) -> None:
         "num_dark": 0,
         "num_looked_at": 6,
         "reasons": {"it is no image that can be read here": 1},
-        "remarks": [],
+        "remarks": ["no image for testing: ill"],
         "smallest": [20, 30],
         "test": 1,
         "train": 5,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from fedplcc.comparison import training
 from fedplcc.comparison.plan import Cell
-from fedplcc.comparison.training import CellProgress, CellsShown, data_problems, data_sentences, train
+from fedplcc.comparison.training import CellProgress, CellsShown, problems_of_cells, sentences_of, train
 from fedplcc.shared.documents import Event
 from fedplcc.simulation.messages import CommittedRound, LinkLost
 from fedplcc.simulation.worker_process import PipeLink, WorkerProcess
@@ -119,6 +120,18 @@ def test_a_worker_process_that_ends_says_how() -> None:
     assert worker.why_ended() == "process ended with exit code 2"
 
 
+WEIGHTS = """[model]
+name = "timm:tf_efficientnet_lite0"
+weights = "lite0"
+weights_sha256 = "{}"
+""".format("a" * 64)
+CNN = """classes = ["0", "1"]
+image_size = 8
+[model]
+name = "cnn4"
+"""
+
+
 def write_images(path: Path) -> None:
     images, labels = np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1])
     np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
@@ -131,12 +144,12 @@ def test_each_data_set_that_cannot_be_opened_has_one_sentence_before_anything_is
     for name in ("mnist.npz", "svhn.npz"):
         write_images(tmp_path / name)
     cells = cells_of(path, tmp_path / "out")
-    problems = data_problems(cells)
+    problems = problems_of_cells(cells)
     assert problems.keys() == {cell.name for cell in cells if cell.dataset == "other"}
-    (sentence,) = data_sentences(cells, problems)
+    (sentence,) = sentences_of(cells, problems)
     assert sentence.startswith("other cannot be trained: client svhn: ")
     assert "gone.npz" in sentence
-    assert data_problems([]) == {}
+    assert problems_of_cells([]) == {}
 
 
 def test_a_row_with_data_of_its_own_that_cannot_be_opened_is_named_alone(tmp_path: Path) -> None:
@@ -146,8 +159,29 @@ def test_a_row_with_data_of_its_own_that_cannot_be_opened_is_named_alone(tmp_pat
     for name in ("mnist.npz", "svhn.npz"):
         write_images(tmp_path / name)
     cells = cells_of(path, tmp_path / "out")
-    (sentence,) = data_sentences(cells, data_problems(cells))
+    (sentence,) = sentences_of(cells, problems_of_cells(cells))
     assert sentence.startswith("digits/all cannot be trained: client svhn: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("[clients.mnist]", WEIGHTS + "[clients.mnist]"), "this site has no backbone 'lite0' of SHA-256 a{64}; .*add"),
+        (('classes = ["0", "1"]', CNN), "cnn4 and cnn5 need image_size >= 16, not 8"),
+        (('classes = ["0", "1"]', 'classes = ["0", "2"]'), "client mnist: .* has the class '1', but the run's classes"),
+    ],
+)
+def test_what_is_known_before_the_first_cell_is_said_once_before_it(
+    change: tuple[str, str], sentence: str, tmp_path: Path
+) -> None:
+    path = write_comparison(tmp_path, COMPARISON, RUN.replace("npz:", f"npz:{tmp_path}/").replace(*change))
+    for name in ("mnist.npz", "svhn.npz"):
+        write_images(tmp_path / name)
+    cells = cells_of(path, tmp_path / "out")
+    problems = problems_of_cells(cells)
+    assert problems.keys() == {cell.name for cell in cells}
+    (said,) = sentences_of(cells, problems)
+    assert re.match(f"digits cannot be trained: {sentence}", said), said
 
 
 def an_event(kind: str, number: int | None = None, **data: Any) -> Event:

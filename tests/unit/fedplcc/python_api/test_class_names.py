@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, random_split
 
 import fedplcc
 from fedplcc.shared.errors import InvalidData
@@ -159,6 +159,67 @@ def test_names_that_differ_or_are_missing_are_refused_with_both_lists(
 ) -> None:
     with pytest.raises(InvalidData, match=sentence):
         taken(tmp_path, **data)
+
+
+class Broken(Pairs):
+    """A data set whose length is more than it has, or whose images cannot be had."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        super().__init__([0], NAMES)
+        self.error = error
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        if self.error is not None:
+            raise self.error
+        return super().__getitem__(number)
+
+
+class Stream(IterableDataset[Any]):
+    """Images without numbers."""
+
+    def __iter__(self) -> Any:
+        yield np.zeros((4, 4, 3), np.uint8), 0
+
+
+def of_names(classes: list[str] | None, numbers: dict[str, int] | None = None, **more: Any) -> Any:
+    data: Any = Pairs([0], classes)
+    if numbers is not None:
+        data.class_to_idx = numbers
+    vars(data).update(more)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"train": Broken()}, "train image 1 of 5 cannot be had from the data set: IndexError"),
+        ({"train": Broken(KeyError("x"))}, "train image 0 of 5 cannot be had from the data set: KeyError"),
+        ({"train": Broken(OSError("gone"))}, "OSError: gone"),
+        ({"train": Stream()}, "train is a Stream, no data set with a length and numbers"),
+        ({"train": iter(())}, "no data set with a length and numbers"),
+        ({"train": ([np.zeros((4, 4, 3)), np.zeros((8, 8, 3))], [0, 1])}, "images differ in size"),
+        ({"train": of_names(["cat", "cat"])}, "its classes name one twice, cat, cat"),
+        ({"train": of_names(NAMES, {"cat": 1, "dog": 0, "owl": 2})}, "its class_to_idx counts dog, cat, owl"),
+        ({"train": of_names(None, base=of_names(NAMES), target_transform=abs)}, "target_transform changes the labels"),
+        ({"train": of_names(None), "classes": ["cat", "cat"]}, "classes= is a list of names, each once"),
+        ({"train": of_names(None), "classes": "cat"}, "classes= is a list of names, each once, not 'cat'"),
+        ({"train": (np.zeros((1, 4, 4, 3), np.uint8), ["\u00b2"])}, "'\u00b2' is none of them"),
+        ({"train": "folder:x"}, "give a folder or a specification as data="),
+        ({"data": Pairs([0])}, "data= is a specification or a folder, not a Pairs; give train="),
+    ],
+)
+def test_what_is_no_data_set_is_refused_with_what_it_is(data: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        taken(tmp_path, **data)
+
+
+def test_pictures_on_both_sides_are_warned_of(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
+    with pytest.warns(UserWarning, match="1 of 2 test images are training images too, test image 1 among them"):
+        taken(tmp_path, ["0"], train=(x[:2], [0, 0]), test=(x[[2, 0]], [0, 0]))
 
 
 def test_data_sets_of_other_orders_in_one_wrapper_and_changed_labels_are_refused(tmp_path: Path) -> None:

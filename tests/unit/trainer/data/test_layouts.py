@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -286,6 +287,14 @@ def test_without_a_column_of_sides_each_image_has_its_role_by_its_group(tmp_path
         ([("/etc/passwd", "mel", "train", "p1")], "is no path below the folder"),
         ([LINES[0], ("3.png", "nv", "", "p3")], "gives 1 images a split and 1 none"),
         ([LINES[0], ("3.png", "nv", "test", "p1")], "the group 'p1' has images for train and for test"),
+        ([("scans/1.png", '"me\nl"', "train", "p1")], "the label 'me.nl' is not one line of text"),
+        ([("scans/1.png", "m\0l", "train", "p1")], "is not one line of text"),
+        ([("scans/1.png", "a" * 200_000, "train", "p1")], "cannot be read: field larger than"),
+        ([("scans/1.png", "NaN", "train", "p1")], "line 2 of .*: no label"),
+        ([("scans/1.png", "N/A", "train", "p1")], "no label"),
+        ([("scans/1.png", "\u0661", "train", "p1")], "the label \u0661 is a fraction"),
+        ([LINES[0], ("3.png", "mel", "train", "nan")], "line 3 of .*: no group"),
+        ([("scans/1.png", "01", "train", "p1"), ("3.png", "1", "train", "p3")], "the label 1 is written 01 before"),
         ([LINES[0], ("3.png", "nv")], "line 3 of .* has another number of columns"),
         ([], "lists no image"),
     ],
@@ -295,6 +304,111 @@ def test_what_is_wrong_in_a_labels_file_is_refused_with_its_line(
 ) -> None:
     with pytest.raises(InvalidData, match=sentence):
         names(tmp_path, labelled(tmp_path, lines))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("path,label,label\n3.png,a,b\n", "has two columns 'label'"),
+        ("path,label\n\n3.png,\n", "line 3 of .*: no label"),
+        ("path,label\n3.png,caf\xe9\n", "is no text in UTF-8"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    put(tmp_path / "3.png")
+    (tmp_path / "labels.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidData, match=sentence):
+        names(tmp_path, "?labels=labels.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path;label;a,b,c\n3.png;mel;1\n",
+        'path, label\n3.png, "mel"\n',
+        'path,label,note\n3.png,mel,"two\nlines\u2028of it"\n',
+        '"label"\t"path"\nmel\t3.png\n',
+        "path,label\r3.png,mel \r",
+    ],
+)
+def test_a_table_is_read_as_programs_write_it(text: str, tmp_path: Path) -> None:
+    put(tmp_path / "3.png")
+    (tmp_path / "labels.csv").write_text(text, newline="", encoding="utf-8")
+    source = open_source(f"folder:{tmp_path}?labels=labels.csv", 2)
+    assert source.class_names == ("mel",)
+    assert len(source.train) + len(source.test) == 1
+
+
+@pytest.mark.parametrize(("labels", "sentence"), [([["a"]], r"the label \['a'\] is not one name"), ([b"mel"], "")])
+def test_labels_of_parquet_are_single_names(labels: list[Any], sentence: str, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    arrow = pytest.importorskip("pyarrow")
+    put(tmp_path / "3.png")
+    parquet.write_table(arrow.table({"path": ["3.png"], "label": labels}), tmp_path / "labels.parquet")
+    if sentence:
+        with pytest.raises(InvalidData, match=sentence):
+            names(tmp_path, "?labels=labels.parquet")
+    else:
+        assert names(tmp_path, "?labels=labels.parquet")["classes"] == ["mel"]
+
+
+@pytest.mark.parametrize(
+    ("places", "labels", "remark"),
+    [
+        (["Cat/1.png", "cat/2.png"], "", "classes whose names look like one name: 'Cat' and 'cat'"),
+        (["cat/1.png", "cat /2.png"], "", "classes whose names look like one name: 'cat' and 'cat '"),
+        (["train/a/1.png", "train/b/1.png", "test/a/1.png", "test/c/1.png"], "", "no image for testing: b"),
+        (["train/a/1.png", "train/b/1.png", "test/a/1.png", "test/c/1.png"], "", "no image for training: c"),
+        (["a/1.png"], "path,label,split\na/1.png,x,train\n", "no image is for testing"),
+        (["a/1.png", "b/1.png"], "path,label\n", "holds labels.csv, and folders are taken as classes"),
+        (["a/1.png", "a/2.png"], "path,label\na/1.png,x\n", "1 images are not in labels.csv, a/2.png among them"),
+        (["a/1.png"], "path,label,split\na/1.png,x,test\n", "no image is for training"),
+        (["a/1.png", "a/2.png"], "path,label\na/1.png,x\na/2.png,X\n", "look like one name: 'X' and 'x'"),
+    ],
+)
+def test_what_may_not_be_meant_is_said(places: list[str], labels: str, remark: str, tmp_path: Path) -> None:
+    for place in places:
+        put(tmp_path / place)
+    if labels:
+        (tmp_path / "labels.csv").write_text(labels)
+    source = open_source(f"folder:{tmp_path}{'?labels=labels.csv' if labels.count(chr(10)) > 1 else ''}", 2)
+    assert any(remark in each for each in source.remarks), source.remarks
+
+
+def test_names_that_are_no_text_are_shown_by_escapes_and_no_class(tmp_path: Path) -> None:
+    for name in ("new\nline.png", os.fsdecode(b"bad\xff.png"), "\u202egnp.png"):
+        put(tmp_path / "cat" / name)
+    source = open_source(f"folder:{tmp_path}", 2)
+    shown = {part.name(i) for part in (source.train, source.test) for i in range(len(part))}
+    assert shown == {"cat/new\\nline.png", "cat/bad\\udcff.png", "cat/\\u202egnp.png"}
+    put(tmp_path / os.fsdecode(b"ow\xffl") / "1.png")
+    with pytest.raises(InvalidData, match=r"the class folder ow\\udcffl in .* has characters that are no text"):
+        names(tmp_path)
+
+
+def test_links_in_a_circle_are_broken_links_wherever_they_lie(tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    for place in ("", "cat"):
+        (tmp_path / place / "one.png").symlink_to("two.png")
+        (tmp_path / place / "two.png").symlink_to("one.png")
+    source = open_source(f"folder:{tmp_path}", 2)
+    assert (source.class_names, len(source.train) + len(source.test)) == (("cat",), 1)
+    assert "2 broken links: left out, no images" in source.remarks
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("\0", "has no character 0"),
+        ("/cat/1.png", "an archive is unpacked first"),
+        ("?group=(x)?", "finds a text without letters in cat/1.png"),
+        ("?frame=\u00b2", "a frame is a number from 1"),
+    ],
+)
+def test_a_specification_that_names_nothing_is_refused(more: str, sentence: str, tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    with pytest.raises(InvalidData, match=sentence):
+        names(tmp_path, more)
 
 
 @pytest.mark.parametrize(

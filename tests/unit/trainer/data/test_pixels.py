@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,22 @@ def test_a_cameras_orientation_is_followed(orientation: int, kind: str, tmp_path
     pixels = read_pixels(path)
     assert pixels.shape[:2] == ((24, 32) if orientation < 5 else (32, 24))
     assert np.array_equal(pixels, np.asarray(shown))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("values", [COLOURS, GREY, GREY.astype(np.uint16) * 257], ids=["RGB", "L", "I;16"])
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw"])
+def test_a_tiff_is_turned_by_its_own_tag(
+    orientation: int, values: np.ndarray[Any, Any], compression: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "photo.tif"
+    Image.fromarray(values).save(path, tiffinfo={274: orientation}, compression=compression)
+    ways = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM}
+    ways |= {5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE}
+    ways |= {8: Image.Transpose.ROTATE_90}
+    shown = Image.fromarray((values >> 8).astype(np.uint8) if values.dtype == np.uint16 else values).convert("RGB")
+    shown = shown.transpose(ways[orientation]) if orientation in ways else shown
+    assert np.array_equal(read_pixels(path, None if values.dtype == np.uint8 else (0, 65535)), np.asarray(shown))
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
@@ -198,26 +216,102 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
             read_pixels(tmp_path / "a.tif", (0, 1))
 
 
-def test_deep_colours_that_would_come_out_black_are_refused(tmp_path: Path) -> None:
-    """A PNG of 3 x 16 bits, by hand: Pillow writes none, and reads the upper 8 bits of it."""
-    import struct
-    import zlib
+def deep_png(path: Path, values: np.ndarray[Any, Any], clear: tuple[int, ...] = ()) -> None:
+    """Write a PNG of 16 bits a channel by hand: Pillow writes none with colours."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
+    rows = b"".join(b"\0" + row.tobytes() for row in values.astype(">u2"))
+    kind = {1: 0, 2: 4, 3: 2, 4: 6}[values.shape[2]]
+    head = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, kind, 0, 0, 0)
+    key = chunk(b"tRNS", struct.pack(f">{len(clear)}H", *clear)) if clear else b""
+    data = chunk(b"IDAT", zlib.compress(rows))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + key + data + chunk(b"IEND", b""))
+
+
+@pytest.mark.parametrize("num_channels", [2, 3, 4])
+@pytest.mark.parametrize("has_clear_part", [False, True])
+def test_deep_colours_that_would_come_out_black_are_refused(
+    num_channels: int, has_clear_part: bool, tmp_path: Path
+) -> None:
+    """Pillow reads the upper 8 bits; what is transparent, and shows white, hides no dark picture."""
     for top, is_read in ((65535, True), (4095, False)):
-        values = np.linspace(0, top, 48).astype(">u2").reshape(4, 4, 3)
-        rows = b"".join(b"\0" + row.tobytes() for row in values)
-        head = struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0)
-        path = tmp_path / f"{top}.png"
-        path.write_bytes(
-            b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-        )
+        values = np.linspace(0, top, 16 * num_channels).astype(np.uint16).reshape(4, 4, num_channels)
+        clear: tuple[int, ...] = ()
+        if num_channels == 3 and has_clear_part:
+            values[0, 0] = clear = (65535, 65535, 0)
+        elif num_channels != 3:
+            values[:, :, -1] = 65535
+            values[0, 0] = (*[65535] * (num_channels - 1), 0) if has_clear_part else values[0, 0]
+        deep_png(tmp_path / "x.png", values, clear)
         if is_read:
-            assert np.array_equal(read_pixels(path), values >> 8)
+            shown = np.broadcast_to(values[1:, :, : 3 if num_channels > 2 else 1] >> 8, (3, 4, 3))
+            assert np.array_equal(read_pixels(tmp_path / "x.png")[1:], shown)
         else:
-            assert "colours of 16 bits state no range" in why_unreadable(path)
+            assert "colours of 16 bits state no range" in why_unreadable(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(("top", "is_read"), [(65535, True), (4095, False)])
+def test_the_transparent_number_of_deep_grey_shows_white_and_tells_no_range(
+    top: int, is_read: bool, tmp_path: Path
+) -> None:
+    values = np.array([[0, 60000, top]], np.uint16)
+    deep_png(tmp_path / "x.png", values[:, :, None], clear=(60000,))
+    if is_read:
+        assert grey_of(tmp_path / "x.png").tolist() == [[0, 255, 255]]
+    else:
+        assert "the largest is 4095" in why_unreadable(tmp_path / "x.png")
+
+
+def stack(path: Path) -> None:
+    frames = [Image.new("L", (4, 4), shade) for shade in (10, 20, 30)]
+    more: dict[str, Any] = {"lossless": True} if path.suffix == ".webp" else {}
+    frames[0].save(path, save_all=True, append_images=frames[1:], **more)
+
+
+@pytest.mark.parametrize("kind", ["tif", "gif", "webp", "png"])
+def test_the_named_frame_of_a_stack_or_a_moving_picture_is_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{kind}"
+    stack(path)
+    assert grey_of_frame(path, 2) == 20
+    with pytest.raises(Unreadable, match=r"it has 3 frames, and \?frame=4 is named"):
+        read_pixels(path, frame=4)
+    if kind == "tif":
+        assert why_unreadable(path) == "it has 3 frames; name one: folder:PATH?frame=1"
+    else:
+        assert grey_of_frame(path, None) == 10
+
+
+def grey_of_frame(path: Path, frame: int | None) -> int:
+    pixels = read_pixels(path, frame=frame)
+    assert pixels.min() == pixels.max()
+    return int(pixels.max())
+
+
+def test_smaller_copies_and_other_sizes_in_a_tiff_are_no_frames(tmp_path: Path) -> None:
+    pages = [Image.new("L", (8, 8), 10), Image.new("L", (4, 4), 20)]
+    pages[0].save(tmp_path / "x.tif", save_all=True, append_images=pages[1:])
+    assert grey_of_frame(tmp_path / "x.tif", None) == 10
+
+
+def test_the_window_of_a_site_is_that_of_the_named_frame(tmp_path: Path) -> None:
+    frames = [Image.fromarray(np.full((4, 4), top, np.uint16)) for top in (200, 4000)]
+    frames[0].save(tmp_path / "x.tif", save_all=True, append_images=frames[1:])
+    values = numbers_of(tmp_path / "x.tif", 2)
+    assert values is not None
+    assert values.max() == 4000
+    assert numbers_of(tmp_path / "x.tif", 1).max() == 200  # type: ignore[union-attr]
+
+
+def test_a_jpeg_of_which_a_copy_broke_off_is_refused(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.jpg"
+    Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)).save(whole)
+    content = whole.read_bytes()
+    (tmp_path / "half.jpg").write_bytes(content[: len(content) // 2] + bytes(len(content) // 2))
+    (tmp_path / "padded.jpg").write_bytes(content + bytes(512))
+    assert "it is cut off" in why_unreadable(tmp_path / "half.jpg")
+    assert np.array_equal(read_pixels(tmp_path / "padded.jpg"), read_pixels(whole))
 
 
 @pytest.mark.parametrize(
@@ -323,6 +417,40 @@ class TestDicom:
         with pytest.raises(Unreadable, match="it has 2 frames; name one"):
             read_pixels(tmp_path / "a.dcm")
         assert read_pixels(tmp_path / "a.dcm", frame=2).min() == 255
+
+    @pytest.mark.parametrize("name", ["1.2.840.113619.2.5", "IM0001", "x.DCM", "x.jpg", "x.dcm.bak"])
+    def test_under_any_name(self, pydicom: Any, name: str, tmp_path: Path) -> None:
+        self.write(pydicom, tmp_path / name, np.full((8, 8), 4095, np.uint16))
+        assert read_pixels(tmp_path / name).min() == 255
+
+    @pytest.mark.parametrize(
+        ("elements", "reason"),
+        [
+            ({"BitsStored": 16, "HighBit": 15}, "its numbers of 16 bits, from 0 to 4032, have no window"),
+            ({"WindowCenter": 40, "WindowWidth": 0}, "its window has the width 0"),
+            ({"SamplesPerPixel": 7}, "it is DICOM that pydicom cannot read: "),
+        ],
+    )
+    def test_what_shows_nothing_has_a_reason(
+        self, pydicom: Any, elements: dict[str, Any], reason: str, tmp_path: Path
+    ) -> None:
+        values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
+        self.write(pydicom, tmp_path / "a.dcm", values, **elements)
+        assert reason in why_unreadable(tmp_path / "a.dcm")
+
+    @pytest.mark.parametrize("name", ["RescaleSlope", "WindowWidth", "NumberOfFrames"])
+    def test_elements_without_a_value_are_as_none(self, pydicom: Any, name: str, tmp_path: Path) -> None:
+        values = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)
+        others = {"RescaleSlope": "RescaleIntercept", "WindowWidth": "WindowCenter"}
+        self.write(pydicom, tmp_path / "a.dcm", values, **dict.fromkeys((name, others.get(name, name)), ""))
+        self.write(pydicom, tmp_path / "b.dcm", values)
+        assert np.array_equal(read_pixels(tmp_path / "a.dcm"), read_pixels(tmp_path / "b.dcm"))
+
+    def test_a_report_has_no_pixels(self, pydicom: Any, tmp_path: Path) -> None:
+        kept = self.write(pydicom, tmp_path / "a.dcm", np.zeros((8, 8), np.uint16))
+        del kept.PixelData
+        kept.save_as(tmp_path / "b.dcm")
+        assert "it is DICOM without pixels" in why_unreadable(tmp_path / "b.dcm")
 
     def test_without_pydicom_the_reason_says_what_to_install(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
