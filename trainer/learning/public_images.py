@@ -23,6 +23,7 @@ from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.methods.parts.public import PublicLearning, PublicStep
 from fedplcc.trainer.cancellation import ShouldStop, check, never
+from fedplcc.trainer.data.images.stored import pieces_of
 from fedplcc.trainer.data.public import load_public
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import cause_in_loss, is_finite
@@ -65,7 +66,8 @@ class PublicImages:
             window=contract.window,
         )
         digest = hashlib.sha256(np.array(found.images_NSS3.shape, "<i8").tobytes())
-        digest.update(found.images_NSS3.tobytes())
+        for some_nSS3 in pieces_of(found.images_NSS3):
+            digest.update(np.ascontiguousarray(some_nSS3).data)
         images = DeviceImages.put(found, contract, device)
         return cls(section=section, contract=contract, images=images, sha256=digest.digest())
 
