@@ -181,7 +181,7 @@ class _Files:
         wanted = (i for candidates, count in selections for i in candidates[:count].tolist())
         self.keys: dict[int, bytes | None] = {i: self._identity(i) for i in wanted}
         """The keys of the images that are probably used."""
-        self._pieces, self._rows = bytearray(), array("q")
+        self._pieces, self._rows = array("B"), array("q")
         self._scratch: RowFile | None = None
         self._num_in_scratch = 0
 
@@ -232,7 +232,7 @@ class _Files:
     def images(self) -> StoredImages:
         """Return those that were taken, in their order."""
         pieces = (self._kept.file,) if self._scratch is None else (self._kept.file, self._scratch)
-        piece_N, row_N = np.frombuffer(self._pieces, np.uint8), np.frombuffer(self._rows, np.int64)
+        piece_N, row_N = np.array(self._pieces, np.uint8), np.array(self._rows, np.int64)
         return StoredImages(pieces, piece_N, row_N, self._kept.side)
 
 
