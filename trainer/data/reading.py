@@ -89,8 +89,8 @@ def read_sides(
     """Read the images to use of several sides of a data set.
 
     Raises:
-        InvalidData: They do not fit into memory, and there is no store.
-        DiskFull, StoreUnavailable: The store cannot take them.
+        InvalidData: They fit neither into memory nor on the store's disk.
+        DiskFull, StoreUnavailable: The store cannot be written.
         Cancelled: `reader.should_stop()` held.
     """
     counts = [sum(wanted for _, wanted in selections) for _, selections in sides]

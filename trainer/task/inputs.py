@@ -126,7 +126,7 @@ class TaskInputs:
 
         Raises:
             InvalidData: The data set cannot be read or does not fit the contract.
-            DiskFull, StoreUnavailable: Its images are more than memory is to hold, and the disk cannot take them.
+            DiskFull, StoreUnavailable: Its images are more than memory is to hold, and cannot be kept on the disk.
             Cancelled: `should_stop()` held.
         """
         known = self._loaded

@@ -29,7 +29,7 @@ import numpy as np
 import PIL
 from PIL import features
 
-from fedplcc.shared.errors import DiskFull, StoreUnavailable
+from fedplcc.shared.errors import DiskFull, InvalidData, StoreUnavailable
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.process.resources import remedy_for
 from fedplcc.trainer.data.images.stored import ROW_DIGEST_BYTES, Pixels, RowFile, row_digest
@@ -115,7 +115,7 @@ class ImageStore:
             Whether the files of this size are still there; without them all images are new.
 
         Raises:
-            DiskFull: They do not fit.
+            InvalidData: They do not fit.
         """
         new, most = num_new * row_bytes, max(self._max_bytes, 2 * num_rows * row_bytes)
 
@@ -132,7 +132,7 @@ class ImageStore:
             self.remove(name)
             new = num_rows * row_bytes
         if (free := self._free()) < new + FREE_BYTES:
-            raise DiskFull(
+            raise InvalidData(
                 f"{num_rows} images of this size need {_gib(new)} more of the disk with the backbones and decoded images of "
                 f"this host, of which {_gib(free)} are free and {_gib(FREE_BYTES)} are left to others; make room, or take "
                 "fewer images with samples_per_class or fraction, or a smaller data.image_size"
@@ -186,7 +186,7 @@ class StoredSet:
         """See that images of these keys fit; of those without one nobody finds any again.
 
         Raises:
-            DiskFull: They do not.
+            InvalidData: They do not.
             StoreUnavailable: The folder cannot be used.
         """
         num_new = sum(key not in self._known for key in keys)

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from fedplcc.shared.config.tables.stream import Place, StreamSection, stages_spec
-from fedplcc.shared.errors import DiskFull, StoreUnavailable
+from fedplcc.shared.errors import DiskFull, InvalidData, StoreUnavailable
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.data import ImageSet, load_dataset, read_stream, reading
 from fedplcc.trainer.data.images import store as store_module
@@ -255,7 +255,7 @@ def test_a_disk_without_room_is_refused_with_what_is_wanted_and_what_is_free(
 ) -> None:
     monkeypatch.setattr(ImageStore, "_free", lambda self: 1 << 20)
     monkeypatch.setattr(store_module, "FREE_BYTES", 1 << 20)
-    with pytest.raises(DiskFull, match=f"{NUM_IMAGES} images of this size need 0.0 GiB .* of which 0.0 GiB are free"):
+    with pytest.raises(InvalidData, match=f"{NUM_IMAGES} images of this size need 0.0 GiB .* of which 0.0 GiB are free"):
         stored(pictures, tmp_path / "kept")
     monkeypatch.setattr(os, "pwrite", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     monkeypatch.setattr(ImageStore, "_free", lambda self: 1 << 40)
