@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
-from fedplcc.trainer.data.images.stored import Images, chosen, joined_images
+from fedplcc.trainer.data.images.stored import Images, Pixels, chosen, joined_images
 from fedplcc.trainer.data.names import composed, nearest
 from fedplcc.trainer.data.reading import IN_MEMORY, Read, Reader, Selection, allocated, read_sides
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark
@@ -34,13 +34,13 @@ class ImageSet:
     """Images with labels.
 
     Attributes:
-        images_NSS3: uint8 `[N, S, S, 3]`, in memory or in files.
+        images: uint8 `[N, S, S, 3]`, in memory or in files.
         labels_N: int64 `[N]`, each an index into the contract's classes.
         marks: Name and digest of each image, see record.py; none where images do not come from a data set.
         groups: The patient, lesion or camera of each image; none where none are named.
     """
 
-    images_NSS3: Images
+    images: Images
     labels_N: IntArray
     marks: tuple[Mark, ...] = ()
     groups: tuple[str, ...] = ()
@@ -48,11 +48,20 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.labels_N)
 
+    @property
+    def images_NSS3(self) -> Pixels:  # noqa: N802 (a shape, as in names of arrays)
+        """The images as an array, of a set in memory.
+
+        Raises:
+            TypeError: They are in files.
+        """
+        return np.asarray(self.images)
+
     def of(self, is_wanted_N: npt.NDArray[np.bool_]) -> ImageSet:
         """Return the images that are wanted, in their order."""
         marks = tuple(mark for mark, is_wanted in zip(self.marks, is_wanted_N.tolist(), strict=False) if is_wanted)
         groups = tuple(group for group, is_wanted in zip(self.groups, is_wanted_N.tolist(), strict=False) if is_wanted)
-        return ImageSet(chosen(self.images_NSS3, is_wanted_N), self.labels_N[is_wanted_N], marks, groups)
+        return ImageSet(chosen(self.images, is_wanted_N), self.labels_N[is_wanted_N], marks, groups)
 
     def of_large_classes(self, least: int) -> ImageSet:
         """Return the images of classes that have at least so many, in their order."""
@@ -281,7 +290,7 @@ def load_split(
     if len(read) == 1:  # without a second copy of what may be large
         return read[0][0], tuple(read[0][1])
     images = ImageSet(
-        joined_images([images.images_NSS3 for images, _ in read]),
+        joined_images([each.images for each, _ in read]),
         np.concatenate([images.labels_N for images, _ in read]),
         tuple(mark for images, _ in read for mark in images.marks),
     )
@@ -374,7 +383,7 @@ def _read(
 
 def _image_set(samples: Samples, read: Read, class_ids: IntArray) -> ImageSet:
     groups = () if samples.groups is None else tuple(samples.groups[i] for i in read.numbers_N.tolist())
-    return ImageSet(read.images_NSS3, class_ids[samples.labels_N[read.numbers_N]], read.marks, groups)
+    return ImageSet(read.images, class_ids[samples.labels_N[read.numbers_N]], read.marks, groups)
 
 
 def _selections(

@@ -71,13 +71,13 @@ class Read(NamedTuple):
     """Images that were read, in the source's order.
 
     Attributes:
-        images_NSS3: Pixels.
+        images: Pixels.
         numbers_N: Their numbers in the source.
         marks: See `ImageSet`.
         unreadable: Names of those that could not be read.
     """
 
-    images_NSS3: Images
+    images: Images
     numbers_N: IntArray
     marks: tuple[Mark, ...]
     unreadable: list[str]
@@ -125,12 +125,12 @@ def _read(
                         marks.append((samples.name(i), digest))
                 progress.done(len(some))
     numbers_N = np.array(numbers, dtype=np.int64)
-    images_NSS3 = place.images()
+    images: Images = place.images()
     if np.any(numbers_N[1:] < numbers_N[:-1]):
         order_N = numbers_N.argsort()
-        images_NSS3 = chosen(images_NSS3, order_N)  # copies images in memory; a whole set is in order already
+        images = chosen(images, order_N)  # copies images in memory; a whole set is in order already
         numbers_N, marks = numbers_N[order_N], [marks[i] for i in order_N.tolist()]
-    return Read(images_NSS3, numbers_N, tuple(marks), unreadable)
+    return Read(images, numbers_N, tuple(marks), unreadable)
 
 
 _Decoded = tuple[Pixels, str]

@@ -43,7 +43,7 @@ class StageData:
     def sha256(self) -> str:
         """SHA-256 of the images to train on and of their labels."""
         digest = hashlib.sha256()
-        for some_nSS3 in pieces_of(self.train.images_NSS3):
+        for some_nSS3 in pieces_of(self.train.images):
             digest.update(np.ascontiguousarray(some_nSS3).data)
         digest.update(np.ascontiguousarray(self.train.labels_N).data)
         return digest.hexdigest()
@@ -189,7 +189,7 @@ def read_stream(
 def joined(parts: Sequence[ImageSet]) -> ImageSet:
     """Return several image sets as one, in their order."""
     return ImageSet(
-        joined_images([part.images_NSS3 for part in parts]),
+        joined_images([part.images for part in parts]),
         np.concatenate([part.labels_N for part in parts]),
         tuple(mark for part in parts for mark in part.marks),
     )

@@ -75,10 +75,10 @@ class DeviceImages:
             free_bytes: Free memory of the device; measured if None.
         """
         stored = None
-        if isinstance(images.images_NSS3, StoredImages):
-            read = _read_to(images.images_NSS3, device, free_bytes)
-            stored = images.images_NSS3 if read is None else None
-            kept_N = torch.empty((0, *images.images_NSS3.shape[1:]), dtype=torch.uint8) if read is None else read
+        if isinstance(images.images, StoredImages):
+            read = _read_to(images.images, device, free_bytes)
+            stored = images.images if read is None else None
+            kept_N = torch.empty((0, *images.images.shape[1:]), dtype=torch.uint8) if read is None else read
         else:
             in_memory_N = torch.from_numpy(np.require(images.images_NSS3, requirements="W"))
             kept_N = _placed(in_memory_N, device, free_bytes)
@@ -113,6 +113,11 @@ class DeviceImages:
     def place(self) -> str:
         """Where the images or features are: a device, or "disk"."""
         return str(self.kept_N.device) if self.stored is None else "disk"
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether images in files were found to be damaged."""
+        return self.stored is not None and self.stored.is_damaged
 
     @property
     def device(self) -> torch.device:

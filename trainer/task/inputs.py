@@ -260,9 +260,10 @@ class TaskInputs:
         if not config.algorithm.uses_public(config.method):
             return None
         known = self._public
-        if known is None or (known.section, known.contract) != (config.public, config.data):
+        is_of_run = known is not None and (known.section, known.contract) == (config.public, config.data)
+        if known is None or not is_of_run or known.images.is_damaged:
             spec = self._site.consent.public_images(config.public.data)
-            known = PublicImages.load(spec, config.public, config.data, self._site.device)
+            known = PublicImages.load(spec, config.public, config.data, self._site.device, Reader(store=self._images))
             self._public = known
         return known
 

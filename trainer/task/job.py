@@ -86,7 +86,7 @@ class Loaded:
     def is_damaged(self) -> bool:
         """Whether images in files were found to be damaged: the data are to be read again."""
         sets = [self.train, self.test, self.validation, *([] if self.stage is None else [self.stage.balanced_test])]
-        return any(images.stored is not None and images.stored.is_damaged for images in sets)
+        return any(images.is_damaged for images in sets)
 
     @property
     def counts_by_name(self) -> dict[str, int]:

@@ -334,7 +334,7 @@ def file_samples(
     return Samples(
         labels_N,
         read,
-        lambda i: Path(paths[i]).as_posix(),
+        lambda i: _plain(paths[i]),
         why,
         windowed,
         None if keys is None else tuple(keys),
@@ -343,6 +343,12 @@ def file_samples(
         of_site,
         identity,
     )
+
+
+def _plain(path: str) -> str:
+    """Return a path as pathlib writes it, which takes time and is the same for most paths."""
+    is_plain = os.sep == "/" and "//" not in path and "./" not in path and not path.endswith(("/", "."))
+    return path if is_plain and path else Path(path).as_posix()
 
 
 SETTLED_S = 2.0

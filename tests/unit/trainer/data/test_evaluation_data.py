@@ -41,7 +41,7 @@ def test_office10_loads_from_class_folders() -> None:
     assert len(data.train) + len(data.test) == 157
     assert data.unreadable == ()
     assert data.train.images_NSS3.shape[1:] == (64, 64, 3)
-    assert np.asarray(data.train.images_NSS3).std(axis=(1, 2, 3)).min() > 1
+    assert data.train.images_NSS3.std(axis=(1, 2, 3)).min() > 1
 
 
 @needs("office10")

@@ -31,7 +31,7 @@ def written(folder: Path, labels: np.ndarray) -> str:
 
 
 def read(spec: str, num_images: int = 20, image_size: int = 16) -> np.ndarray:
-    return np.asarray(load_public(spec, num_images, image_size=image_size, test_every=5).images_NSS3)
+    return load_public(spec, num_images, image_size=image_size, test_every=5).images_NSS3
 
 
 def test_labels_and_places_change_nothing(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def load(root: Path, more: str = "", **keys: Any) -> ClientData:
 def sides(data: ClientData) -> dict[bytes, str]:
     """The side of each image, by its pixels."""
     named = {"train": data.train, "validation": data.validation, "test": data.test}
-    return {image.tobytes(): name for name, side in named.items() for image in np.asarray(side.images_NSS3)}
+    return {image.tobytes(): name for name, side in named.items() for image in side.images_NSS3}
 
 
 @given(first=st.integers(0, 10**6), every=st.integers(2, 12), blocks=st.integers(1, 6), width=st.integers(0, 8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +13,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from fedplcc.shared.config.tables.public import PublicSection
 from fedplcc.shared.config.tables.stream import Place, StreamSection, stages_spec
 from fedplcc.shared.errors import DiskFull, InvalidData, StoreUnavailable
 from fedplcc.trainer.cancellation import Cancelled
 from fedplcc.trainer.data import ImageSet, load_dataset, read_stream, reading
 from fedplcc.trainer.data.images import store as store_module
+from fedplcc.trainer.data.images.pixels import read_pixels
 from fedplcc.trainer.data.images.store import RECORD_BYTES, ImageStore
 from fedplcc.trainer.data.images.stored import PIECE, RowFile, StoredImages, pieces_of
 from fedplcc.trainer.data.loading import ClientData
 from fedplcc.trainer.data.reading import Reader
 from fedplcc.trainer.data.sets import folder
 from fedplcc.trainer.learning.device_images import DeviceImages
+from fedplcc.trainer.learning.public_images import PublicImages
 from tests.unit.trainer.builders import CPU, a_contract
 
 CONTRACT = a_contract(validation_every=4)
@@ -47,8 +51,12 @@ def times_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are decoded."""
     found: list[Path] = []
-    read = folder.read_pixels
-    monkeypatch.setattr(folder, "read_pixels", lambda path, *args: (found.append(path), read(path, *args))[1])
+
+    def watched(path: Path, *args: Any) -> Any:
+        found.append(path)
+        return read_pixels(path, *args)
+
+    monkeypatch.setattr(folder, "read_pixels", watched)
     return found
 
 
@@ -71,12 +79,12 @@ def in_memory(root: Path, **kwargs: Any) -> ClientData:
 
 
 def check_same(found: ImageSet, wanted: ImageSet) -> None:
-    assert isinstance(found.images_NSS3, StoredImages)
-    assert isinstance(wanted.images_NSS3, np.ndarray)
-    assert found.images_NSS3.shape == wanted.images_NSS3.shape
-    assert found.images_NSS3.nbytes == wanted.images_NSS3.nbytes
-    whole = [*pieces_of(found.images_NSS3)]
-    assert np.array_equal(np.concatenate([wanted.images_NSS3[:0], *whole]), wanted.images_NSS3)
+    assert isinstance(found.images, StoredImages)
+    assert isinstance(wanted.images, np.ndarray)
+    assert found.images.shape == wanted.images.shape
+    assert found.images.nbytes == wanted.images.nbytes
+    whole = [*pieces_of(found.images)]
+    assert np.array_equal(np.concatenate([wanted.images[:0], *whole]), wanted.images)
     assert np.array_equal(found.labels_N, wanted.labels_N)
     assert (found.marks, found.groups) == (wanted.marks, wanted.groups)
 
@@ -107,7 +115,7 @@ def test_a_small_set_stays_in_memory_and_makes_no_file(pictures: Path, tmp_path:
     for bytes_, is_stored in ((exact, False), (exact - 1, True)):
         reader = Reader(store=ImageStore(place, in_memory_bytes=bytes_))
         data = load_dataset(f"folder:{pictures}", contract=CONTRACT, reader=reader)
-        assert isinstance(data.train.images_NSS3, StoredImages) is is_stored
+        assert isinstance(data.train.images, StoredImages) is is_stored
         assert place.exists() is is_stored
     assert place.stat().st_mode & 0o077 == 0
     assert all(file.stat().st_mode & 0o177 == 0 for file in place.glob("*-*"))
@@ -124,9 +132,9 @@ def test_a_subset_a_joined_set_and_one_of_large_classes_are_chosen_without_readi
     check_same(chosen, wanted.train.of(is_wanted_N))
     check_same(large, wanted.train.of_large_classes(20))
     numbers = np.array([3, 1, 2, 7, 3])
-    assert isinstance(data.train.images_NSS3, StoredImages)
-    assert np.array_equal(data.train.images_NSS3[numbers], np.asarray(wanted.train.images_NSS3)[numbers])
-    assert np.array_equal(data.train.images_NSS3[5], np.asarray(wanted.train.images_NSS3)[5])
+    assert isinstance(data.train.images, StoredImages)
+    assert np.array_equal(data.train.images[numbers], wanted.train.images_NSS3[numbers])
+    assert np.array_equal(data.train.images[5], wanted.train.images_NSS3[5])
 
 
 @pytest.mark.parametrize("in_memory_bytes", [0, 3 * 60 * 16**2 * 3])
@@ -157,6 +165,18 @@ def test_arrays_of_a_data_set_lie_in_a_file_that_goes_with_them(tmp_path: Path) 
     reader = Reader(store=ImageStore(place, in_memory_bytes=0))
     check_all_same(load_dataset(spec, contract=CONTRACT, reader=reader), load_dataset(spec, contract=CONTRACT))
     assert sum(file.stat().st_size for file in place.iterdir()) == 0
+
+
+def test_public_images_are_the_same_in_their_drawn_order(pictures: Path, tmp_path: Path) -> None:
+    section, reader = (
+        PublicSection(data="any", num_images=40),
+        Reader(store=ImageStore(tmp_path / "kept", in_memory_bytes=0)),
+    )
+    spec = f"folder:{pictures}"
+    found, wanted = (PublicImages.load(spec, section, CONTRACT, CPU, each) for each in (reader, Reader()))
+    assert found.sha256 == wanted.sha256
+    assert found.images.place == "disk"
+    assert torch.equal(found.images.rows(slice(0, 40)), wanted.images.kept_N)
 
 
 def test_a_changed_file_is_decoded_again_and_one_that_may_still_change_is_never_found_again(
@@ -232,7 +252,7 @@ def test_damaged_pixels_are_refused_where_they_are_read_and_decoded_again(
     (file,) = place.glob("*.pixels")
     file.write_bytes(damage(file.read_bytes()))
     data = stored(pictures, place)
-    sides = [side.images_NSS3 for side in (data.train, data.validation, data.test)]
+    sides = [side.images for side in (data.train, data.validation, data.test)]
     with pytest.raises(StoreUnavailable, match="are not as they were written; they are removed, and decoded again"):
         [list(pieces_of(images)) for images in sides]
     assert all(isinstance(images, StoredImages) and images.is_damaged for images in sides)
@@ -255,7 +275,9 @@ def test_a_disk_without_room_is_refused_with_what_is_wanted_and_what_is_free(
 ) -> None:
     monkeypatch.setattr(ImageStore, "_free", lambda self: 1 << 20)
     monkeypatch.setattr(store_module, "FREE_BYTES", 1 << 20)
-    with pytest.raises(InvalidData, match=f"{NUM_IMAGES} images of this size need 0.0 GiB .* of which 0.0 GiB are free"):
+    with pytest.raises(
+        InvalidData, match=f"{NUM_IMAGES} images of this size need 0.0 GiB .* of which 0.0 GiB are free"
+    ):
         stored(pictures, tmp_path / "kept")
     monkeypatch.setattr(os, "pwrite", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     monkeypatch.setattr(ImageStore, "_free", lambda self: 1 << 40)
@@ -307,11 +329,16 @@ def test_reading_tells_its_progress_and_can_be_ended(
 
 
 @pytest.fixture
-def largest(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images each read of files returned."""
     sizes: list[int] = []
     read = RowFile.read
-    monkeypatch.setattr(RowFile, "read", lambda self, rows: (sizes.append(len(rows)), read(self, rows))[1])
+
+    def watched(self: RowFile, rows: Any) -> Any:
+        sizes.append(len(rows))
+        return read(self, rows)
+
+    monkeypatch.setattr(RowFile, "read", watched)
     return sizes
 
 
@@ -332,13 +359,13 @@ def test_no_place_takes_a_whole_set_into_memory(tmp_path: Path, largest: list[in
         _, peak = tracemalloc.get_traced_memory()
         assert peak < whole_bytes / 3, f"{peak} bytes of {whole_bytes}"
         assert max(largest) == 100
-        planted = np.stack(list(data.train.images_NSS3[:]))
+        planted = np.stack(list(data.train.images[:]))
         assert tracemalloc.get_traced_memory()[1] > planted.nbytes > whole_bytes / 3, "a whole copy is seen"
     finally:
         tracemalloc.stop()
     assert max(largest) > PIECE
     with pytest.raises(TypeError, match="stored images are no array"):
-        np.asarray(data.train.images_NSS3)
+        np.asarray(data.train.images)
 
 
 def test_images_that_fit_on_an_accelerator_are_put_there_in_pieces(
@@ -346,8 +373,8 @@ def test_images_that_fit_on_an_accelerator_are_put_there_in_pieces(
 ) -> None:
     data, wanted = stored(pictures, tmp_path / "kept").train, in_memory(pictures).train
     put = DeviceImages.put(data, CONTRACT, CPU, free_bytes=1 << 30)
-    assert np.array_equal(put.kept_N.numpy(), np.asarray(wanted.images_NSS3))
+    assert np.array_equal(put.kept_N.numpy(), wanted.images_NSS3)
     assert (put.stored, put.place) == (None, "cpu")
     too_large = DeviceImages.put(data, CONTRACT, CPU, free_bytes=1000)
     assert (len(too_large), len(too_large.kept_N), too_large.place) == (len(data), 0, "disk")
-    assert too_large.nbytes == np.asarray(wanted.images_NSS3).nbytes
+    assert too_large.nbytes == wanted.images_NSS3.nbytes

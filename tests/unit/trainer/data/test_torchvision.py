@@ -52,7 +52,7 @@ def test_a_set_is_read_from_torchvisions_layout_with_its_official_class_names(
     for images, count in ((data.train, NUM_TRAIN), (data.test, NUM_TEST)):
         assert images.labels_N.tolist() == public_sets.labels(count, len(classes)).tolist()
         wanted = public_sets.shades(count, 32, 3)
-        assert np.abs(np.asarray(images.images_NSS3).astype(int) - wanted).max() <= (1 if name == "usps" else 0)
+        assert np.abs(images.images_NSS3.astype(int) - wanted).max() <= (1 if name == "usps" else 0)
 
 
 def test_svhn_names_its_label_10_the_digit_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,14 +82,19 @@ def test_rows_of_images_in_files_are_the_same_and_few_images_are_read_at_a_time(
     whole = some_images(40)
     with (tmp_path / "x").open("w+b") as file:
         kept = RowFile(os.dup(file.fileno()), CONFIG.data.image_size, lambda: None)
-    kept.write(0, np.asarray(whole.images_NSS3))
-    kept.expect(range(40), [row_digest(image) for image in np.asarray(whole.images_NSS3)])
+    kept.write(0, whole.images_NSS3)
+    kept.expect(range(40), [row_digest(image) for image in whole.images_NSS3])
     pieces = StoredImages((kept,), np.zeros(40, np.uint8), np.arange(40), CONFIG.data.image_size)
     stored = DeviceImages.put(ImageSet(pieces, whole.labels_N), CONFIG.data, CPU)
     wanted = with_views(images(), 2, ["flip"], Counting()).views_NVW
     sizes: list[int] = []
     read = RowFile.read
-    monkeypatch.setattr(RowFile, "read", lambda self, rows: (sizes.append(len(rows)), read(self, rows))[1])
+
+    def watched(self: RowFile, rows: Any) -> Any:
+        sizes.append(len(rows))
+        return read(self, rows)
+
+    monkeypatch.setattr(RowFile, "read", watched)
     monkeypatch.setattr("fedplcc.trainer.features.extraction.KEPT_AT_ONCE", 12)
     assert stored.stored is not None
     made = with_views(stored, 2, ["flip"], Counting())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,11 +37,16 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def largest(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images each read of files returned."""
     sizes: list[int] = []
     read = RowFile.read
-    monkeypatch.setattr(RowFile, "read", lambda self, rows: (sizes.append(len(rows)), read(self, rows))[1])
+
+    def watched(self: RowFile, rows: Any) -> Any:
+        sizes.append(len(rows))
+        return read(self, rows)
+
+    monkeypatch.setattr(RowFile, "read", watched)
     return sizes
 
 
