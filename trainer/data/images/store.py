@@ -20,10 +20,10 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import PIL
@@ -48,8 +48,7 @@ FORMAT = 1
 LOCK = "lock"
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """An image in the store: its number, and the digest of the picture that it was made of."""
 
     row: int

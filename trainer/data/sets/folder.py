@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -209,7 +210,7 @@ def _source(
                 for number, side in enumerate(of_sides)
                 for entry, key in sides[side]
             ),
-            key=lambda each: (each[0], each[1]),
+            key=itemgetter(0, 1),
         )
         aside = np.array([i for i, (_, number, _, _) in enumerate(chosen) if number], np.int64)
         return file_samples(
