@@ -35,7 +35,7 @@ from fedplcc.shared.errors import (
 from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import IdleReason, OwnersWord
-from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, Task, TaskKey, TaskKind
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, ForgottenRun, Heartbeat, Task, TaskKey
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.trainer.aggregator.connection import AggregatorConnection
 from fedplcc.trainer.aggregator.proxy_detection import ProxyDetector
@@ -46,6 +46,7 @@ from fedplcc.trainer.owner.approval.gate import Gate
 from fedplcc.trainer.readings.metrics import WORK, TrainerMetrics
 from fedplcc.trainer.task.failures import ModelFailed, OutOfMemory, is_out_of_memory, sentence_for_others
 from fedplcc.trainer.task.hints import HINTS
+from fedplcc.trainer.task.job import FIRST_ACTIVITY
 from fedplcc.trainer.task.runner import TaskRunner
 
 RETRY_FAILED_S = 30.0
@@ -55,12 +56,6 @@ LEAST_GAP_S = 0.1
 JOIN_THREADS_S = 5.0
 """Longest time that the end waits for the other threads, whose calls are cancelled by then."""
 
-FIRST_ACTIVITY: Mapping[TaskKind, ClientActivity] = {
-    TaskKind.INIT: ClientActivity.INITIALISING,
-    TaskKind.TRAIN: ClientActivity.DOWNLOADING,
-    TaskKind.EVALUATE: ClientActivity.DOWNLOADING,
-}
-"""First activity of a task; the data are read during it."""
 OWNERS_WORDS = frozenset(OwnersWord)
 """Reasons of tasks that are not done because the owner of the site says so."""
 

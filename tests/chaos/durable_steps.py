@@ -104,6 +104,13 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
         "note_committed",
     ): "a count that is behind the database refuses nothing: it is written after the commit, and not fsynced",
     ("trainer/data/sets/torchvision_sets.py", "fetch"): "data sets, before any run: another download mends them",
+    **{
+        (f"trainer/data/images/{file}.py", function): "decoded images: what is lost or damaged is decoded again"
+        for file, function in (
+            *(("store", name) for name in ("begin", "opened", "locked", "remove", "add", "scratch")),
+            ("stored", "write"),
+        )
+    },
 }
 """Where the disk may change without a failpoint, by file and function, and why."""
 

@@ -15,9 +15,11 @@ import numpy.typing as npt
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.images.stored import Images, Pixels, chosen, joined_images
 from fedplcc.trainer.data.names import composed, nearest
-from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark, digest_of
-from fedplcc.trainer.data.source import Samples, Source, fit_image
+from fedplcc.trainer.data.reading import IN_MEMORY, Read, Reader, Selection, allocated, read_sides
+from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, Mark
+from fedplcc.trainer.data.source import Samples, Source
 from fedplcc.trainer.data.specs import open_balanced_test, open_source, unlabelled_images
 from fedplcc.trainer.data.subset import class_order, subset_size
 from fedplcc.trainer.data.validation import held_out
@@ -32,13 +34,13 @@ class ImageSet:
     """Images with labels.
 
     Attributes:
-        images_NSS3: uint8 `[N, S, S, 3]`.
+        images: uint8 `[N, S, S, 3]`, in memory or in files.
         labels_N: int64 `[N]`, each an index into the contract's classes.
         marks: Name and digest of each image, see record.py; none where images do not come from a data set.
         groups: The patient, lesion or camera of each image; none where none are named.
     """
 
-    images_NSS3: npt.NDArray[np.uint8]
+    images: Images
     labels_N: IntArray
     marks: tuple[Mark, ...] = ()
     groups: tuple[str, ...] = ()
@@ -46,11 +48,20 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.labels_N)
 
+    @property
+    def images_NSS3(self) -> Pixels:  # noqa: N802 (a shape, as in names of arrays)
+        """The images as an array, of a set in memory.
+
+        Raises:
+            TypeError: They are in files.
+        """
+        return np.asarray(self.images)
+
     def of(self, is_wanted_N: npt.NDArray[np.bool_]) -> ImageSet:
         """Return the images that are wanted, in their order."""
         marks = tuple(mark for mark, is_wanted in zip(self.marks, is_wanted_N.tolist(), strict=False) if is_wanted)
         groups = tuple(group for group, is_wanted in zip(self.groups, is_wanted_N.tolist(), strict=False) if is_wanted)
-        return ImageSet(self.images_NSS3[is_wanted_N], self.labels_N[is_wanted_N], marks, groups)
+        return ImageSet(chosen(self.images, is_wanted_N), self.labels_N[is_wanted_N], marks, groups)
 
     def of_large_classes(self, least: int) -> ImageSet:
         """Return the images of classes that have at least so many, in their order."""
@@ -114,6 +125,7 @@ def load_dataset(
     may_be_empty: bool = False,
     evaluate_only: bool = False,
     began: DataRecord | None = None,
+    reader: Reader = IN_MEMORY,
 ) -> ClientData:
     """Read a client's data set and fit it to the run's data contract.
 
@@ -129,29 +141,33 @@ def load_dataset(
         may_be_empty: Whether there may be no training image, as in a stage that a client has nothing of.
         evaluate_only: Whether to read test images alone, of a client that never trains.
         began: The images of a run that goes on: of each side those of these names are read, whatever has arrived.
+        reader: Where images lie, and who waits for them.
 
     Raises:
         InvalidData: The data set cannot be opened, breaks the contract, or gives no training image; no test image where
             those alone are read.
+        DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
     """
     source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
     size = contract.image_size
     never_trained = evaluate_only or (began is not None and not began.sides.get(TRAIN))
     if evaluate_only:
-        aside, chosen = NOTHING, list[Selection]()
+        aside, trained = NOTHING, list[Selection]()
         tested = _selections(source, source.test, None, seed) if began is None else [_named(source.test, began, TEST)]
     elif began is None:
         aside = _aside(source, contract, validation_per_class, seed)
-        chosen = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
+        trained = _selections(source, source.train, samples_per_class, seed, aside, fraction=fraction)
         tested = _selections(source, source.test, None, seed)
     else:
         (aside, _) = _named(source.train, began, VALIDATION)
-        chosen, tested = [_named(source.train, began, TRAIN)], [_named(source.test, began, TEST)]
-    train, bad_train = _read(source.train, class_ids, size, chosen)
-    validation, bad_validation = _read(source.train, class_ids, size, [(aside, len(aside))])
-    test, bad_test = _read(source.test, class_ids, size, tested)
-    unreadable = (*bad_train, *bad_validation, *bad_test)
+        trained, tested = [_named(source.train, began, TRAIN)], [_named(source.test, began, TEST)]
+    sides = [(source.train, trained), (source.train, [(aside, len(aside))]), (source.test, tested)]
+    read = read_sides(sides, size, reader)
+    train, validation, test = (
+        _image_set(samples, each, class_ids) for (samples, _), each in zip(sides, read, strict=True)
+    )
+    unreadable = tuple(name for each in read for name in each.unreadable)
     if never_trained and not len(test) and not may_be_empty:
         raise InvalidData(f"data {spec!r} has no test image; a client that evaluates only needs at least one")
     if not len(train) and not never_trained and not may_be_empty:
@@ -205,35 +221,36 @@ def load_training_images(
     samples = unlabelled_images(spec)
     if samples is not None:
         samples = samples.seen_through(contract.window)
-        num_classes, chosen = 1, [(np.arange(len(samples)), len(samples))]
+        num_classes, wanted = 1, [(np.arange(len(samples)), len(samples))]
     else:
         source = _opened(spec, contract)
         samples, num_classes = source.train, len(source.class_names)
         aside = _aside(source, contract, validation_per_class, seed)
-        chosen = _selections(source, samples, samples_per_class, seed, aside, fraction=fraction)
-    images, unreadable = _read(samples, np.zeros(num_classes, np.int64), contract.image_size, chosen)
+        wanted = _selections(source, samples, samples_per_class, seed, aside, fraction=fraction)
+    images, unreadable = _read(samples, np.zeros(num_classes, np.int64), contract.image_size, wanted)
     if not len(images):
         raise _nothing_to_train_on(spec, unreadable)
     return images, tuple(unreadable)
 
 
-def load_balanced_test(spec: str, *, contract: DataSection) -> ImageSet:
+def load_balanced_test(spec: str, *, contract: DataSection, reader: Reader = IN_MEMORY) -> ImageSet:
     """Read a client's part of the whole test set of data that are divided, whatever the labels of its own part.
 
     Args:
         spec: Its data specification; for another than `part:` the result is empty.
         contract: Class names and image size of the run.
+        reader: See `load_dataset`.
 
     Raises:
         InvalidData: The data set cannot be opened or breaks the contract.
+        DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
     """
     source = open_balanced_test(spec, contract.test_every)
     if source is None:
-        return ImageSet(_allocated(0, contract.image_size), NOTHING)
+        return ImageSet(allocated(0, contract.image_size), NOTHING)
     whole = [(np.arange(len(source.test)), len(source.test))]
-    return _read(
-        source.test.seen_through(contract.window), _class_ids(source, contract, spec), contract.image_size, whole
-    )[0]
+    samples = source.test.seen_through(contract.window)
+    return _read(samples, _class_ids(source, contract, spec), contract.image_size, whole, reader)[0]
 
 
 def load_split(
@@ -273,7 +290,7 @@ def load_split(
     if len(read) == 1:  # without a second copy of what may be large
         return read[0][0], tuple(read[0][1])
     images = ImageSet(
-        np.concatenate([images.images_NSS3 for images, _ in read]),
+        joined_images([each.images for each, _ in read]),
         np.concatenate([images.labels_N for images, _ in read]),
         tuple(mark for images, _ in read for mark in images.marks),
     )
@@ -354,10 +371,6 @@ def _nothing_to_train_on(spec: str, unreadable: Sequence[str]) -> InvalidData:
     return InvalidData(f"data {spec!r} has no training image{skipped}; a client needs at least one")
 
 
-Selection = tuple[IntArray, int]
-"""Candidate images, to be tried in order, and the number of images to take of them."""
-
-
 def _named(samples: Samples, began: DataRecord, side: str) -> Selection:
     """Return the images of one side of a record, whole."""
     known = began.sides.get(side, {})
@@ -366,33 +379,20 @@ def _named(samples: Samples, began: DataRecord, side: str) -> Selection:
 
 
 def _read(
-    samples: Samples, class_ids: IntArray, image_size: int, selections: Sequence[Selection]
+    samples: Samples,
+    class_ids: IntArray,
+    image_size: int,
+    selections: Sequence[Selection],
+    reader: Reader = IN_MEMORY,
 ) -> tuple[ImageSet, list[str]]:
     """Return the images to use, in the source's order, and the names of those that could not be read."""
-    images_NSS3 = _allocated(sum(wanted for _, wanted in selections), image_size)
-    numbers: list[int] = []
-    digests: dict[int, str] = {}
-    unreadable: list[str] = []
-    for candidates, wanted in selections:
-        enough = len(numbers) + wanted
-        for i in candidates.tolist():
-            if len(numbers) == enough:
-                break
-            pixels = samples.read(i)
-            if pixels is None:
-                unreadable.append(samples.name(i))
-                continue
-            images_NSS3[len(numbers)] = fit_image(pixels, image_size)
-            digests[i] = digest_of(pixels)
-            numbers.append(i)
-    images_NSS3 = images_NSS3[: len(numbers)]
-    order_N = np.array(numbers, dtype=np.int64)
-    if np.any(order_N[1:] < order_N[:-1]):
-        images_NSS3 = images_NSS3[order_N.argsort()]  # copies the images; a whole set is in order already
-        order_N.sort()
-    marks = tuple((samples.name(i), digests[i]) for i in order_N.tolist())
-    groups = () if samples.groups is None else tuple(samples.groups[i] for i in order_N.tolist())
-    return ImageSet(images_NSS3, class_ids[samples.labels_N[order_N]], marks, groups), unreadable
+    (read,) = read_sides([(samples, selections)], image_size, reader)
+    return _image_set(samples, read, class_ids), read.unreadable
+
+
+def _image_set(samples: Samples, read: Read, class_ids: IntArray) -> ImageSet:
+    groups = () if samples.groups is None else tuple(samples.groups[i] for i in read.numbers_N.tolist())
+    return ImageSet(read.images, class_ids[samples.labels_N[read.numbers_N]], read.marks, groups)
 
 
 def _selections(
@@ -415,14 +415,3 @@ def _selections(
         wanted = subset_size(len(of_class), samples_per_class, fraction)
         selections.append((candidates, min(wanted, len(candidates))))
     return selections
-
-
-def _allocated(num_images: int, image_size: int) -> npt.NDArray[np.uint8]:
-    shape = (num_images, image_size, image_size, 3)
-    try:
-        return np.empty(shape, np.uint8)
-    except MemoryError as error:
-        raise InvalidData(
-            f"{num_images} images of {image_size} x {image_size} need {np.prod(shape, dtype=float) / 2**30:.0f} GiB of "
-            "memory, more than there is; take fewer with samples_per_class or fraction, or a smaller data.image_size"
-        ) from error

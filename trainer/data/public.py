@@ -1,7 +1,4 @@
-"""Public images: the unlabelled images that every client of a run has, read alike everywhere.
-
-Shape legend: n images, S image size.
-"""
+"""Public images: the unlabelled images that every client of a run has, read alike everywhere."""
 
 from __future__ import annotations
 
@@ -11,12 +8,20 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.scaling import Window
 from fedplcc.trainer.data.loading import ImageSet
-from fedplcc.trainer.data.source import fit_image
+from fedplcc.trainer.data.reading import IN_MEMORY, Reader, read_sides
 from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
 
-def load_public(spec: str, num_images: int, *, image_size: int, test_every: int, window: Window = None) -> ImageSet:
+def load_public(
+    spec: str,
+    num_images: int,
+    *,
+    image_size: int,
+    test_every: int,
+    window: Window = None,
+    reader: Reader = IN_MEMORY,
+) -> ImageSet:
     """Read public images: `num_images` of the data set's training images, drawn and ordered by their number alone.
 
     Labels are not looked at: those of the result are all 0.
@@ -27,9 +32,11 @@ def load_public(spec: str, num_images: int, *, image_size: int, test_every: int,
         image_size: S.
         test_every: For folders without a split of their own.
         window: The run's `[data] window`.
+        reader: See `loading.load_dataset`.
 
     Raises:
         InvalidData: The data set cannot be opened, has fewer training images, or one of them cannot be read.
+        DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
     """
     samples = open_source(spec, test_every).train.seen_through(window)
     if len(samples) < num_images:
@@ -37,15 +44,13 @@ def load_public(spec: str, num_images: int, *, image_size: int, test_every: int,
             f"public data {spec!r} have {len(samples)} training images, and the run uses {num_images} "
             "(public.num_images)"
         )
-    images_nSS3 = np.empty((num_images, image_size, image_size, 3), np.uint8)
-    for place, number in enumerate(_chosen(len(samples), num_images).tolist()):
-        pixels = samples.read(number)
-        if pixels is None:
-            raise InvalidData(
-                f"public image {samples.name(number)!r} cannot be read; every client needs the same {num_images}"
-            )
-        images_nSS3[place] = fit_image(pixels, image_size)
-    return ImageSet(images_nSS3, np.zeros(num_images, np.int64))
+    drawn = samples.take(_chosen(len(samples), num_images))
+    (read,) = read_sides([(drawn, [(np.arange(num_images), num_images)])], image_size, reader)
+    if read.unreadable:
+        raise InvalidData(
+            f"public image {read.unreadable[0]!r} cannot be read; every client needs the same {num_images}"
+        )
+    return ImageSet(read.images, np.zeros(num_images, np.int64))
 
 
 def _chosen(num_samples: int, num_images: int) -> IntArray:

@@ -24,11 +24,13 @@ class Samples:
         read: Returns the image of a number, or None where it cannot be read.
         name: Returns the name of the image of a number, for reports.
         why: Returns why the image of a number cannot be read.
-        windowed: Returns `read` and `why` for a window, and returns the window of "auto"; None where pixels are 8 bits.
+        windowed: Returns `read`, `why` and `identity` for a window; None where pixels are 8 bits.
         keys: The name by which each image has its role, see roles.py; None where its place in the data set is its identity.
         groups: The patient, lesion or camera of each image; None where none are named.
         aside: Numbers of the images that the data set itself sets aside for validation; None where it says nothing.
         auto: Returns the window of the whole site for "auto"; None where pixels are 8 bits.
+        identity: Returns what decides the pixels of the image of a number, its file's path, size and times and how it is
+            read; None, or None for an image, where nothing says whether it is still the same.
     """
 
     labels_N: IntArray
@@ -40,18 +42,23 @@ class Samples:
     groups: tuple[str, ...] | None = None
     aside: IntArray | None = None
     auto: AutoWindow | None = None
+    identity: Callable[[int], bytes | None] | None = None
 
     def __len__(self) -> int:
         return len(self.labels_N)
 
     def take(self, numbers: IntArray) -> Samples:
         """Return the samples of these numbers, in their order."""
-        windowed = self.windowed
+        windowed, own = self.windowed, self.identity
 
         def of_window(window: Window) -> Reader:
             assert windowed is not None
-            read, why = windowed(window)
-            return lambda i: read(int(numbers[i])), lambda i: why(int(numbers[i]))
+            read, why, identity = windowed(window)
+            return (
+                lambda i: read(int(numbers[i])),
+                lambda i: why(int(numbers[i])),
+                None if identity is None else lambda i: identity(int(numbers[i])),
+            )
 
         return Samples(
             self.labels_N[numbers],
@@ -63,19 +70,20 @@ class Samples:
             _taken(self.groups, numbers),
             None if self.aside is None else np.flatnonzero(np.isin(numbers, self.aside)).astype(np.int64),
             self.auto,
+            None if own is None else lambda i: own(int(numbers[i])),
         )
 
     def seen_through(self, window: Window) -> Samples:
         """Return the samples with this window, where their pixels have one."""
         if self.windowed is None or window is None:
             return self
-        read, why = self.windowed(window)
-        return replace(self, read=read, why=why)
+        read, why, identity = self.windowed(window)
+        return replace(self, read=read, why=why, identity=identity)
 
 
 AutoWindow = Callable[[], "tuple[float, float] | None"]
 """Returns the window of a site for `data.window = "auto"`; None where every picture states its range."""
-Reader = tuple[Callable[[int], Pixels | None], Callable[[int], str]]
+Reader = tuple[Callable[[int], Pixels | None], Callable[[int], str], Callable[[int], bytes | None] | None]
 
 
 def _taken(texts: tuple[str, ...] | None, numbers: IntArray) -> tuple[str, ...] | None:
@@ -133,17 +141,22 @@ def _joined(parts: Sequence[tuple[Samples, tuple[str, ...]]], names: tuple[str, 
             part, place = found(number)
             return of_part[part][1](place)
 
-        return read, why
+        def identity(number: int) -> bytes | None:
+            part, place = found(number)
+            own = of_part[part][2]
+            return None if own is None else own(place)
+
+        return read, why, identity if all(each[2] is not None for each in of_part) else None
 
     def windowed(window: Window) -> Reader:
         seen = [samples.seen_through(window) for samples, _ in parts]
-        return readers([(samples.read, samples.why) for samples in seen])
+        return readers([(samples.read, samples.why, samples.identity) for samples in seen])
 
     def name(number: int) -> str:
         part, place = found(number)
         return parts[part][0].name(place)
 
-    read, why = readers([(samples.read, samples.why) for samples, _ in parts])
+    read, why, identity = readers([(samples.read, samples.why, samples.identity) for samples, _ in parts])
     starts = [0, *ends.tolist()]
     aside = [
         samples.aside + start for (samples, _), start in zip(parts, starts, strict=False) if samples.aside is not None
@@ -157,6 +170,7 @@ def _joined(parts: Sequence[tuple[Samples, tuple[str, ...]]], names: tuple[str, 
         _all_of([samples.keys for samples, _ in parts]),
         _all_of([samples.groups for samples, _ in parts]),
         np.concatenate(aside) if aside else None,
+        identity=identity,
     )
 
 

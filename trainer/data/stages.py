@@ -14,7 +14,9 @@ import numpy as np
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.config.tables.stream import Place, StreamSection
 from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.images.stored import joined_images, pieces_of
 from fedplcc.trainer.data.loading import ClientData, ImageSet, load_balanced_test, load_dataset
+from fedplcc.trainer.data.reading import IN_MEMORY, Reader
 from fedplcc.trainer.data.specs import by_stage, opened_once
 from fedplcc.trainer.reproducibility.randomness import derive_seed
 
@@ -40,7 +42,9 @@ class StageData:
     @property
     def sha256(self) -> str:
         """SHA-256 of the images to train on and of their labels."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.train.images_NSS3).data)
+        digest = hashlib.sha256()
+        for some_nSS3 in pieces_of(self.train.images):
+            digest.update(np.ascontiguousarray(some_nSS3).data)
         digest.update(np.ascontiguousarray(self.train.labels_N).data)
         return digest.hexdigest()
 
@@ -127,6 +131,7 @@ def read_stream(
     evaluate_only: bool = False,
     client_id: str,
     seed: int,
+    reader: Reader = IN_MEMORY,
 ) -> StreamData:
     """Read a client's data of some stages.
 
@@ -141,13 +146,17 @@ def read_stream(
         evaluate_only: Whether to read test images alone.
         client_id: The client, whose subsets differ from those of others.
         seed: The run's seed.
+        reader: See `loading.load_dataset`.
 
     Raises:
+        DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
         InvalidData: The data of a stage cannot be opened or break the contract, or no stage has a training image.
     """
     specs = by_stage(spec, stream.stages)
     read: dict[str, ClientData] = {}
     found: dict[int, ClientData] = {}
+    stages = list(stages)
+    num_parts = len({specs[stage - 1] for stage in stages}) + 1
     with opened_once():
         for stage in stages:
             of_stage = specs[stage - 1]
@@ -161,6 +170,7 @@ def read_stream(
                     seed=derive_seed("subset", seed, client_id),
                     may_be_empty=True,
                     evaluate_only=evaluate_only,
+                    reader=reader.part(len(read), num_parts),
                 )
             wanted = _class_ids(stream, stage, contract.classes)
             whole = read[of_stage]
@@ -170,7 +180,7 @@ def read_stream(
                 test=_of_classes(whole.test, wanted),
                 validation=_of_classes(whole.validation, wanted),
             )
-        balanced = load_balanced_test(spec, contract=contract)
+        balanced = load_balanced_test(spec, contract=contract, reader=reader.part(num_parts - 1, num_parts))
     if not evaluate_only and not any(len(data.train) for data in found.values()):
         raise InvalidData(f"data {spec!r} has no training image in any stage; a client needs at least one")
     return StreamData(stream=stream, contract=contract, seed=seed, specs=specs, stages=found, balanced_test=balanced)
@@ -179,7 +189,7 @@ def read_stream(
 def joined(parts: Sequence[ImageSet]) -> ImageSet:
     """Return several image sets as one, in their order."""
     return ImageSet(
-        np.concatenate([part.images_NSS3 for part in parts]),
+        joined_images([part.images for part in parts]),
         np.concatenate([part.labels_N for part in parts]),
         tuple(mark for part in parts for mark in part.marks),
     )

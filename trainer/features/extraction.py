@@ -29,7 +29,7 @@ from fedplcc.trainer.reproducibility.determinism import nondeterminism_explained
 OnShare = Callable[[float], None]
 """Called with the fraction of the images that is done."""
 KEPT_AT_ONCE = 256
-"""Rows between two writes of what is computed."""
+"""Rows between two writes of what is computed, and images that are in host memory meanwhile."""
 
 
 def features_facts(config: RunConfig, environment: Environment) -> bytes:
@@ -83,55 +83,59 @@ class Extraction:
             InvalidModel: Features are not finite, or have no deterministic form on the device.
         """
         copies = [view_facts(self.config, number) for number in range(num_views + 1)]
-        keys = [
-            hashlib.sha256(self.facts + of_view + image.numpy().tobytes()).digest()
-            for image in images.kept_N.cpu()
-            for of_view in copies
-        ]
-        known = self.cache.found(keys, self.backbone.width)
-        missing = [place for place, key in enumerate(keys) if key not in known]
-        if missing:
-            known |= self._computed(images, keys, missing, num_views, should_stop, on_share)
-        on_share(1.0)
-        rows = [known[key] for key in keys]
-        shape = (len(images), num_views + 1, self.backbone.width)
-        return images.with_features(np.stack(rows).reshape(shape) if rows else np.zeros(shape, np.float32))
+        features_NVW = np.empty((len(images), len(copies), self.backbone.width), np.float32)
+        prepare_torch(self.config.training.threads, images.device)
+        with large_memory_kept(), nondeterminism_explained(self.config.model.name):
+            for begin in range(0, len(images), KEPT_AT_ONCE):  # images may be more than memory holds
+                check(should_stop)
+                some_nSS3 = images.rows(slice(begin, begin + KEPT_AT_ONCE)).cpu()
+                keys = [
+                    hashlib.sha256(self.facts + of_view + image_SS3.numpy().tobytes()).digest()
+                    for image_SS3 in some_nSS3
+                    for of_view in copies
+                ]
 
-    def _computed(
+                def on_rows(num_done: int, begin: int = begin) -> None:
+                    on_share((begin * len(copies) + num_done) / (len(images) * len(copies)))
+
+                known = self._known(images, some_nSS3, keys, should_stop, on_rows)
+                on_rows(len(keys))
+                rows = np.stack([known[key] for key in keys])
+                features_NVW[begin : begin + len(some_nSS3)] = rows.reshape(len(some_nSS3), len(copies), -1)
+        on_share(1.0)
+        return images.with_features(features_NVW)
+
+    def _known(
         self,
         images: DeviceImages,
+        some_nSS3: Tensor,
         keys: Sequence[bytes],
-        missing: Sequence[int],
-        num_views: int,
         should_stop: ShouldStop,
-        on_share: OnShare,
+        on_rows: Callable[[int], None],
     ) -> dict[bytes, FloatArray]:
-        """Compute the features of some images and copies, and keep them."""
-        prepare_torch(self.config.training.threads, images.device)
-        made: dict[bytes, FloatArray] = {}
-        num_done = len(keys) - len(missing)
-        with large_memory_kept(), nondeterminism_explained(self.config.model.name):
-            for some in _batched(missing, KEPT_AT_ONCE):
-                fresh: dict[bytes, FloatArray] = {}
-                try:
-                    for places in _batched(some, FROZEN_BATCH):
-                        check(should_stop)
-                        changed_BSS3 = torch.stack(
-                            [self._view(images, *divmod(place, num_views + 1)) for place in places]
-                        )
-                        features_BW = self.backbone(images.normalised(changed_BSS3.to(images.device))).cpu().numpy()
-                        self.backbone.check(features_BW)
-                        fresh.update(zip((keys[place] for place in places), features_BW, strict=True))
-                        num_done += len(places)
-                        on_share(num_done / len(keys))
-                finally:
-                    self.cache.keep(fresh)
-                made |= fresh
-        return made
+        """Return the rows of some images and their copies by key; those that are new are computed and kept."""
+        known = self.cache.found(keys, self.backbone.width)
+        missing = [place for place, key in enumerate(keys) if key not in known]
+        num_done, num_copies = len(keys) - len(missing), len(keys) // len(some_nSS3)
+        for some in _batched(missing, KEPT_AT_ONCE):
+            fresh: dict[bytes, FloatArray] = {}
+            try:
+                for places in _batched(some, FROZEN_BATCH):
+                    check(should_stop)
+                    changed_BSS3 = torch.stack([self._view(some_nSS3, *divmod(each, num_copies)) for each in places])
+                    features_BW = self.backbone(images.normalised(changed_BSS3.to(images.device))).cpu().numpy()
+                    self.backbone.check(features_BW)
+                    fresh.update(zip((keys[place] for place in places), features_BW, strict=True))
+                    num_done += len(places)
+                    on_rows(num_done)
+            finally:
+                self.cache.keep(fresh)
+            known |= fresh
+        return known
 
-    def _view(self, images: DeviceImages, number: int, view: int) -> Tensor:
-        image_SS3 = images.kept_N[number]
-        return view_of(image_SS3.cpu(), self.config.training.augment, view) if view else image_SS3
+    def _view(self, some_nSS3: Tensor, number: int, view: int) -> Tensor:
+        image_SS3 = some_nSS3[number]
+        return view_of(image_SS3, self.config.training.augment, view) if view else image_SS3
 
 
 def _batched(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.types import FloatArray
 from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.data.images.stored import StoredImages, pieces_of
 from fedplcc.trainer.learning.augmenting.augmentation import Augmentation
 
 SHARE_OF_FREE_MEMORY = 0.5
@@ -41,12 +42,13 @@ class DeviceImages:
 
     Attributes:
         kept_N: Images `[N, S, S, 3]`, uint8, or features `[N, W]`, float32; on the device, or in host memory where they are
-            too large for that.
+            too large for that; no image where they are in files.
         labels_N: int64, on the device.
         mean_3: Subtracted per channel from values in [0, 1]; float32.
         std_3: Divided by, per channel; float32.
         num_classes: M.
         views_NVW: Features `[N, V + 1, W]` of each image and of its V changed copies, the image first; None without such.
+        stored: The images, where they are in files: too large for host memory, and for the device.
     """
 
     kept_N: Tensor
@@ -55,6 +57,7 @@ class DeviceImages:
     std_3: Tensor
     num_classes: int
     views_NVW: Tensor | None = None
+    stored: StoredImages | None = None
 
     @classmethod
     def put(
@@ -62,7 +65,8 @@ class DeviceImages:
     ) -> DeviceImages:
         """Copy an image set to a device if it fits into the free memory; otherwise each batch is copied when it is made.
 
-        Images that stay in host memory are not copied: the arrays must not change any more.
+        Images that stay in host memory are not copied: the arrays must not change any more. Images in files stay there
+        where the device is the processor.
 
         Args:
             images: The image set.
@@ -70,19 +74,27 @@ class DeviceImages:
             device: Where batches are made.
             free_bytes: Free memory of the device; measured if None.
         """
-        kept_N = torch.from_numpy(np.require(images.images_NSS3, requirements="W"))
+        stored = None
+        if isinstance(images.images, StoredImages):
+            read = _read_to(images.images, device, free_bytes)
+            stored = images.images if read is None else None
+            kept_N = torch.empty((0, *images.images.shape[1:]), dtype=torch.uint8) if read is None else read
+        else:
+            in_memory_N = torch.from_numpy(np.require(images.images_NSS3, requirements="W"))
+            kept_N = _placed(in_memory_N, device, free_bytes)
         return cls(
-            _placed(kept_N, device, free_bytes),
+            kept_N,
             torch.tensor(images.labels_N, device=device),
             torch.tensor(contract.mean, dtype=torch.float32, device=device),
             torch.tensor(contract.std, dtype=torch.float32, device=device),
             len(contract.classes),
+            stored=stored,
         )
 
     def with_features(self, features_NVW: FloatArray) -> DeviceImages:
         """Return features of a frozen backbone in place of the images: those of each, and of its changed copies after it."""
         placed = _placed(torch.from_numpy(features_NVW), self.device)
-        return replace(self, kept_N=placed[:, 0], views_NVW=placed if placed.shape[1] > 1 else None)
+        return replace(self, kept_N=placed[:, 0], views_NVW=placed if placed.shape[1] > 1 else None, stored=None)
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -91,6 +103,21 @@ class DeviceImages:
     def are_features(self) -> bool:
         """Whether features stand for the images."""
         return self.kept_N.is_floating_point()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the images or features, wherever they are."""
+        return self.kept_N.nbytes + (0 if self.stored is None else self.stored.nbytes)
+
+    @property
+    def place(self) -> str:
+        """Where the images or features are: a device, or "disk"."""
+        return str(self.kept_N.device) if self.stored is None else "disk"
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether images in files were found to be damaged."""
+        return self.stored is not None and self.stored.is_damaged
 
     @property
     def device(self) -> torch.device:
@@ -104,12 +131,12 @@ class DeviceImages:
             numbers_B: Numbers of the samples; int64, in host memory.
             augmentation: Changes images before they are normalised, and chooses among the views of features.
         """
-        places_B = numbers_B.to(self.kept_N.device)
         if augmentation is not None and self.views_NVW is not None:
             views_B = augmentation.view_numbers(self.views_NVW.shape[1] - 1, len(numbers_B))
+            places_B = numbers_B.to(self.views_NVW.device)
             kept_B = self._moved(self.views_NVW[places_B, views_B.to(places_B.device)])
         else:
-            kept_B = self._moved(self.kept_N[places_B])
+            kept_B = self._moved(self.rows(numbers_B))
             if augmentation is not None and not self.are_features:
                 kept_B = augmentation.apply(kept_B)
         return self.normalised(kept_B), self.labels_N[numbers_B.to(self.device)]
@@ -118,7 +145,17 @@ class DeviceImages:
         """Yield all images and labels in order, as `batch` returns them; the last batch may be smaller."""
         for start in range(0, len(self), batch_size):
             piece = slice(start, start + batch_size)
-            yield self.normalised(self._moved(self.kept_N[piece])), self.labels_N[piece]
+            yield self.normalised(self._moved(self.rows(piece))), self.labels_N[piece]
+
+    def rows(self, numbers: Tensor | slice) -> Tensor:
+        """Return images or features of these numbers as they are kept, from files in host memory.
+
+        Raises:
+            StoreUnavailable: Images in files cannot be read, or are damaged.
+        """
+        if self.stored is not None:
+            return torch.from_numpy(self.stored[numbers if isinstance(numbers, slice) else numbers.numpy()])
+        return self.kept_N[numbers if isinstance(numbers, slice) else numbers.to(self.kept_N.device)]
 
     def _moved(self, kept_B: Tensor) -> Tensor:
         """Return a piece of what is kept, on the device."""
@@ -133,6 +170,21 @@ class DeviceImages:
             return kept_B
         x_B3SS = kept_B.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
         return x_B3SS.div_(255).sub_(self.mean_3[:, None, None]).div_(self.std_3[:, None, None])
+
+
+def _read_to(images: StoredImages, device: torch.device, free_bytes: int | None) -> Tensor | None:
+    """Return images in files as a tensor on an accelerator if they fit into its free memory; None otherwise."""
+    free = free_memory(device) if free_bytes is None else free_bytes
+    if free is None or images.nbytes > free * SHARE_OF_FREE_MEMORY:
+        return None
+    # Another process may have taken the memory since it was measured.
+    with suppress(torch.OutOfMemoryError):
+        kept_N, begin = torch.empty(images.shape, dtype=torch.uint8, device=device), 0
+        for some_nSS3 in pieces_of(images):
+            kept_N[begin : begin + len(some_nSS3)] = torch.from_numpy(some_nSS3).to(device)
+            begin += len(some_nSS3)
+        return kept_N
+    return None
 
 
 def _placed(kept_N: Tensor, device: torch.device, free_bytes: int | None = None) -> Tensor:

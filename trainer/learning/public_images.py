@@ -23,7 +23,9 @@ from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.methods.arrays import ArrayGroup
 from fedplcc.shared.methods.parts.public import PublicLearning, PublicStep
 from fedplcc.trainer.cancellation import ShouldStop, check, never
+from fedplcc.trainer.data.images.stored import pieces_of
 from fedplcc.trainer.data.public import load_public
+from fedplcc.trainer.data.reading import IN_MEMORY, Reader
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.divergence import cause_in_loss, is_finite
 from fedplcc.trainer.learning.losses import loss_values, total_loss
@@ -51,7 +53,14 @@ class PublicImages:
     sha256: bytes
 
     @classmethod
-    def load(cls, spec: str, section: PublicSection, contract: DataSection, device: torch.device) -> Self:
+    def load(
+        cls,
+        spec: str,
+        section: PublicSection,
+        contract: DataSection,
+        device: torch.device,
+        reader: Reader = IN_MEMORY,
+    ) -> Self:
         """Read the images for a device.
 
         Raises:
@@ -63,9 +72,11 @@ class PublicImages:
             image_size=contract.image_size,
             test_every=contract.test_every,
             window=contract.window,
+            reader=reader,
         )
-        digest = hashlib.sha256(np.array(found.images_NSS3.shape, "<i8").tobytes())
-        digest.update(found.images_NSS3.tobytes())
+        digest = hashlib.sha256(np.array(found.images.shape, "<i8").tobytes())
+        for some_nSS3 in pieces_of(found.images):
+            digest.update(np.ascontiguousarray(some_nSS3).data)
         images = DeviceImages.put(found, contract, device)
         return cls(section=section, contract=contract, images=images, sha256=digest.digest())
 

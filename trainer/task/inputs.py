@@ -29,8 +29,10 @@ from fedplcc.shared.types import (
     Task,
     TaskKind,
 )
-from fedplcc.trainer.cancellation import ShouldStop
+from fedplcc.trainer.cancellation import ShouldStop, never
 from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
+from fedplcc.trainer.data.images.store import ImageStore
+from fedplcc.trainer.data.reading import OnShare, Reader
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from fedplcc.trainer.features.cache import FeatureCache
 from fedplcc.trainer.features.extraction import Extraction, features_facts, view_facts
@@ -50,6 +52,8 @@ log = get_logger("fedplcc.trainer.task.inputs")
 
 FEATURES = "features.sqlite"
 """Features of this host's images, beside the backbones that they were computed with."""
+IMAGES = "images"
+"""Folder of decoded images of this host, beside them."""
 
 
 class TaskInputs:
@@ -72,6 +76,7 @@ class TaskInputs:
         self._stream: StreamData | None = None
         self._public: PublicImages | None = None
         self._features = FeatureCache(site.consent.weights.folder / FEATURES)
+        self._images = ImageStore(site.consent.weights.folder / IMAGES)
         self._evaluated: tuple[BlobRef, bytes] | None = None
         self.num_unreadable: int | None = None
         """Files of the data set that could not be read; None before any was tried."""
@@ -106,6 +111,8 @@ class TaskInputs:
         on_problem: OnProblem | None,
         place: Place | None = None,
         began: DataRecord | None = None,
+        should_stop: ShouldStop = never,
+        on_share: OnShare = lambda done: None,
     ) -> Loaded:
         """Return the client's data under the run's data contract; the latest are kept.
 
@@ -114,11 +121,17 @@ class TaskInputs:
             on_problem: Told of files that cannot be read.
             place: The stage, in a run that has stages.
             began: The images that a run began with which goes on in a process of its own, where it has no stages.
+            should_stop: Asked while images are read, many images a second.
+            on_share: Told of the fraction of them that is read.
 
         Raises:
             InvalidData: The data set cannot be read or does not fit the contract.
+            DiskFull, StoreUnavailable: Its images are more than memory is to hold, and cannot be kept on the disk.
+            Cancelled: `should_stop()` held.
         """
         known = self._loaded
+        if known is not None and known.is_damaged:
+            known = self._stream = None
         if known is not None and (known.contract, known.seed) == (config.data, config.run.seed):
             of = None if known.stage is None else (known.stage.stream, known.stage.place)
             is_of_run = began is None or known.record.sha256 == began.sha256
@@ -126,12 +139,12 @@ class TaskInputs:
             if is_of_run and of == (None if place is None else (config.stream, place)):
                 return known
         self._loaded = None  # frees the images before others are read
-        begin = perf_counter()
+        begin, reader = perf_counter(), Reader(store=self._images, should_stop=should_stop, on_share=on_share)
         if place is None:
             data: ClientData | StreamData
-            data, loaded = _loaded(self._site, config, began)
+            data, loaded = _loaded(self._site, config, began, reader)
         else:
-            data = self._of_stages(config, range(1, place.seen(config.stream.stages) + 1))
+            data = self._of_stages(config, range(1, place.seen(config.stream.stages) + 1), reader)
             loaded = _loaded_at(place, data, self._site, config)
         log.info(
             "data_loaded",
@@ -140,9 +153,9 @@ class TaskInputs:
             num_test_examples=len(loaded.test),
             num_validation_examples=len(loaded.validation),
             num_unreadable=len(data.unreadable),
-            image_bytes=sum(part.kept_N.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
-            train_images_on=str(loaded.train.kept_N.device),
-            test_images_on=str(loaded.test.kept_N.device),
+            image_bytes=sum(part.nbytes for part in (loaded.train, loaded.test, loaded.validation)),
+            train_images_on=loaded.train.place,
+            test_images_on=loaded.test.place,
             note=data.note,
             duration_s=round(perf_counter() - begin, 3),
         )
@@ -209,11 +222,11 @@ class TaskInputs:
         """
         if not config.stream.is_stream:
             return self.data(config, on_problem).class_counts
-        found = self._of_stages(config, range(1, config.stream.stages + 1))
+        found = self._of_stages(config, range(1, config.stream.stages + 1), Reader(store=self._images))
         self._report_unreadable(found, on_problem)
         return found.of_large_classes(self._site.policy.thresholds.class_images).class_counts()
 
-    def _of_stages(self, config: RunConfig, stages: Iterable[int]) -> StreamData:
+    def _of_stages(self, config: RunConfig, stages: Iterable[int], reader: Reader) -> StreamData:
         """Return the data of some stages; those of all stages are read once and kept where the run never reads anew."""
         section, site = config.stream, self._site
         known = self._stream
@@ -232,6 +245,7 @@ class TaskInputs:
             evaluate_only=site.evaluate_only,
             client_id=site.client_id,
             seed=config.run.seed,
+            reader=reader,
         )
         self._stream = found if is_kept else None
         return found
@@ -246,9 +260,10 @@ class TaskInputs:
         if not config.algorithm.uses_public(config.method):
             return None
         known = self._public
-        if known is None or (known.section, known.contract) != (config.public, config.data):
+        is_of_run = known is not None and (known.section, known.contract) == (config.public, config.data)
+        if known is None or not is_of_run or known.images.is_damaged:
             spec = self._site.consent.public_images(config.public.data)
-            known = PublicImages.load(spec, config.public, config.data, self._site.device)
+            known = PublicImages.load(spec, config.public, config.data, self._site.device, Reader(store=self._images))
             self._public = known
         return known
 
@@ -352,7 +367,7 @@ def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Modu
         return model.to(job.site.device)
 
 
-def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None) -> tuple[ClientData, Loaded]:
+def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None, reader: Reader) -> tuple[ClientData, Loaded]:
     """Read the data set, and put its images where they are trained on."""
     data = load_dataset(
         site.data,
@@ -363,6 +378,7 @@ def _loaded(site: ClientSite, config: RunConfig, began: DataRecord | None) -> tu
         evaluate_only=site.evaluate_only,
         seed=derive_seed("subset", config.run.seed, site.client_id),
         began=began,
+        reader=reader,
     )
     used = data.of_large_classes(site.policy.thresholds.class_images)
     loaded = Loaded(

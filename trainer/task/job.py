@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
@@ -10,7 +10,7 @@ from time import perf_counter
 from fedplcc.shared.config.run import DataSection, RunConfig, canonical_json
 from fedplcc.shared.config.tables.stream import Place, StreamSection
 from fedplcc.shared.tensors import sha256_hex
-from fedplcc.shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task
+from fedplcc.shared.types import Client, ClientActivity, ClientProblem, RunSpec, Task, TaskKind
 from fedplcc.shared.version import VERSION
 from fedplcc.trainer.aggregator.port import AggregatorPort
 from fedplcc.trainer.cancellation import ShouldStop, check
@@ -25,6 +25,12 @@ OnActivity = Callable[[ClientActivity, float], None]
 """Called with the part of the task that is in progress and the fraction of it that is done."""
 OnProblem = Callable[[ClientProblem], None]
 """Called with a problem that the operator of the data should know although the task goes on."""
+FIRST_ACTIVITY: Mapping[TaskKind, ClientActivity] = {
+    TaskKind.INIT: ClientActivity.INITIALISING,
+    TaskKind.TRAIN: ClientActivity.DOWNLOADING,
+    TaskKind.EVALUATE: ClientActivity.DOWNLOADING,
+}
+"""First activity of a task; the data are read during it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,6 +81,12 @@ class Loaded:
     groups: tuple[str, ...] = ()
     features: bytes | None = None
     stage: StageFacts | None = None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether images in files were found to be damaged: the data are to be read again."""
+        sets = [self.train, self.test, self.validation, *([] if self.stage is None else [self.stage.balanced_test])]
+        return any(images.is_damaged for images in sets)
 
     @property
     def counts_by_name(self) -> dict[str, int]:

@@ -25,7 +25,7 @@ from fedplcc.trainer.task.client_state import States
 from fedplcc.trainer.task.delivery import Delivery, Finished
 from fedplcc.trainer.task.failures import site_failures
 from fedplcc.trainer.task.inputs import TaskInputs, place_of
-from fedplcc.trainer.task.job import Job, OnActivity, OnProblem
+from fedplcc.trainer.task.job import FIRST_ACTIVITY, Job, OnActivity, OnProblem
 from fedplcc.trainer.task.local_update import trained_update, without_data
 from fedplcc.trainer.task.models.initial_model import initial_update
 from fedplcc.trainer.task.models.latest_model import LatestModel
@@ -160,11 +160,14 @@ class TaskRunner:
             prepare_torch(config.training.threads, self._site.device)
             place = place_of(task, config)
             began = self._run_data.began(task.run.run_id, place)
-            loaded = self._inputs.data(config, on_problem, place, began)
+            activity = on_activity or (lambda activity, progress: None)
+            first = FIRST_ACTIVITY[task.kind]
+            loaded = self._inputs.data(
+                config, on_problem, place, began, should_stop, lambda done: activity(first, done)
+            )
             self._run_data.check(task.run.run_id, place, loaded.record, beginning_of(config, self._site), on_problem)
             client = self._site.client(loaded.counts_by_name, withholds=config.withholds)
             self._announce(client, aggregator)
-            activity = on_activity or (lambda activity, progress: None)
             if task.kind is not TaskKind.INIT:
                 loaded = self._inputs.on_features(config, loaded, should_stop, activity)
             job = Job(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS
 from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window
+from fedplcc.trainer.data.images.store import image_key
 from fedplcc.trainer.data.names import alike, code_points, composed, listed, printable
 from fedplcc.trainer.data.roles import TEST, has_role, key_of
 from fedplcc.trainer.data.sets.labels_file import TABLES, Entry, read_labels
@@ -245,7 +248,7 @@ def _source(
                 for number, side in enumerate(of_sides)
                 for entry, key in sides[side]
             ),
-            key=lambda each: (each[0], each[1]),
+            key=itemgetter(0, 1),
         )
         aside = np.array([i for i, (_, number, _, _) in enumerate(chosen) if number], np.int64)
         return file_samples(
@@ -358,27 +361,51 @@ def file_samples(
     auto: AutoWindow | None = None,
 ) -> Samples:
     """Return image files below `root` as samples; see `Samples` for the others."""
-    of_site = auto or _auto_of(root, paths, frame)
+    of_site, absolute = auto or _auto_of(root, paths, frame), os.path.abspath(root)
 
     def windowed(window: Window) -> Reader:
         if window == "auto":
             window = of_site()
-        return lambda i: _or_none(root / paths[i], window, frame), lambda i: why_unreadable(
-            root / paths[i], window, frame
+        return (
+            lambda i: _or_none(root / paths[i], window, frame),
+            lambda i: why_unreadable(root / paths[i], window, frame),
+            lambda i: _identity(os.path.join(absolute, paths[i]), window, frame),
         )
 
-    read, why = windowed(None)
+    read, why, identity = windowed(None)
     return Samples(
         labels_N,
         read,
-        lambda i: printable(Path(paths[i]).as_posix()),
+        lambda i: printable(_plain(paths[i])),
         why,
         windowed,
         None if keys is None else tuple(keys),
         None if groups is None else tuple(groups),
         aside,
         of_site,
+        identity,
     )
+
+
+def _plain(path: str) -> str:
+    """Return a path as pathlib writes it, which takes time and is the same for most paths."""
+    is_plain = os.sep == "/" and "//" not in path and "./" not in path and not path.endswith(("/", "."))
+    return path if is_plain and path else Path(path).as_posix()
+
+
+SETTLED_S = 2.0
+"""Age from which a file's times tell whether it has changed: some file systems count in steps of two seconds."""
+
+
+def _identity(path: str, window: Window, frame: int | None) -> bytes | None:
+    """Return what decides the pixels of a file; None while its times do not tell yet whether it has changed."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    if time.time() - max(found.st_mtime, found.st_ctime) < SETTLED_S:
+        return None
+    return image_key(path, window, frame, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _auto_of(root: Path, paths: Sequence[str], frame: int | None) -> AutoWindow:

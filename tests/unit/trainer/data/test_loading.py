@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedplcc.shared.errors import InvalidData
-from fedplcc.trainer.data import describe, first_look, load_dataset, load_split, loading
+from fedplcc.trainer.data import describe, first_look, load_dataset, load_split, reading
 from tests.support import ROOT
 from tests.unit.trainer.builders import a_contract
 
@@ -166,4 +166,4 @@ def test_images_that_no_memory_can_hold_end_in_a_sentence() -> None:
     with pytest.raises(
         InvalidData, match=r"1000000000000 images of 1024 x 1024 need 2929687500 GiB of memory, more than"
     ):
-        loading._allocated(10**12, 1024)
+        reading.allocated(10**12, 1024)

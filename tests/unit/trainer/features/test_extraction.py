@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from fedplcc.shared.config.run import RunConfig
 from fedplcc.shared.errors import InvalidModel
 from fedplcc.shared.types import Environment
 from fedplcc.trainer.cancellation import Cancelled
+from fedplcc.trainer.data import ImageSet
+from fedplcc.trainer.data.images.stored import RowFile, StoredImages, row_digest
 from fedplcc.trainer.features.cache import FeatureCache
 from fedplcc.trainer.features.extraction import Extraction, features_facts
 from fedplcc.trainer.learning.augmenting.augmentation import Augmentation
@@ -71,6 +74,33 @@ def test_rows_are_the_backbones_own_and_do_not_depend_on_the_set_around_them() -
     with torch.no_grad():
         np.testing.assert_allclose(rows(whole, None), module.eval()(x), atol=1e-6)
     assert np.array_equal(rows(part(whole, [7, 31, 2]), None), rows(whole, None)[[7, 31, 2]])
+
+
+def test_rows_of_images_in_files_are_the_same_and_few_images_are_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = some_images(40)
+    with (tmp_path / "x").open("w+b") as file:
+        kept = RowFile(os.dup(file.fileno()), CONFIG.data.image_size, lambda: None)
+    kept.write(0, whole.images_NSS3)
+    kept.expect(range(40), [row_digest(image) for image in whole.images_NSS3])
+    pieces = StoredImages((kept,), np.zeros(40, np.uint8), np.arange(40), CONFIG.data.image_size)
+    stored = DeviceImages.put(ImageSet(pieces, whole.labels_N), CONFIG.data, CPU)
+    wanted = with_views(images(), 2, ["flip"], Counting()).views_NVW
+    sizes: list[int] = []
+    read = RowFile.read
+
+    def watched(self: RowFile, rows: Any) -> Any:
+        sizes.append(len(rows))
+        return read(self, rows)
+
+    monkeypatch.setattr(RowFile, "read", watched)
+    monkeypatch.setattr("fedplcc.trainer.features.extraction.KEPT_AT_ONCE", 12)
+    assert stored.stored is not None
+    made = with_views(stored, 2, ["flip"], Counting())
+    assert np.array_equal(made.views_NVW, wanted)
+    assert sizes == [12, 12, 12, 4]
+    assert made.stored is None
 
 
 def test_each_image_is_computed_once_over_runs(tmp_path: Path) -> None:
