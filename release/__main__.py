@@ -43,6 +43,7 @@ def make_release(
         raise Refused("\n".join([*problems, "run: python -m release.locks"]))
     if problems := licences.refusals(root / locks.FOLDER):
         raise Refused("\n".join(problems))
+    fingerprint = signing.fingerprint_of(key)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="release-", dir=out) as made:
         work, unfinished = Path(made), Path(made) / folder.name
@@ -60,7 +61,7 @@ def make_release(
         shutil.copyfile(root / locks.FOLDER / licences.FILE, unfinished / licences.FILE)
         notes = f"# {project.name} {project.version} - {project.dated}\n\n{project.notes}\n\nCommit {project.commit}.\n"
         (unfinished / "RELEASE-NOTES.md").write_text(notes, encoding="utf-8")
-        fingerprint = signing.sign(signing.write_sums(unfinished), key)
+        signing.sign(signing.write_sums(unfinished), key)
         unfinished.rename(folder)
     return folder, fingerprint
 

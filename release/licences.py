@@ -26,20 +26,8 @@ from release.locks import DEPLOYED, FOLDER, LOCKS, ROOT, read_lock
 FILE = "licences.txt"
 ACCEPTED = frozenset(
     {
-        *(
-            "0BSD",
-            "Apache-2.0",
-            "BSD-2-Clause",
-            "BSD-3-Clause",
-            "BSL-1.0",
-            "CC0-1.0",
-            "HPND",
-            "ISC",
-            "MIT",
-            "MIT-0",
-            "MIT-CMU",
-        ),
-        *("PSF-2.0", "Zlib"),
+        *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC"),
+        *("MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib"),
         "MPL-2.0",  # of files, which nothing here changes
         "LGPL-3.0-only",  # psycopg, a library that is imported and can be replaced
         "LicenseRef-NVIDIA-Proprietary",  # CUDA's libraries, which torch asks for; may be handed on unchanged
@@ -61,7 +49,7 @@ BY_HAND = {
     "python-dateutil": "Apache-2.0 AND BSD-3-Clause",
     "skops": "MIT",
 }
-"""Expressions of packages whose metadata do not say it: from the text that each brings, of cuda-toolkit, which is empty, its parts'."""
+"""Expressions of packages whose metadata do not say it: from the text that each brings, for cuda-toolkit its parts'."""
 
 _CLASSIFIERS = {
     "Apache Software License": "Apache-2.0",

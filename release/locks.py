@@ -10,6 +10,7 @@ A lock is a requirements file of pip's format. All are cut from one resolution, 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import subprocess
@@ -72,7 +73,7 @@ def read_lock(path: Path) -> tuple[Pin, ...]:
 def _pins(text: str) -> Iterator[Pin]:
     lines = text.splitlines()
     starts = [number for number, line in enumerate(lines) if _PIN.match(line)]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(lines)]):
         found = _PIN.match(lines[start])
         assert found is not None
         block = "\n".join(lines[start:end])

@@ -28,24 +28,32 @@ def write_sums(folder: Path) -> Path:
     return sums
 
 
-def sign(sums: Path, key: Path) -> str:
-    """Sign the sums, check the signature, and return the fingerprint of the key.
+def fingerprint_of(key: Path) -> str:
+    """Return the fingerprint of a key.
+
+    Raises:
+        Refused: There is no such key.
+    """
+    if not key.is_file():
+        raise Refused(f"there is no key {key}: make one with ssh-keygen -t ed25519, or name another by --key")
+    return _ssh_keygen("-l", "-f", str(key)).split()[1]
+
+
+def sign(sums: Path, key: Path) -> None:
+    """Sign the sums, and check the signature.
 
     Args:
         sums: The file of sums; the signature is written beside it.
         key: A private key, or a public one whose private key an agent or a token has.
 
     Raises:
-        Refused: There is no such key, or it does not sign.
+        Refused: The key does not sign.
     """
-    if not key.is_file():
-        raise Refused(f"there is no key {key}: make one with ssh-keygen -t ed25519, or name another by --key")
     signature = sums.with_name(SIGNATURE)
     signature.unlink(missing_ok=True)
     _ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), str(sums))
     with sums.open("rb") as file:
         _ssh_keygen("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(signature), stdin=file.fileno())
-    return _ssh_keygen("-l", "-f", str(key)).split()[1]
 
 
 def _ssh_keygen(*arguments: str, stdin: int = subprocess.DEVNULL) -> str:
