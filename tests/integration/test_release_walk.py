@@ -102,6 +102,8 @@ def test_a_round_is_trained_on_a_host_without_a_network(tmp_path: Path) -> None:
         }
         del installed["pip"]  # the environment's own
         assert installed == {part["name"]: part["version"] for part in parts}
+        both = install.replace("trainer.txt", "aggregator.txt")  # a simulation has an aggregator of its own
+        typed(both, release / f"fedplcc-{NEXT}-offline", environment)
         folder = tmp_path / "host"
         for site in ("north", "south"):
             write_class_folders(folder / "images" / site)
