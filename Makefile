@@ -7,6 +7,7 @@ ARGS ?=
 WORKERS ?= 3
 SHARD ?=
 BURNERS ?= 4
+KEY ?=
 SITE := build/site
 BUILD_SITE = $(BIN)/sphinx-build -E -W -n --keep-going -q -c docs/site -d build/doctrees . $(SITE)
 
@@ -14,7 +15,7 @@ BUILD_SITE = $(BIN)/sphinx-build -E -W -n --keep-going -q -c docs/site -d build/
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-busy test-fast chaos lint format proto docs bench screenshots clean
+.PHONY: help setup demo test test-full test-busy test-fast chaos lint format proto docs bench release screenshots clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | awk -F '\t' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -66,6 +67,8 @@ lint: $(VENV)/.dev ## Check format, style, types, imports, documents and that wh
 	@$(BIN)/python -m docs.site.metrics --check
 	@$(BIN)/python -m fedplcc.gateway_client.generate --check
 	@$(BIN)/python -m docs.site.citations
+	@$(BIN)/python -m release.locks --check
+	@$(BIN)/python -m release.licences --check
 	@$(BUILD_SITE) && echo "docs: clean"
 	@$(BIN)/hadolint Dockerfile.aggregator Dockerfile.trainer && echo "hadolint: clean"
 	@if command -v npx >/dev/null; then cd protos && npx --yes @bufbuild/buf@$(BUF_VERSION) lint && echo "buf lint: clean" \
@@ -90,6 +93,9 @@ docs: $(VENV)/.dev ## Build the documents as a searchable site, strict: build/si
 
 bench: $(VENV)/.dev ## Measure rounds, fold, FINCH and transfers against peers and limits; ARGS="--quick"
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+release: docs ## Build, list, bundle and sign a release of this commit in dist/; KEY=~/.ssh/id_ed25519
+	@$(BIN)/python -m release --key "$(KEY)" --site $(SITE) $(ARGS)
 
 screenshots: $(VENV)/.dev ## Take the README's pictures anew: minutes, needs Chromium and Prometheus
 	@FEDPLCC_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest tests/browser/test_pictures.py tests/integration/test_live_prometheus.py
