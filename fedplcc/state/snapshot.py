@@ -127,4 +127,7 @@ def _reader(file: Path) -> sqlite3.Connection:
         # A reader beside writers needs files of its own, which a read-only folder cannot hold; but then no process writes.
         connection.close()
         return sqlite3.connect(f"{address}?immutable=1", uri=True)
+    except BaseException:
+        connection.close()
+        raise
     return connection

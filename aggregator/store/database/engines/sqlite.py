@@ -155,10 +155,14 @@ def _line(count: int) -> bytes:
 
 def _configure(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # sqlite3 must not begin transactions of its own
-    if connection.execute("PRAGMA page_count").fetchone() == (0,):
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file only: see `remove_rows`
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
+    try:
+        if connection.execute("PRAGMA page_count").fetchone() == (0,):
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file only: see `remove_rows`
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()  # SQLAlchemy forgets a connection whose listener raises
+        raise
 
 
 def _begin(connection: Connection) -> None:
