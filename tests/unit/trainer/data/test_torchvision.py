@@ -135,6 +135,7 @@ def test_mnist_is_fetched_and_unpacked_once(
     assert asked[0] == asked[1] > 0
 
 
+@pytest.mark.filterwarnings("ignore:Python 3.14 will, by default, filter extracted tar:DeprecationWarning")
 def test_cifar_is_fetched_and_unpacked(
     server: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
