@@ -41,6 +41,7 @@ CALLS = {
     "fedplcc/local/demo.py upload_model": "likewise",
     "fedplcc/simulation/federation.py create_run": "of the federation, whose roles it brings",
     "fedplcc/command/files/weights.py add_weights": "knows the runs of the run.json beside the file",
+    "fedplcc/runs/backbone_digests.py add_weights": "an installed package of a fixed list, which no run has trained",
     "gateway/routes/runs.py create_run": "the aggregator's",
     "aggregator/servicer/run_service.py create_run": "RunCreation.create",
     "gateway/routes/runs.py ExtendRun": "the same run, with its own record",
