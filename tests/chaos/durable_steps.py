@@ -103,6 +103,7 @@ NOT_DURABLE: Mapping[tuple[str, str], str] = {
         "aggregator/store/database/engines/sqlite.py",
         "note_committed",
     ): "a count that is behind the database refuses nothing: it is written after the commit, and not fsynced",
+    ("trainer/features/cache.py", "_make_private"): "features: what is lost is computed again",
     ("trainer/data/sets/torchvision_sets.py", "fetch"): "data sets, before any run: another download mends them",
     **{
         (f"trainer/data/images/{file}.py", function): "decoded images: what is lost or damaged is decoded again"

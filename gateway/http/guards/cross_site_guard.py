@@ -55,7 +55,7 @@ class SafeAnswers:
                 answered.update(HEADERS)
                 for name, value in UNLESS_SAID.items():
                     answered.setdefault(name, value)
-                if services.strict_transport_s and scope["scheme"] == "https":
+                if services.strict_transport_s and scope.get("scheme") == "https":
                     answered["Strict-Transport-Security"] = f"max-age={services.strict_transport_s}"
             await send(message)
 

@@ -75,7 +75,7 @@ class KeyGuard:
 def key_of(scope: Scope) -> str:
     """Return the key that a request shows, whatever it is worth; empty if it shows none."""
     headers = Headers(scope=scope)
-    name = cookie_name(scope["app"].state.services.federation, is_secure=scope["scheme"] == "https")
+    name = cookie_name(scope["app"].state.services.federation, is_secure=scope.get("scheme") == "https")
     return _bearer(headers) or _cookie(headers, name)
 
 

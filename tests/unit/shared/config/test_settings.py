@@ -136,7 +136,8 @@ def test_plain_text_off_loopback_is_accepted_when_asked_for() -> None:
 
 
 def test_libraries_are_told_their_threads_before_they_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    for name in config.thread_limits(1):  # as they were, after the test
+        monkeypatch.setenv(name, "64")
     config.limit_threads(2)
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
