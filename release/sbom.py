@@ -76,7 +76,7 @@ def list_parts(
 def _component(name: str, version: str, licence: str, hashes: Mapping[str, str]) -> Component:
     address = PackageURL("pypi", None, name, version)
     hashed = [HashType(alg=HashAlgorithm.SHA_256, content=hashes[name])] if name in hashes else []
-    kind = ComponentType.APPLICATION if name == "fedplcc" else ComponentType.LIBRARY
+    kind = ComponentType("application" if name == "fedplcc" else "library")
     licences = [LicenseFactory().make_from_string(licence)]
     return Component(
         name=name, version=version, type=kind, purl=address, bom_ref=str(address), licenses=licences, hashes=hashed

@@ -45,7 +45,9 @@ def cut(
             name, f"{len(ends - {image})} tensors go from the layers that stay to those that are trained, not one"
         )
     (end,) = ends
-    defaults: dict[fx.Node, Any] = {node: node.args[0] for node in others}  # what a model takes besides the image
+    defaults: dict[fx.Node, Any] = {
+        node: node.args[0] if node.args else None for node in others
+    }  # what a model takes besides the image
 
     front, known = fx.Graph(), dict(defaults)
     _copy(front, (node for node in graph.nodes if node not in behind and node not in defaults), known)

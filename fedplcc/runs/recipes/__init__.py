@@ -38,6 +38,6 @@ def with_recipe(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def has_weights(name: str) -> bool:
-    """Whether this host keeps the weights that a recipe begins with."""
+    """Whether this host has the weights that a recipe begins with; those of an installed package are then kept, too."""
     model = with_digests(recipe(name)).get("model", {})
     return "weights" not in model or "weights_sha256" in model

@@ -16,6 +16,9 @@ from typing import TypeVar
 
 from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS, NUM_BYTES, OTHER_ENDINGS, begins_as_image
 
+MOST_REMARKS = 8
+"""Most kinds of files that are left out of which each has a sentence."""
+
 SYSTEM_FOLDERS = frozenset(
     {
         "$recycle.bin",
@@ -146,8 +149,12 @@ class Walk:
         return f"files {ending}" if ending else "files without an ending"
 
     def remarks(self) -> tuple[str, ...]:
-        """Return a sentence on each kind of file that is left out."""
-        return tuple(f"{count} {what}: left out, no images" for what, count in sorted(self.left_out.items()))
+        """Return a sentence on each of the most frequent kinds of file that are left out, and one on the others together."""
+        named, others = self.left_out.most_common(MOST_REMARKS), self.left_out.most_common()[MOST_REMARKS:]
+        said = [f"{count} {what}: left out, no images" for what, count in sorted(named)]
+        if others:
+            said.append(f"{sum(count for _, count in others)} of {len(others)} more kinds: left out, no images")
+        return tuple(said)
 
 
 def _is_damaged_twin(entry: os.DirEntry[str]) -> bool:

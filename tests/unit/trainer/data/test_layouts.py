@@ -220,6 +220,17 @@ def test_images_without_an_ending_or_of_a_strange_one_are_found_by_their_first_b
     assert "1 files without an ending: left out, no images" in remarks(f"folder:{tmp_path}")
 
 
+def test_a_folder_of_something_else_has_few_sentences_and_all_files_in_them(tmp_path: Path) -> None:
+    put(tmp_path / "cat" / "1.png")
+    for number in range(40):
+        (tmp_path / "cat" / f"a.kind{number}").write_bytes(b"nothing")
+        (tmp_path / "cat" / f"b{number}.txt").write_bytes(b"nothing")
+    said = [remark for remark in remarks(f"folder:{tmp_path}") if remark.endswith("left out, no images")]
+    assert len(said) == 9
+    assert "40 files .txt: left out, no images" in said
+    assert "33 of 33 more kinds: left out, no images" in said
+
+
 def test_class_folders_go_by_name_in_unicodes_composed_form(tmp_path: Path) -> None:
     put(tmp_path / "train" / "e\u0301te\u0301" / "1.png")
     put(tmp_path / "test" / "\u00e9t\u00e9" / "1.png")

@@ -328,21 +328,7 @@ def test_reading_tells_its_progress_and_can_be_ended(
     assert len(reads) <= reading.AT_ONCE
 
 
-@pytest.fixture
-def largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each read of files returned."""
-    sizes: list[int] = []
-    read = RowFile.read
-
-    def watched(self: RowFile, rows: Any) -> Any:
-        sizes.append(len(rows))
-        return read(self, rows)
-
-    monkeypatch.setattr(RowFile, "read", watched)
-    return sizes
-
-
-def test_no_place_takes_a_whole_set_into_memory(tmp_path: Path, largest: list[int]) -> None:
+def test_no_place_takes_a_whole_set_into_memory(tmp_path: Path, sizes_read: list[int]) -> None:
     side, count = 64, 1200
     pictures, contract = write_pictures(tmp_path / "pictures", 30, side), a_contract(image_size=side)
     for number in range(30, count):
@@ -358,18 +344,18 @@ def test_no_place_takes_a_whole_set_into_memory(tmp_path: Path, largest: list[in
             pass
         _, peak = tracemalloc.get_traced_memory()
         assert peak < whole_bytes / 3, f"{peak} bytes of {whole_bytes}"
-        assert max(largest) == 100
+        assert max(sizes_read) == 100
         planted = np.stack(list(data.train.images[:]))
         assert tracemalloc.get_traced_memory()[1] > planted.nbytes > whole_bytes / 3, "a whole copy is seen"
     finally:
         tracemalloc.stop()
-    assert max(largest) > PIECE
+    assert max(sizes_read) > PIECE
     with pytest.raises(TypeError, match="stored images are no array"):
         np.asarray(data.train.images)
 
 
 def test_images_that_fit_on_an_accelerator_are_put_there_in_pieces(
-    pictures: Path, tmp_path: Path, largest: list[int], monkeypatch: pytest.MonkeyPatch
+    pictures: Path, tmp_path: Path, sizes_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, wanted = stored(pictures, tmp_path / "kept").train, in_memory(pictures).train
     put = DeviceImages.put(data, CONTRACT, CPU, free_bytes=1 << 30)

@@ -77,7 +77,7 @@ def test_rows_are_the_backbones_own_and_do_not_depend_on_the_set_around_them() -
 
 
 def test_rows_of_images_in_files_are_the_same_and_few_images_are_read_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sizes_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = some_images(40)
     with (tmp_path / "x").open("w+b") as file:
@@ -87,19 +87,11 @@ def test_rows_of_images_in_files_are_the_same_and_few_images_are_read_at_a_time(
     pieces = StoredImages((kept,), np.zeros(40, np.uint8), np.arange(40), CONFIG.data.image_size)
     stored = DeviceImages.put(ImageSet(pieces, whole.labels_N), CONFIG.data, CPU)
     wanted = with_views(images(), 2, ["flip"], Counting()).views_NVW
-    sizes: list[int] = []
-    read = RowFile.read
-
-    def watched(self: RowFile, rows: Any) -> Any:
-        sizes.append(len(rows))
-        return read(self, rows)
-
-    monkeypatch.setattr(RowFile, "read", watched)
     monkeypatch.setattr("fedplcc.trainer.features.extraction.KEPT_AT_ONCE", 12)
     assert stored.stored is not None
     made = with_views(stored, 2, ["flip"], Counting())
     assert np.array_equal(made.views_NVW, wanted)
-    assert sizes == [12, 12, 12, 4]
+    assert sizes_read == [12, 12, 12, 4]
     assert made.stored is None
 
 

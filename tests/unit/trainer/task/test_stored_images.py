@@ -13,7 +13,6 @@ from PIL import Image
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.types import RunSpec, Task, TaskKind
 from fedplcc.trainer.data.images.store import ImageStore
-from fedplcc.trainer.data.images.stored import RowFile
 from fedplcc.trainer.data.sets import folder
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task import inputs
@@ -34,20 +33,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (20, 20, 3), np.uint8)).save(path)
     return f"folder:{tmp_path / 'pictures'}"
-
-
-@pytest.fixture
-def largest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each read of files returned."""
-    sizes: list[int] = []
-    read = RowFile.read
-
-    def watched(self: RowFile, rows: Any) -> Any:
-        sizes.append(len(rows))
-        return read(self, rows)
-
-    monkeypatch.setattr(RowFile, "read", watched)
-    return sizes
 
 
 def run_of(method: str, **training: Any) -> RunSpec:
@@ -74,15 +59,15 @@ def worked(data: str, run: RunSpec, consent: Consent, runner: TaskRunner | None 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedplcc"])
 def test_a_round_ends_in_the_same_bytes_and_reads_a_batch_at_a_time(
-    data: str, consent: Consent, method: str, largest: list[int], monkeypatch: pytest.MonkeyPatch
+    data: str, consent: Consent, method: str, sizes_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(method)
     in_memory = worked(data, run, consent)
-    assert not largest
+    assert not sizes_read
     monkeypatch.setattr(inputs, "ImageStore", partial(ImageStore, in_memory_bytes=0))
     assert worked(data, run, consent) == in_memory
     assert worked(data, run, consent) == in_memory, "of pixels that were there"
-    assert max(largest) <= BATCH + 1
+    assert max(sizes_read) <= BATCH + 1
 
 
 def test_a_task_that_met_damaged_images_is_done_when_it_is_tried_again(
