@@ -22,6 +22,7 @@ from fedplcc.runs.artifacts import RELIABILITY
 from fedplcc.runs.atomic_file import atomic_file, write_text
 from fedplcc.runs.reliability import reliability_diagram
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
+from fedplcc.shared.config.settings import weights_folder
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.scoring.class_scores import ClassScores, class_scores
 from fedplcc.shared.scoring.histograms import areas, calibration_error, histograms_of, macro_area, reliability
@@ -39,6 +40,8 @@ from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import IntArray, ScoreHistograms
 from fedplcc.terminal.numbers import percent
 from fedplcc.trainer.data import Split, load_split
+from fedplcc.trainer.data.images.store import IMAGES, ImageStore
+from fedplcc.trainer.data.reading import Reader
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.evaluation import predicted_classes
 
@@ -171,11 +174,15 @@ class ModelEvaluation:
 def evaluate_model(trained: TrainedModel, data: str, split: Split = "test") -> ModelEvaluation:
     """Classify every image of one part of a data set.
 
+    Images that memory would not hold lie decoded where this host's trainers have theirs (docs/data.md).
+
     Raises:
         InvalidData: The data set cannot be opened, breaks the run's data contract, or has no image in that part.
+        DiskFull, StoreUnavailable: Images do not fit into memory and cannot be written.
     """
     contract = trained.config.data
-    images, unreadable = load_split(data, contract=contract, split=split)
+    reader = Reader(store=ImageStore(weights_folder() / IMAGES))
+    images, unreadable = load_split(data, contract=contract, split=split, reader=reader)
     if not len(images):
         skipped = f", and {len(unreadable)} files could not be read" if unreadable else ""
         kind = {"test": "test image", "train": "training image", "all": "image"}[split]

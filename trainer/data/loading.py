@@ -261,6 +261,7 @@ def load_split(
     samples_per_class: int | None = None,
     fraction: float | None = None,
     seed: int = 0,
+    reader: Reader = IN_MEMORY,
 ) -> tuple[ImageSet, tuple[str, ...]]:
     """Read one part of a data set, fitted to a run's data contract.
 
@@ -271,21 +272,27 @@ def load_split(
         samples_per_class: Size of a class-balanced subset of each part, as `load_dataset` takes it; whole if None.
         fraction: Share of each class of each part, in place of it.
         seed: Decides the images of a subset.
+        reader: See `load_dataset`.
 
     Returns:
         The images, possibly none, and the names of those that could not be read.
 
     Raises:
         InvalidData: The data set cannot be opened or breaks the contract.
+        DiskFull, StoreUnavailable, Cancelled: See `read_sides`.
     """
     source = _opened(spec, contract)
     class_ids = _class_ids(source, contract, spec)
     parts = {"train": (source.train,), "test": (source.test,), "all": (source.train, source.test)}[split]
     read = [
         _read(
-            part, class_ids, contract.image_size, _selections(source, part, samples_per_class, seed, fraction=fraction)
+            part,
+            class_ids,
+            contract.image_size,
+            _selections(source, part, samples_per_class, seed, fraction=fraction),
+            reader.part(number, len(parts)),
         )
-        for part in parts
+        for number, part in enumerate(parts)
     ]
     if len(read) == 1:  # without a second copy of what may be large
         return read[0][0], tuple(read[0][1])

@@ -31,7 +31,7 @@ from fedplcc.shared.types import (
 )
 from fedplcc.trainer.cancellation import ShouldStop, never
 from fedplcc.trainer.data import ClientData, ImageSet, StreamData, load_dataset, read_stream
-from fedplcc.trainer.data.images.store import ImageStore
+from fedplcc.trainer.data.images.store import IMAGES, ImageStore
 from fedplcc.trainer.data.reading import OnShare, Reader
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord
 from fedplcc.trainer.features.cache import FeatureCache
@@ -52,8 +52,6 @@ log = get_logger("fedplcc.trainer.task.inputs")
 
 FEATURES = "features.sqlite"
 """Features of this host's images, beside the backbones that they were computed with."""
-IMAGES = "images"
-"""Folder of decoded images of this host, beside them."""
 
 
 class TaskInputs:

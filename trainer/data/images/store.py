@@ -36,6 +36,8 @@ from fedplcc.trainer.data.images.stored import ROW_DIGEST_BYTES, Pixels, RowFile
 
 log = get_logger("fedplcc.trainer.data.images.store")
 
+IMAGES = "images"
+"""Folder of decoded images of this host, beside its weights."""
 IN_MEMORY_BYTES = 1 << 30
 """Largest images of a client at the run's size that are held in memory, as one array of each side."""
 MAX_BYTES = 64 << 30

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 import fedplcc
-from fedplcc.models import onnx_export
+from fedplcc.models import evaluation, onnx_export
 from fedplcc.models.confusion_matrix import confusion_matrix
-from fedplcc.models.evaluation import evaluation_folder
+from fedplcc.models.evaluation import evaluate_model, evaluation_folder
 from fedplcc.models.onnx_export import Comparison
 from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTable
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.shared.tensors import prototypes_from_bytes
+from fedplcc.trainer.data import Split
+from fedplcc.trainer.data.images.store import ImageStore
 from fedplcc.trainer.data.roles import TEST, has_role
 from tests.support.federation import tiny_federation
 from tests.support.later import later
@@ -222,6 +225,19 @@ def test_an_evaluation_is_read_by_a_person_and_kept_beside_the_model(ended_run: 
     assert {path.name for path in folder.iterdir()} == {"evaluation.json", "confusion.png", "reliability.png"}
     assert str(folder) in lines[-1]
     assert evaluation_folder(read_trained_model(ended_run), data, "test") != folder
+
+
+@pytest.mark.parametrize("split", ["test", "all"])
+def test_images_that_memory_would_not_hold_are_evaluated_to_the_same_report(
+    ended_run: Path, ended_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: Split
+) -> None:
+    trained, data = read_trained_model(ended_run, device="cpu"), f"npz:{ended_runs / 'left.npz'}"
+    monkeypatch.setenv("FEDPLCC_WEIGHTS_DIR", str(tmp_path))
+    in_memory = evaluate_model(trained, data, split).as_json()
+    assert not (tmp_path / "images").exists()
+    monkeypatch.setattr(evaluation, "ImageStore", partial(ImageStore, in_memory_bytes=0))
+    assert evaluate_model(trained, data, split).as_json() == in_memory
+    assert (tmp_path / "images").exists()
 
 
 def test_no_two_data_sets_share_a_folder_of_evaluations(run: Path) -> None:
