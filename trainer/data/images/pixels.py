@@ -1,8 +1,9 @@
 """Pixels of a picture as its file means them, as 8-bit RGB.
 
-Palettes and other colours are converted, a camera's orientation is followed, what is transparent shows white behind it, and
-numbers of more than 8 bits are scaled from the range that the file states, or that `data.window` does. A picture whose range
-nobody states is refused: a guess would make it almost black, or almost white, without a word.
+Palettes and other colours are converted, those of an ICC profile to sRGB, a camera's orientation is followed, what is
+transparent shows white behind it, and numbers of more than 8 bits are scaled from the range that the file states, or that
+`data.window` does. A picture whose range nobody states is refused: a guess would make it almost black, or almost white,
+without a word.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
+from fedplcc.trainer.data.images.colours import in_srgb
 from fedplcc.trainer.data.images.dicom import check_frame, read_dicom
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, IMAGE_ENDINGS, NUM_BYTES, begins_as_dicom
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, scale
@@ -31,6 +33,8 @@ _TAIL = 64
 _RANGES = ((280, 281), (340, 341))
 """Tags of TIFF: MinSampleValue with MaxSampleValue, SMinSampleValue with SMaxSampleValue."""
 _SIGNED = 2
+PROFILE = "icc_profile"
+"""Key of a picture's information that has its ICC profile; None there where the file's one cannot be had."""
 _ORIENTED = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
 """Keys of a picture's information that may state how it is turned."""
 
@@ -67,6 +71,8 @@ def why_unreadable(path: Path, window: Window = None, frame: int | None = None) 
 def _reason(error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"it has more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels"
+    if "MAX_TEXT_CHUNK" in str(error):
+        return f"its colour profile, or a text in it, has more than {PngImagePlugin.MAX_TEXT_CHUNK:,} bytes"
     if isinstance(error, UnidentifiedImageError):
         return "it is no image that can be read here"
     if isinstance(error, FileNotFoundError):
@@ -175,19 +181,32 @@ def picture(image: Image.Image, window: Window = None) -> Pixels:
         scaled = scale(values, window if isinstance(window, tuple) else stated or whole_range(seen))
         if is_inverted:
             scaled = 255 - scaled
+        if PROFILE in image.info:
+            scaled = np.array(in_srgb(Image.fromarray(scaled), image.info[PROFILE]))
         if is_clear is not None:
             scaled[is_clear] = 255
         return np.repeat(scaled[:, :, None], 3, axis=2)
-    if image.mode == "RGB" and "transparency" not in image.info:
+    if image.mode == "RGB" and not {"transparency", PROFILE} & image.info.keys():
         return np.asarray(image)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         return _over_white(image)
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(_shown(image).convert("RGB"))
+
+
+def _shown(image: Image.Image) -> Image.Image:
+    """Return a picture in sRGB, where its file has a profile; numbers of LAB need none."""
+    if PROFILE not in image.info or image.mode == "LAB":
+        return image
+    has_alpha = image.mode[-1] in "Aa" or "transparency" in image.info
+    if image.mode != "CMYK":
+        grey = "L" if image.mode[0] in "1L" else "RGB"
+        image = image.convert(f"{grey}A" if has_alpha else grey)
+    return in_srgb(image, image.info.get(PROFILE))
 
 
 def _over_white(image: Image.Image) -> Pixels:
     shown = image.convert("LA") if image.mode == "La" else image
-    shown = shown.convert("RGBA")
+    shown = _shown(shown).convert("RGBA")
     if shown.getchannel("A").getextrema() == (255, 255):
         return np.asarray(shown.convert("RGB"))
     return np.asarray(Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown).convert("RGB"))
