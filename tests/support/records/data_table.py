@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 import fedplcc
 from fedplcc.shared.errors import InvalidData
@@ -63,6 +63,13 @@ def _profiled(icc: bytes, mode: str = "RGB") -> Callable[[Path], Path]:
     return make
 
 
+def _linear(root: Path) -> Path:
+    info = PngImagePlugin.PngInfo()
+    info.add(b"gAMA", (100000).to_bytes(4, "big"))
+    Image.new("L", (4, 4), 84).save(root / "image.png", pnginfo=info)
+    return root / "image.png"
+
+
 def _numbers(values: list[int] | list[float], dtype: str, kind: str = "tif", **tags: Any) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
         image = Image.fromarray(np.array([values], dtype))
@@ -95,6 +102,7 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Window]] = [
     ("ICC profile of a press, on CMYK", _profiled(PRESS, "CMYK"), None),
     ("ICC profile that is damaged", _profiled(P3[:200]), None),
     ("ICC profile of grey on colours", _profiled(GREY_18), None),
+    ("PNG that states linear light (gamma 1), grey 84", _linear, None),
     ("transparent", _transparent, None),
     ("EXIF: turned by 90 degrees, 8 x 4", _turned, None),
     ("16 bits, whole range", _numbers([0, 32768, 65535], "u2", "png"), None),
@@ -158,6 +166,7 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
     ),
     ("`?labels=`, a label of 0.5", ["x/{}"], "path,label\nx/0.png,0.5\n"),
     ("`?labels=`, a quote without its end", ["x/{}"], 'path,label\nx/0.png,"nv\nx/1.png,mel\n'),
+    ("`?labels=`, labels 001 and 002", ["x/{}"], "path,label\nx/0.png,001\nx/1.png,002\n"),
     ("`?labels=`, labels 01 and 1", ["x/{}"], "path,label\nx/0.png,01\nx/1.png,1\n"),
     ("`?labels=`, an image that is not listed", ["x/{}"], "path,label\nx/0.png,nv\n"),
     ("`?labels=`, an image that is not there", ["x/{}"], "path,label\nx/9.png,nv\n"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image, ImageCms
+from PIL import ExifTags, Image, ImageCms, PngImagePlugin
 
 from fedplcc.trainer.data.images.colours import MAX_PROFILE_BYTES, in_srgb, remarks_on_pictures
 from fedplcc.trainer.data.images.pixels import read_pixels, why_unreadable
@@ -174,3 +174,52 @@ def test_a_profile_in_pieces_of_which_one_is_missing_is_said(tmp_path: Path) -> 
 def test_a_png_with_a_profile_that_pillow_does_not_unpack_says_so(tmp_path: Path) -> None:
     saved(tmp_path / "a.png", COLOURS, P3 + bytes(2 << 20))
     assert why_unreadable(tmp_path / "a.png") == "its colour profile, or a text in it, has more than 1,048,576 bytes"
+
+
+def png_of_gamma(path: Path, values: npt.NDArray[Any], gamma: float, **chunks: bytes) -> Path:
+    info = PngImagePlugin.PngInfo()
+    info.add(b"gAMA", struct.pack(">I", round(100000 * gamma)))
+    for name, content in chunks.items():
+        info.add(name.encode(), content)
+    Image.fromarray(values).save(path, pnginfo=info)
+    return path
+
+
+def test_numbers_of_a_png_that_states_a_curve_are_shown_by_it(tmp_path: Path) -> None:
+    deep = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    for values, top in ((GREY, 255), (COLOURS, 255), (deep, 65535)):
+        expected = levels(values / top)
+        found = read_pixels(png_of_gamma(tmp_path / "a.png", values, 1.0))
+        assert differs(found if values.ndim == 3 else found[:, :, 0], expected) <= 1
+    as_stored = read_pixels(saved(tmp_path / "plain.png", deep, None))
+    for gamma, chunks in ((1 / 2.2, {}), (1.0, {"sRGB": b"\0"})):
+        assert np.array_equal(read_pixels(png_of_gamma(tmp_path / "b.png", deep, gamma, **chunks)), as_stored)
+    assert np.array_equal(read_pixels(tmp_path / "a.png", (0, 65535)), as_stored)  # a window is in the file's numbers
+    clear = np.full((2, 2, 4), (100, 100, 100, 255), np.uint8)
+    clear[0, 0, 3] = 0
+    found = read_pixels(png_of_gamma(tmp_path / "c.png", clear, 1.0))
+    assert found[0, 0].tolist() == [255, 255, 255]
+    assert differs(found[1, 1], levels(np.full(3, 100 / 255))) <= 1
+
+
+@pytest.mark.parametrize("gamma", [0.0, 21.0])
+def test_a_gamma_beyond_reason_is_said(gamma: float, tmp_path: Path) -> None:
+    with remarks_on_pictures() as said:
+        assert np.array_equal(read_pixels(png_of_gamma(tmp_path / "a.png", COLOURS, gamma)), COLOURS)
+    assert said == [f"its file states the gamma {gamma:g}: its numbers are taken as sRGB"]
+
+
+def test_colours_that_are_stated_without_a_profile_are_said(tmp_path: Path) -> None:
+    p3 = (31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000)
+    png_of_gamma(tmp_path / "a.png", COLOURS, 1 / 2.2, cHRM=struct.pack(">8I", *p3))
+    exif = Image.Exif()
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.ColorSpace] = 65535
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.IFD.Interop] = {ExifTags.Interop.InteropIndex: "R03"}
+    Image.fromarray(COLOURS).save(tmp_path / "b.jpg", exif=exif)
+    with remarks_on_pictures() as said:
+        read_pixels(tmp_path / "a.png")
+        read_pixels(tmp_path / "b.jpg")
+    assert said == [
+        "its file states primaries of colours without a profile: they are taken as sRGB's",
+        "its EXIF states Adobe RGB without a profile: its colours are taken as sRGB",
+    ]
