@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedplcc.trainer.data.first_look import RANGE, counted, spread
+from fedplcc.trainer.data.first_look import RANGE, counted, few_images, spread
 from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.record import digest_of
@@ -171,7 +171,7 @@ def survey(
         is_whole=read_all,
         note=source.note,
         reasons=seen.reasons,
-        remarks=(*source.remarks, *counted(said), *_range(sides, seen.reasons)),
+        remarks=(*source.remarks, *few_images(source), *counted(said), *_range(sides, seen.reasons)),
         brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,
         num_dark=sum(mean < DARK for mean in seen.means),
         num_bright=sum(mean > 255 - DARK for mean in seen.means),
