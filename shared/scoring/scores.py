@@ -20,6 +20,8 @@ UNEVEN = 3.0
 """Images of a domain's largest test class in those of its smallest one, beyond which accuracy tells little."""
 FEWEST_IMAGES = 5
 """Test images of a class, over all clients, of which a model that learns it finds one."""
+FEW_IMAGES = 10
+"""Images of a class below which its owner is warned: what a site says of it hangs on single ones."""
 MAX_UNFOUND = 64
 """Most classes that a round's line names as never found."""
 FIRST_ROUND = 5

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from sklearn.metrics import f1_score
 
 from fedplcc.shared.scoring.histograms import bins_of, histograms_of, macro_area
 from fedplcc.shared.types import Evaluation, EvaluationCounts, Task
@@ -25,6 +26,7 @@ LABELS = np.repeat([0, 1, 2], [80, 10, 10])
 PREDICTED = np.repeat([0, 2], [90, 10])
 PREDICTED[95:] = 0
 LOGITS = 3.0 * np.eye(3)[PREDICTED]
+CONFUSION = tuple(np.bincount(3 * LABELS + PREDICTED, minlength=9).tolist())
 HISTOGRAMS = histograms_of(bins_of(LOGITS), LABELS, PREDICTED, 3)
 
 
@@ -32,9 +34,15 @@ class Skewed(NumpyClient):
     """A client with eight times as many test images of the first class: 85 % are right, half of the classes' recall."""
 
     def evaluation(self, task: Task, model: bytes) -> Evaluation:
-        is_asked = task.run is not None and '"histograms":true' in task.run.config_json
-        histograms = HISTOGRAMS if is_asked else None
-        counts = EvaluationCounts("test", "global", (80, 0, 5), (80, 10, 10), histograms=histograms)
+        asked = "" if task.run is None else task.run.config_json
+        counts = EvaluationCounts(
+            "test",
+            "global",
+            (80, 0, 5),
+            (80, 10, 10),
+            confusion=CONFUSION if '"confusion":true' in asked else (),
+            histograms=HISTOGRAMS if '"histograms":true' in asked else None,
+        )
         return replace(super().evaluation(task, model), counts=(counts,))
 
 
@@ -80,3 +88,25 @@ def test_a_run_with_histograms_shows_how_sure_it_is_and_areas_under_curves(conso
     assert area is not None
     expect(areas.locator("tr", has_text="mean").locator("td")).to_have_text([f"{area:.3f}"] * 2)
     console.screenshot("probabilities")
+
+
+def test_macro_f1_and_auc_stand_with_how_far_they_may_move(console: Console) -> None:
+    run_id = console.served.create_and_finish(run={"rounds": 1}, evaluation={"histograms": True, "confusion": True})
+    console.open(f"#/runs/{run_id}")
+    score = console.served.http.get(f"/v1/runs/{run_id}").json()["score"]
+    expected = f1_score(LABELS, PREDICTED, average="macro")
+    assert score["macro_f1"]["value"] == pytest.approx(expected)
+    f1, area = (console.page.locator(".stat", has_text=name) for name in ("Macro F1", "AUC"))
+    expect(f1.locator(".stat-value")).to_have_text(f"{100 * expected:.1f} %")
+    low, value, high = (score["macro_f1"][name] for name in ("low", "value", "high"))
+    assert low < value < high
+    expect(f1.locator(".stat-note")).to_have_text(f"{100 * low:.1f} to {100 * high:.1f} %")
+    low, value, high = (score["auc"][name] for name in ("low", "value", "high"))
+    expect(area.locator(".stat-value")).to_have_text(f"{value:.3f}")
+    expect(area.locator(".stat-note")).to_have_text(f"{low:.3f} to {high:.3f}")
+    console.screenshot("macro-f1-and-auc")
+    run_id = console.served.create_and_finish(run={"rounds": 1})
+    console.open(f"#/runs/{run_id}")
+    expect(console.page.locator(".stat", has_text="Mean accuracy")).to_be_visible()
+    expect(f1).to_be_hidden()
+    expect(area).to_be_hidden()

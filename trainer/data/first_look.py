@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedplcc.shared.errors import InvalidData
+from fedplcc.shared.scoring.scores import FEW_IMAGES
 from fedplcc.shared.types import IntArray
+from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
-from fedplcc.trainer.data.source import Samples
+from fedplcc.trainer.data.names import listed
+from fedplcc.trainer.data.source import Samples, Source
 from fedplcc.trainer.data.specs import open_source
 from fedplcc.trainer.data.subset import subset_size
 
@@ -69,8 +73,9 @@ def first_look(
     if not len(images):
         raise InvalidData(f"data {spec!r} has no {side} image; a client needs at least one")
     numbers = spread(len(images)).tolist()
-    looked, bad = _looked_at(images, numbers)
-    remarks = source.remarks
+    with remarks_on_pictures() as said:
+        looked, bad = _looked_at(images, numbers)
+    remarks = (*source.remarks, *few_images(source), *counted(said))
     found = images.auto() if bad and images.auto is not None else None
     if found is not None:  # a run's data.window is not known yet: what that would show is no fault of the site
         seen = images.seen_through(found)
@@ -109,6 +114,21 @@ def _looked_at(samples: Samples, numbers: Sequence[int]) -> tuple[list[int], lis
     read = [(i, samples.read(i)) for i in numbers]
     sides = [min(pixels.shape[:2]) for _, pixels in read if pixels is not None]
     return sides, [i for i, pixels in read if pixels is None]
+
+
+def few_images(source: Source) -> list[str]:
+    """Return a remark on classes of which a data set has few images."""
+    sides = (source.train, source.test)
+    counts = np.bincount(np.concatenate([side.labels_N for side in sides]), minlength=len(source.class_names)).tolist()
+    few = [f"{name} ({n})" for name, n in zip(source.class_names, counts, strict=True) if 0 < n < FEW_IMAGES]
+    return (
+        [f"fewer than {FEW_IMAGES} images: {listed(few)}; scores of such a class hang on single images"] if few else []
+    )
+
+
+def counted(said: Iterable[str]) -> list[str]:
+    """Return what was said of pictures, each sentence once, with the number of pictures."""
+    return [f"{count} images: {text}" for text, count in sorted(Counter(said).items())]
 
 
 def spread(num_samples: int) -> IntArray:

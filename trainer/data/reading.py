@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.cancellation import ShouldStop, check, never
+from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.images.store import ImageStore, StoredSet, told
 from fedplcc.trainer.data.images.stored import Images, Pixels, RowFile, StoredImages, chosen, row_digest
 from fedplcc.trainer.data.record import Mark, digest_of
@@ -141,17 +143,22 @@ _Decode = Callable[[Sequence[int]], Iterable[_Decoded | None]]
 @contextmanager
 def _decoding(samples: Samples, image_size: int) -> Iterator[_Decode]:
     """Return what decodes images of these numbers, in their order; None for one that cannot be read."""
+    remarks = Counter[str]()
 
     def decoded(i: int) -> _Decoded | None:
-        pixels = samples.read(i)
+        with remarks_on_pictures() as said:
+            pixels = samples.read(i)
+        remarks.update(said)
         return None if pixels is None else (fit_image(pixels, image_size), digest_of(pixels))
 
     num_threads = min(MAX_THREADS, len(os.sched_getaffinity(0))) if samples.identity is not None else 1
     if num_threads == 1:
         yield lambda numbers: map(decoded, numbers)
-        return
-    with ThreadPoolExecutor(num_threads, thread_name_prefix="decode") as threads:
-        yield lambda numbers: threads.map(decoded, numbers)
+    else:
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="decode") as threads:
+            yield lambda numbers: threads.map(decoded, numbers)
+    for remark, count in remarks.items():
+        log.warning("pictures_remark", count=count, remark=remark)
 
 
 class _Memory:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fedplcc.trainer.data.first_look import RANGE, spread
+from fedplcc.trainer.data.first_look import RANGE, counted, few_images, spread
+from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.loading import DEFAULT_TEST_EVERY
 from fedplcc.trainer.data.record import digest_of
 from fedplcc.trainer.data.source import Samples
@@ -154,7 +155,8 @@ def survey(
     wanted = [np.arange(len(side)) if read_all else spread(len(side)) for side in sides]
     if not read_all and len(wanted[0]):
         wanted[1] = wanted[1][:0]
-    seen = _look(sides, wanted, on_read)
+    with remarks_on_pictures() as said:
+        seen = _look(sides, wanted, on_read)
     ordered = sorted(seen.sizes, key=lambda size: (size[0] * size[1], size))
     train, test = (tuple(np.bincount(side.labels_N, minlength=len(source.class_names)).tolist()) for side in sides)
     return Survey(
@@ -169,7 +171,7 @@ def survey(
         is_whole=read_all,
         note=source.note,
         reasons=seen.reasons,
-        remarks=(*source.remarks, *_range(sides, seen.reasons)),
+        remarks=(*source.remarks, *few_images(source), *counted(said), *_range(sides, seen.reasons)),
         brightness=(min(seen.means), sum(seen.means) / len(seen.means), max(seen.means)) if seen.means else None,
         num_dark=sum(mean < DARK for mean in seen.means),
         num_bright=sum(mean > 255 - DARK for mean in seen.means),

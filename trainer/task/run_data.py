@@ -17,6 +17,7 @@ from fedplcc.shared.config.tables.stream import Place
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.types import ClientProblem
+from fedplcc.trainer.data.images.store import FORMAT
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
 from fedplcc.trainer.task.client_state import States
 from fedplcc.trainer.task.site import ClientSite
@@ -27,6 +28,9 @@ WHOLE = "0"
 """The place of a run without stages."""
 DATA_KEY = "the data specification"
 """Key of the data in `Beginning.rule`; it holds a path of the site, which no refusal says."""
+
+PIXELS_KEY = "the reading of pixels"
+"""Key in `Beginning.rule` of the way in which pixels are read, by which their digests are made."""
 
 OnProblem = Callable[[ClientProblem], None]
 
@@ -52,6 +56,7 @@ def beginning_of(config: RunConfig, site: ClientSite) -> Beginning:
     data, run = config.data, config.run
     rule = {
         DATA_KEY: site.data,
+        PIXELS_KEY: FORMAT,
         "data.test_every": data.test_every,
         "data.validation_every": data.validation_every,
         "run.seed": run.seed,
@@ -145,6 +150,14 @@ class RunData:
                     "names the first; divide the images as that run did, or begin with a model that was not trained on them"
                 )
             trained |= before.barred
+            if _is_read_otherwise(before.rule, beginning.rule):
+                self._warn(
+                    run_id,
+                    f"run {earlier}, which trained the first model of this run, read pictures with colour profiles "
+                    "otherwise: those of them that it trained on are not known again",
+                    "divide the images as they were then, if any has a colour profile",
+                    on_problem,
+                )
         if beginning.runs is None:
             self._warn(
                 run_id,
@@ -205,11 +218,17 @@ class RunData:
         )
 
 
+def _is_read_otherwise(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether images may have changed sides and digests both: by another rule, and another way to read pixels."""
+    changed = {key for key in now if before.get(key) != now[key]}
+    return PIXELS_KEY in changed and len(changed) > 1
+
+
 def _what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Return in words what divides the images in another way than before."""
     changed = [
         key if key == DATA_KEY else f"{key} ({before.get(key, 'not set')}, now {now[key]})"
         for key in now
-        if before and before.get(key, "not set") != now[key]
+        if key != PIXELS_KEY and before and before.get(key, "not set") != now[key]
     ]
     return f"since then changed: {', '.join(changed)}" if changed else "the files have changed sides since then"

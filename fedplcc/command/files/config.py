@@ -135,12 +135,14 @@ def _check_comparison(file: Path, document: dict[str, Any], *, reads_data: bool,
 
 
 def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Read every client's data; returns the findings and the problems."""
+    """Read every client's data; returns the findings and the problems, and says what is worth a look."""
     from fedplcc.shared.errors import FedplccError
+    from fedplcc.terminal.class_sentences import class_sentences
     from fedplcc.terminal.progress import console_for, shown_steps
     from fedplcc.trainer.data.loading import load_dataset
 
     found: dict[str, dict[str, int]] = {}
+    by_class: dict[str, dict[str, int]] = {}
     problems = []
     if not federation.clients:
         problems.append("there are no [clients.NAME] tables, so there is no data to read; leave out --data")
@@ -159,11 +161,14 @@ def _read_data(federation: FederationFile) -> tuple[dict[str, dict[str, int]], l
             except FedplccError as error:
                 problems.append(f"clients.{name}: {error.detail}")
                 continue
+            by_class[name] = dict(zip(loaded.classes, loaded.class_counts, strict=True))
             found[name] = {"train": len(loaded.train), "test": len(loaded.test), "unreadable": len(loaded.unreadable)}
             if not len(loaded.test):
                 problems.append(
                     f"clients.{name}: data {client.data!r} has no test image, so its accuracy stays unknown"
                 )
+    for sentence in class_sentences(by_class, federation.config.data.classes):
+        say(sentence)
     return found, problems
 
 

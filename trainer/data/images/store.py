@@ -46,7 +46,8 @@ FREE_BYTES = 1 << 30
 """Room on the disk that is left to others."""
 KEY_BYTES, MARK_BYTES, CHECK_BYTES = 32, 16, 8
 RECORD_BYTES = KEY_BYTES + MARK_BYTES + ROW_DIGEST_BYTES + CHECK_BYTES
-FORMAT = 1
+FORMAT = 2
+"""Number of the way in which pixels are read; another one leaves older files of decoded images alone."""
 LOCK = "lock"
 
 
@@ -282,7 +283,7 @@ def _decoders() -> str:
         dicom = version("pydicom")
     except PackageNotFoundError:
         dicom = ""
-    return image_key(FORMAT, PIL.__version__, features.version("jpg"), dicom).hex()[:16]
+    return image_key(FORMAT, PIL.__version__, *map(features.version, ("jpg", "littlecms2")), dicom).hex()[:16]
 
 
 def _gib(num_bytes: int) -> str:

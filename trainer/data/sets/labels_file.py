@@ -19,7 +19,7 @@ from typing import Any
 
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS
-from fedplcc.trainer.data.names import composed, listed, printable
+from fedplcc.trainer.data.names import composed, listed, nearest, printable
 from fedplcc.trainer.data.sets.layout import TEST, TRAIN, VALIDATION, side_of
 
 TABLES = (".csv", ".tsv", ".tab", ".parquet")
@@ -62,10 +62,10 @@ def read_labels(path: Path, root: Path, group: str | None) -> tuple[list[Entry],
     texts: dict[str, str] = {}
     for number, row in rows:
         entry = _entry(row, group, f"line {number} of {path}")
-        text = texts.setdefault(entry.label, str(row["label"]).strip())
-        if entry.label.isdecimal() and text != str(row["label"]).strip():
+        number_of = entry.label.lstrip("0") or "0"
+        if entry.label.isdecimal() and (text := texts.setdefault(number_of, entry.label)) != entry.label:
             raise InvalidData(
-                f"line {number} of {path}: the label {row['label']} is written {text} before; write it in one way"
+                f"line {number} of {path}: the label {entry.label} is written {text} before; write it in one way"
             )
         if entry.path in found:
             raise InvalidData(f"line {number} of {path} lists {entry.path} again, as {entry.label!r}; leave one line")
@@ -132,13 +132,17 @@ def text_of(value: Any, where: str) -> str:
         raise InvalidData(
             f"{where}: the label {text} is a fraction or negative; labels are names or whole numbers from 0"
         )
-    return str(int(text))
+    return text
 
 
 def _check_there(entries: Sequence[Entry], path: Path, root: Path) -> None:
     absent = [entry.path for entry in entries if not os.path.lexists(root / entry.path)]
     if absent:
-        raise InvalidData(f"{path} lists {len(absent)} images that are not in {root}, {absent[0]} among them")
+        place, name = os.path.split(absent[0])
+        beside = os.listdir(root / place) if os.path.isdir(root / place) else []
+        raise InvalidData(
+            f"{path} lists {len(absent)} images that are not in {root}, {absent[0]} among them{nearest(name, beside)}"
+        )
 
 
 def _remarks(entries: Sequence[Entry], root: Path) -> tuple[str, ...]:

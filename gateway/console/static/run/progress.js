@@ -20,6 +20,9 @@ export function section() {
   const round = stat("Round");
   const mean = stat("Mean accuracy");
   const worst = stat("Worst domain");
+  const f1 = stat("Macro F1");
+  const auc = stat("AUC");
+  auc.element.title = "Mean area under the classes' ROC curves";
   const time = stat("Duration");
   const moves = stat("Traffic");
   moves.element.title = "Bytes that a round moves";
@@ -28,7 +31,7 @@ export function section() {
   const element = h(
     "section",
     { class: "card", "aria-label": "Progress" },
-    h("div", { class: "stats" }, round.element, mean.element, worst.element, time.element, moves.element),
+    h("div", { class: "stats" }, round.element, mean.element, worst.element, f1.element, auc.element, time.element, moves.element),
     bar,
     steps,
   );
@@ -63,6 +66,8 @@ export function section() {
       const about = [range(score?.mean), kind, metrics?.accuracy_of === "local" ? "of the clients' own models" : "", isOlder ? `in round ${metrics.round}` : ""];
       mean.show(percent(accuracy.mean), about.filter(Boolean).join(", "));
       worst.show(percent(accuracy.worst), [range(score?.worst), worstName(accuracy)].filter(Boolean).join(", "));
+      showBeside(f1, run.score?.macro_f1, percent, isOlder ? `in round ${run.score?.round}` : "");
+      showBeside(auc, run.score?.auc, area, isOlder ? `in round ${run.score?.round}` : "");
       showMoved(moves, run.round_bytes);
       showTime(state);
       showSteps(steps, state);
@@ -87,12 +92,31 @@ function showMoved(figure, foreseen) {
 }
 
 /**
+ * A score that stands beside the accuracy, where clients report what it is made of.
+ *
+ * @param {{element: HTMLElement, show: (text: string, remark: string) => void}} figure
+ * @param {Score | null | undefined} score Mean over domains.
+ * @param {(value: number) => string} text
+ * @param {string} when
+ */
+function showBeside(figure, score, text, when) {
+  figure.element.hidden = !score;
+  if (score) figure.show(text(score.value), [range(score, text), when].filter(Boolean).join(", "));
+}
+
+/** @typedef {{value: number, low: number, high: number}} Score */
+
+/** @param {number} value */
+const area = (value) => value.toFixed(3);
+
+/**
  * How far a score may move with other test images; empty where that is not known.
  *
- * @param {{low: number, high: number} | undefined} value
+ * @param {Score | null | undefined} score
+ * @param {(value: number) => string} [text]
  */
-function range(value) {
-  return value ? `${(100 * value.low).toFixed(1)} to ${percent(value.high)}` : "";
+function range(score, text = percent) {
+  return score ? `${text(score.low).replace(" %", "")} to ${text(score.high)}` : "";
 }
 
 /**

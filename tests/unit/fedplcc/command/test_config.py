@@ -324,7 +324,8 @@ def test_the_clients_data_are_read_when_asked_for(file: Path, tmp_path: Path) ->
     )
     file.write_text(text)
     code, out, error = called("check", file, "--data")
-    assert (code, error) == (0, "ann: reading its data\n")
+    few = "fedplcc: client ann has fewer than 10 training images of 'cat' (4), 'dog' (4)\n"
+    assert (code, error) == (0, f"ann: reading its data\n{few}")
     assert "# ann: 8 training images, 4 test images" in out
     file.write_text(text + '[clients.bob]\ndata = "npz:missing.npz"\n[clients.eve]\ndata = "nothing:x"\n')
     code, out, error = called("check", file, "--data", "--json")

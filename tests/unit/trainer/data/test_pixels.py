@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 from fedplcc.shared.config.run import DataSection
 from fedplcc.shared.errors import InvalidData
@@ -312,6 +312,21 @@ def test_a_jpeg_of_which_a_copy_broke_off_is_refused(tmp_path: Path) -> None:
     (tmp_path / "padded.jpg").write_bytes(content + bytes(512))
     assert "it is cut off" in why_unreadable(tmp_path / "half.jpg")
     assert np.array_equal(read_pixels(tmp_path / "padded.jpg"), read_pixels(whole))
+
+
+@pytest.mark.parametrize("kind", ["webp", "avif"])
+def test_what_ends_in_zeros_is_refused_where_its_decoder_fills_in_colours(kind: str, tmp_path: Path) -> None:
+    if not features.check(kind):
+        pytest.skip(f"this Pillow reads no {kind}")
+    whole = tmp_path / f"whole.{kind}"
+    Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)).save(whole)
+    content = whole.read_bytes()
+    read_pixels(whole)
+    (tmp_path / f"half.{kind}").write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+    assert "it is cut off" in why_unreadable(tmp_path / f"half.{kind}")
+    if kind == "webp":
+        (tmp_path / "padded.webp").write_bytes(content + bytes(512))
+        assert np.array_equal(read_pixels(tmp_path / "padded.webp"), read_pixels(whole))
 
 
 @pytest.mark.parametrize(

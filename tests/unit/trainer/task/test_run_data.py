@@ -14,7 +14,7 @@ from fedplcc.shared.types import ClientProblem, ForgottenRun, Membership
 from fedplcc.trainer.data.record import TEST, TRAIN, VALIDATION, DataRecord, RunRecord, changes
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import KEPT_RECORDS
-from fedplcc.trainer.task.run_data import Beginning, RunData
+from fedplcc.trainer.task.run_data import PIXELS_KEY, Beginning, RunData
 
 names = st.dictionaries(st.text(max_size=4), st.text("01", min_size=1, max_size=4), max_size=5)
 records = st.builds(
@@ -143,6 +143,24 @@ def test_who_cannot_know_says_so_once(tmp_path: Path) -> None:
     assert "no record of its images in elsewhere" in said[1].detail
     data(tmp_path).check("of no run here", None, record("a", "b"), Beginning(runs=()), said.append)
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_said"),
+    [
+        ({}, {"run.seed": "0", PIXELS_KEY: "2"}, True),
+        ({"run.seed": "1"}, {"run.seed": "0", PIXELS_KEY: "2"}, True),
+        ({"run.seed": "0"}, {"run.seed": "0", PIXELS_KEY: "2"}, False),
+        ({"run.seed": "1", PIXELS_KEY: "2"}, {"run.seed": "0", PIXELS_KEY: "2"}, False),
+    ],
+)
+def test_images_whose_sides_and_digests_may_both_have_changed_are_said(
+    before: dict[str, str], now: dict[str, str], is_said: bool, tmp_path: Path
+) -> None:
+    said: list[ClientProblem] = []
+    data(tmp_path).check("run-1", None, record("ab", "c"), Beginning(rule=before))
+    data(tmp_path).check("run-2", None, record("ab", "c"), begins("run-1", **now), said.append)
+    assert ["read pictures with colour profiles otherwise" in problem.detail for problem in said] == [True] * is_said
 
 
 def test_records_of_ended_runs_stay_up_to_a_number_and_without_the_forgotten(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Sentences on sites whose classes are not the run's, or have few images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from unicodedata import normalize
+
+from fedplcc.shared.scoring.scores import FEW_IMAGES
+from fedplcc.terminal.names import named_few
+
+MOST_SENTENCES = 5
+
+
+def class_sentences(
+    counts: Mapping[str, Mapping[str, int]],
+    classes: Sequence[str],
+    *,
+    key: str = "data.classes",
+    fewest: int = FEW_IMAGES,
+) -> list[str]:
+    """Return sentences on a class that a site has and the run has not, that it lacks, and of which it has few images.
+
+    Args:
+        counts: Training images of each class by site; empty of one that does not say, all 0 of one that evaluates only.
+        classes: The run's classes.
+        key: What names them.
+        fewest: Training images of a class below which a site has few.
+    """
+    known = {normalize("NFC", name): name for name in classes}
+    found = list[tuple[int, str]]()
+    for client, of in sorted(counts.items()):
+        own = {normalize("NFC", name): count for name, count in of.items()}
+        found += _of_client(f"client {client} has", own, known, key, fewest)
+    said = [sentence for _, sentence in sorted(found, key=itemgetter(0))]
+    more = len(said) - MOST_SENTENCES
+    return said[:MOST_SENTENCES] + ([f"and {more} more sentences like these"] if more > 0 else [])
+
+
+def _of_client(
+    who: str, own: Mapping[str, int], known: Mapping[str, str], key: str, fewest: int
+) -> Iterator[tuple[int, str]]:
+    """Yield sentences, each with its rank: who will refuse the run comes first."""
+    if not own:
+        yield 1, f"{who} not said which classes it has"
+    if strange := [name for name in sorted(own) if name not in known]:
+        yield 0, f"{who} {named_few(map(repr, strange))}, which {key} does not name; its trainer will refuse"
+    if own and (missing := [name for place, name in known.items() if place not in own]):
+        yield 1, f"{who} no {named_few(map(repr, missing))}; see that its classes are spelt as the others'"
+    trains = any(own.values())
+    if empty := [name for place, name in known.items() if trains and own.get(place) == 0]:
+        yield 2, f"{who} no training image of {named_few(map(repr, empty))}"
+    if few := [f"{name!r} ({own[place]})" for place, name in known.items() if 0 < own.get(place, 0) < fewest]:
+        yield 3, f"{who} fewer than {fewest} training images of {named_few(few)}"
