@@ -9,7 +9,7 @@ from fedplcc.shared.tensors import prototypes_to_bytes
 from fedplcc.shared.types import PrototypeSet
 from tests.support.federation.numpy_client import a_config
 
-LAYOUT = ModelLayout(model_bytes=1000, sent_bytes=900, feature_dim=8)
+LAYOUT = ModelLayout(model_bytes=1000, sent_bytes=900, feature_dim=8, encoded_bytes=1000)
 
 
 def config(**run: Any) -> Any:
