@@ -140,13 +140,15 @@ def _moved(begin: Float64, step: Float64) -> Array:
 
 
 def _width(entry: TensorEntry) -> int:
-    """Return how many numbers share a scale."""
+    """Return how many numbers share a scale; 1 where none do."""
+    if not is_encoded(entry.dtype, entry.shape):
+        return 1
     return max(1, min(entry.num_elements // max(entry.shape[0], 1), MAX_ROW))
 
 
 def _blocks(entry: TensorEntry) -> Iterator[tuple[int, int]]:
     """Yield the first element and the number of elements of each block, of whole rows where rows are encoded."""
-    width = _width(entry) if is_encoded(entry.dtype, entry.shape) else 1
+    width = _width(entry)
     step = max(1, BLOCK_ELEMENTS // width) * width
     for first in range(0, entry.num_elements, step):
         yield first, min(step, entry.num_elements - first)
