@@ -96,15 +96,15 @@ def test_errors_that_are_fed_back_are_in_no_sum(precision: Precision) -> None:
     """After any number of updates the sum of what arrived is the sum of what was trained, but for the last error."""
     rng = np.random.default_rng(7)
     start = {"w": rng.normal(size=(6, 50)).astype(np.float32)}
-    section, kept, arrived, trained = WireSection(precision=precision), None, 0.0, 0.0
-    alone = 0.0
+    section, kept = WireSection(precision=precision), None
+    arrived, trained, alone = np.zeros((3, 6, 50))
     for _ in range(200):
         step = {"w": (start["w"] + np.float32(1e-3) * rng.normal(0.1, 1, (6, 50))).astype(np.float32)}
         whole, _encoded, kept = encoded_update(step, start, kept, section)
         without, _encoded, _left_out = encoded_update(step, start, None, section)
-        trained = trained + (step["w"].astype(np.float64) - start["w"])
-        arrived = arrived + (from_bytes(whole)["w"].astype(np.float64) - start["w"])
-        alone = alone + (from_bytes(without)["w"].astype(np.float64) - start["w"])
+        trained += step["w"].astype(np.float64) - start["w"]
+        arrived += from_bytes(whole)["w"].astype(np.float64) - start["w"]
+        alone += from_bytes(without)["w"].astype(np.float64) - start["w"]
     assert kept is not None
     np.testing.assert_allclose(arrived + kept[ERROR + "w"], trained, rtol=0, atol=1e-8)
     assert np.abs(trained - arrived).max() < np.abs(trained - alone).max() / 3, "rounding alone adds up"
