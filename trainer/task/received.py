@@ -95,6 +95,8 @@ def fetched_model(job: Job, blob: BlobRef, base: bytes | None) -> bytes:
         if data is not None:
             return data
         log.warning("encoded_model_of_another", sha256=blob.sha256)
+    elif encoded is not None:
+        log.info("whole_model_received", round=job.task.round, sha256=blob.sha256, bytes=blob.size_bytes)
     return fetched(job, blob)
 
 

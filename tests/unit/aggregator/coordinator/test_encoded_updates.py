@@ -206,3 +206,24 @@ def test_a_damaged_upload_is_asked_for_again(federation: LocalFederation, run: R
     with pytest.raises(BlobNotFound):
         federation.coordinator.commit_update("ann", federation.clients["ann"].token, run.run_id, task.round, update, [])
     send(federation, "ann", task, update, data)
+
+
+def test_a_damaged_model_is_asked_for_again_and_decoded_anew(federation: LocalFederation, run: Run) -> None:
+    sent = {}
+    for name in ("ann", "bob"):
+        task, update, data = work(federation, name)
+        sent[name] = update, data
+        send(federation, name, task, update, data)
+    (model,) = sent["ann"][0].payload.tensor_groups
+    path = federation.folder / "blobs" / model.sha256[:2] / model.sha256
+    whole = path.read_bytes()
+    path.write_bytes(flipped(whole))
+    while federation.coordinator.work():
+        pass
+    task = federation.task(federation.clients["ann"])
+    assert (task.kind, task.missing) == (TaskKind.TRAIN, (model.sha256,))
+    send(federation, "ann", task, *sent["ann"])
+    assert path.read_bytes() == whole
+    while federation.coordinator.work():
+        pass
+    assert federation.task(federation.clients["ann"]).kind is TaskKind.EVALUATE
