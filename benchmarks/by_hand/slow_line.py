@@ -1,4 +1,4 @@
-"""Seconds of transfer that a round of ResNet10 takes on a slow line, by precision: 4 Mbit/s, 200 ms one way.
+"""Seconds of transfer that a round of ResNet10 takes on a slow line, by precision: 4 Mbit/s, 200 ms there and back.
 
 The line is the loopback of a network namespace under `tc netem`, where kernel and rights allow it; else a proxy of this
 process with the same rate and delay. A real aggregator and a real trainer with its own data are at its ends. Seconds are
@@ -22,7 +22,7 @@ from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import ENDED, RunControl
 from tests.support.federation.processes import Federation, eventually
 
-BYTES_PER_S, DELAY_S = 4e6 / 8, 0.2
+BYTES_PER_S, DELAY_S = 4e6 / 8, 0.1
 INSIDE = "--on-netem"
 """Flag of the process that runs in the namespace."""
 SHAPED = f"ip link set lo up && tc qdisc add dev lo root netem rate 4mbit delay {DELAY_S * 1000:.0f}ms"
@@ -69,6 +69,8 @@ def measure(precision: str, *, is_netem: bool, plain: bool) -> list[Row]:
                 "line": "netem" if is_netem else "proxy",
                 "round": line["round"],
                 "bytes": int(sum(client.get(name, 0) for name in MOVED)),
+                "down (s)": round(sum(client.get(name, 0.0) for name in SECONDS[:2]), 1),
+                "up (s)": round(client.get(SECONDS[2], 0.0), 1),
                 "transfer (s)": round(sum(client.get(name, 0.0) for name in SECONDS), 1),
             }
             for line in lines

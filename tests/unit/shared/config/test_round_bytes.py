@@ -24,6 +24,22 @@ def test_a_client_that_sat_out_receives_the_model_it_starts_from_and_the_new_one
     assert (drawn.clients, drawn.down, drawn.all_down, drawn.is_bound) == (2, 2000, 4000, True)
 
 
+def test_an_encoded_model_counts_its_tensors_rows_and_beginning() -> None:
+    schema = {"w": ("F32", (4, 3, 2)), "bias": ("F32", (4,)), "steps": ("I64", ())}
+    raw = 8 + 4 * 4 + 8
+    for precision, of_w in (("bfloat16", 24 * 2), ("int8", 4 * 4 + 24)):
+        layout = ModelLayout.of(schema, ["bias"], 8, precision)  # type: ignore[arg-type]
+        assert (layout.sent_bytes, layout.encoded_bytes) == (raw - 16 + of_w, raw + of_w)
+        moved = round_bytes(a_config(wire={"precision": precision}), layout, [10, 10])
+        assert (moved.up, moved.down, moved.first_down) == (
+            raw - 16 + of_w,
+            raw + of_w,
+            layout.model_bytes + raw + of_w,
+        )
+        drawn = round_bytes(a_config(run={"cohort_size": 1}, wire={"precision": precision}), layout, [10, 10])
+        assert drawn.down == layout.model_bytes + raw + of_w, "whoever sat out has no base"
+
+
 def test_prototypes_are_bounded_by_samples_and_without_them_by_what_an_update_may_have() -> None:
     known = round_bytes(config(method="fedplcc"), LAYOUT, [100, 10])
     unknown = round_bytes(config(method="fedplcc"), LAYOUT, [0, 0])
