@@ -10,13 +10,14 @@ from fedplcc.aggregator.computation.parts.average import with_average
 from fedplcc.aggregator.computation.parts.model import folded
 from fedplcc.aggregator.computation.parts.prototypes import count_prototypes, with_prototypes
 from fedplcc.aggregator.computation.parts.stage_mean import with_stage_mean
+from fedplcc.aggregator.computation.parts.wire import with_encoding
 from fedplcc.aggregator.computation.round_inputs import RoundInputs, RoundMade
 from fedplcc.shared.tensors import prototypes_to_bytes
 from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeCounts
 
 Half = Callable[[RoundMade, RoundInputs], RoundMade]
 """Aggregator's half of a part: what the round comes to with it; as it was, in a run without the part."""
-OF_MODELS: tuple[Half, ...] = (folded, with_arrays, with_stage_mean, with_average)
+OF_MODELS: tuple[Half, ...] = (folded, with_arrays, with_stage_mean, with_average, with_encoding)
 OF_PROTOTYPES: tuple[Half, ...] = (with_prototypes,)
 
 

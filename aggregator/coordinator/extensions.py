@@ -67,6 +67,13 @@ class Extensions:
                 run_id=run.run_id,
                 status=run.status,
             )
+        if config.wire.is_encoded and run.method not in stateful():
+            raise InvalidTransition(
+                f"the clients of run {run.run_id} no longer have what rounding left out of their updates (wire.precision); "
+                "start a longer run anew",
+                run_id=run.run_id,
+                status=run.status,
+            )
         self._require_pool(run)
         return run_moves.extend(run, rounds=rounds, config_json=config.canonical_json, config_hash=config.hash)
 

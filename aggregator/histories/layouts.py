@@ -12,6 +12,7 @@ from fedplcc.aggregator.store.base import Store
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.aggregator.store.blobs.files import check_whole
 from fedplcc.shared.config.round_bytes import ModelLayout, RoundBytes, round_bytes
+from fedplcc.shared.encoded_models import encoded_size
 from fedplcc.shared.errors import InvalidConfig, PayloadCorrupt
 from fedplcc.shared.tensors import TensorTable, read_header
 from fedplcc.shared.types import FEATURE_DIM, Run
@@ -73,12 +74,21 @@ class Layouts:
         if run_facts.last_committed(run) is None or run.model is None:
             return None
         try:
-            config, lists, sent_bytes = config_of(run), self.int_lists(run), run.model.size_bytes
-            if withheld_places(config, lists):
+            config, lists, whole = config_of(run), self.int_lists(run), run.model.size_bytes
+            sent_bytes = encoded_bytes = whole
+            if config.wire.is_encoded:
+                sent_bytes = encoded_size(self.sent_table(run).schema, config.wire.precision)
+                encoded_bytes = encoded_size(self.table(run).schema, config.wire.precision)
+            elif withheld_places(config, lists):
                 sent_bytes = self.sent_table(run).size_bytes
         except (InvalidConfig, PayloadCorrupt):  # of another version, or damaged: told elsewhere
             return None
-        layout = ModelLayout(model_bytes=run.model.size_bytes, sent_bytes=sent_bytes, feature_dim=lists[FEATURE_DIM][0])
+        layout = ModelLayout(
+            model_bytes=whole,
+            sent_bytes=sent_bytes,
+            feature_dim=lists[FEATURE_DIM][0],
+            encoded_bytes=encoded_bytes,
+        )
         return round_bytes(config, layout, examples)
 
     def forget(self, *, but_of: Collection[str]) -> None:

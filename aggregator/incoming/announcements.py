@@ -5,10 +5,12 @@ from __future__ import annotations
 from fedplcc.aggregator.rounds.configuration import config_of
 from fedplcc.shared.config.declared_arrays import declared_uploads
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.encoded_models import encoded_size
 from fedplcc.shared.errors import BlobTooLarge, MalformedUpdate
 from fedplcc.shared.methods.arrays import most_bytes
 from fedplcc.shared.methods.parts.prototypes import MAX_ROWS, MAX_ROWS_PER_CLASS
-from fedplcc.shared.types import CLASS_MEAN, MODEL, BlobRef, Run
+from fedplcc.shared.tensors import TensorTable
+from fedplcc.shared.types import CLASS_MEAN, ENCODED, MODEL, BlobRef, Run
 
 SLACK_BYTES = 1 << 16
 """Bytes beyond the layout that pass: a wrong header or tensor is then named by the checks of the whole update."""
@@ -16,7 +18,9 @@ ROW_BYTES = 8 + 4 + 8
 """Class id, weight and group id of a prototype, beside its vector."""
 
 
-def payload_limits(run: Run, number: int, *, feature_dim: int, max_blob_bytes: int) -> dict[str, int]:
+def payload_limits(
+    run: Run, number: int, *, feature_dim: int, max_blob_bytes: int, sent: TensorTable | None = None
+) -> dict[str, int]:
     """Return the largest size in bytes of each blob that an update of a round may have, by role.
 
     Args:
@@ -24,12 +28,15 @@ def payload_limits(run: Run, number: int, *, feature_dim: int, max_blob_bytes: i
         number: The round.
         feature_dim: The run's feature size D; 0 in round 0.
         max_blob_bytes: The aggregator's limit for any blob.
+        sent: Layout of the model in an update, where models travel encoded: their size is then known to the byte.
     """
     if number == 0:
         known = max_blob_bytes if run.model is None else run.model.size_bytes + SLACK_BYTES
         return {MODEL: min(known, max_blob_bytes)}
     config, limits = config_of(run), {}
-    if config.algorithm.shares_model(config.method) and run.model is not None:
+    if sent is not None:
+        limits[ENCODED] = encoded_size(sent.schema, config.wire.precision)
+    elif config.algorithm.shares_model(config.method) and run.model is not None:
         limits[MODEL] = run.model.size_bytes + SLACK_BYTES  # every round's model has the layout of round 0's
     if config.algorithm.prototype_kind is not None:
         limits[config.algorithm.prototype_kind] = _most_rows(config) * (4 * feature_dim + ROW_BYTES) + SLACK_BYTES
@@ -49,7 +56,7 @@ def check_announcement(blob: BlobRef, limits: dict[str, int], *, max_blob_bytes:
     if blob.size_bytes > max_blob_bytes:
         raise BlobTooLarge(f"a blob has at most {max_blob_bytes} bytes, this one {blob.size_bytes}")
     if blob.role not in limits:
-        if blob.role == MODEL:
+        if blob.role == MODEL and ENCODED not in limits:
             detail = "an update has no tensor group in this run: its clients keep their models"
         else:
             detail = (

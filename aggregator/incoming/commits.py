@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -14,6 +14,7 @@ from fedplcc.aggregator.computation.report_checks import check_evaluation, check
 from fedplcc.aggregator.computation.update_checks import check_stage, check_update
 from fedplcc.aggregator.histories.layouts import Layouts
 from fedplcc.aggregator.histories.taken_in import TakenIn
+from fedplcc.aggregator.incoming.decoded_models import check_named, write_decoded
 from fedplcc.aggregator.incoming.inline_blobs import InlineBlob, came_along
 from fedplcc.aggregator.incoming.transfers import Transfers
 from fedplcc.aggregator.ledger.changes import Changes
@@ -26,10 +27,11 @@ from fedplcc.aggregator.presence.sessions import Session, Sessions
 from fedplcc.aggregator.rounds.configuration import config_of, place_of
 from fedplcc.aggregator.rounds.machine import opening, round_parts
 from fedplcc.aggregator.store.base import Store
-from fedplcc.aggregator.store.blobs.blob_store import BlobStore
+from fedplcc.aggregator.store.blobs.blob_store import BlobStore, BlobWriter
 from fedplcc.shared.errors import PayloadCorrupt, RowCorrupt
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.shared.types import (
+    MODEL,
     BlobRef,
     Client,
     CommittedUpdate,
@@ -98,17 +100,25 @@ class Commits:
             round_parts.add_update(
                 run, number, update, now=self._ledger.now()
             )  # refuses early, before any blob is read
-            with self._computing if inline else nullcontext():
-                arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
-                try:
-                    update = self._checked_or_damaged(run, number, update, session.client, arrived)
-                except PayloadCorrupt:
-                    park_if_damaged(self._ledger, run_id, self._blobs)
-                    raise
-            with self._ledger.write_trouble.writing("uploads"):
-                self._blobs.keep(client_id, [blob for blob in update.payload.blobs if blob not in arrived])
-                for blob, content in arrived.items():
-                    self._blobs.put(blob.role, [content.data])
+            check_named(update.payload, number, config_of(run))
+            with ExitStack() as unfinished:
+                with self._computing if inline else nullcontext():
+                    arrived = self._arrived(session.client.client_id, run_id, number, update, inline)
+                    writer = None
+                    if update.payload.encoded is not None:
+                        writer = unfinished.enter_context(self._blobs.writing(MODEL))
+                    try:
+                        update = self._checked_or_damaged(run, number, update, session.client, arrived, writer)
+                    except PayloadCorrupt:
+                        park_if_damaged(self._ledger, run_id, self._blobs)
+                        raise
+                with self._ledger.write_trouble.writing("uploads"):
+                    if writer is not None:
+                        writer.finish()
+                    self._blobs.keep(client_id, [blob for blob in update.payload.blobs if blob not in arrived])
+                    for blob, content in arrived.items():
+                        if blob != update.payload.encoded:
+                            self._blobs.put(blob.role, [content.data])
 
             def change(changes: Changes) -> Session | None:
                 session = self._sessions.check(client_id, token)  # another instance may have taken over meanwhile
@@ -239,7 +249,7 @@ class Commits:
             self._transfers.count_transfer(
                 blob.size_bytes,
                 direction="received",
-                kind="model" if blob in update.payload.tensor_groups else "prototypes",
+                kind="prototypes" if blob in update.payload.prototype_sets else "model",
                 client_id=client_id,
                 sha256=blob.sha256,
                 offset_bytes=0,
@@ -247,7 +257,13 @@ class Commits:
         return arrived
 
     def _checked_or_damaged(
-        self, run: Run, number: int, update: Update, client: Client, arrived: Mapping[BlobRef, InlineBlob]
+        self,
+        run: Run,
+        number: int,
+        update: Update,
+        client: Client,
+        arrived: Mapping[BlobRef, InlineBlob],
+        writer: BlobWriter | None,
     ) -> Update:
         """Check an update; what speaks against it counts only if the disk has changed nothing that was read for it.
 
@@ -256,7 +272,7 @@ class Commits:
             BlobNotFound: What the client uploaded is damaged, and removed: it is to send it again.
         """
         try:
-            return self._checked(run, number, update, client, arrived)
+            return self._checked(run, number, update, client, arrived, writer)
         except CONTENT_REFUSALS:
             results = tuple(result_blobs(run))
             for blob in results:
@@ -264,7 +280,7 @@ class Commits:
                     raise PayloadCorrupt(
                         f"the {blob.role} of the run is damaged, so no update of it can be checked", sha256=blob.sha256
                     ) from None
-            uploaded = [blob for blob in update.payload.blobs if blob not in arrived and blob not in results]
+            uploaded = [blob for blob in update.payload.moved if blob not in arrived and blob not in results]
             for blob in uploaded:
                 self._blobs.doubt(blob.sha256)
                 self._blobs.whole_upload(client.client_id, blob)  # removes it if it is damaged
@@ -273,9 +289,18 @@ class Commits:
             raise
 
     def _checked(
-        self, run: Run, number: int, update: Update, client: Client, arrived: Mapping[BlobRef, InlineBlob]
+        self,
+        run: Run,
+        number: int,
+        update: Update,
+        client: Client,
+        arrived: Mapping[BlobRef, InlineBlob],
+        writer: BlobWriter | None,
     ) -> Update:
-        """Check an update against the run's contract; returns it with its number of prototypes."""
+        """Check an update against the run's contract; returns it with its number of prototypes.
+
+        A model that travelled encoded is decoded into `writer` first.
+        """
         initial = self._blobs.verified_path(run.model.sha256) if number == 0 and run.model is not None else None
 
         def content(blob: BlobRef) -> Content:
@@ -283,13 +308,17 @@ class Commits:
                 return initial
             return arrived.get(blob) or self._transfers.uploaded_path(client.client_id, blob)
 
-        contents = {blob: content(blob) for blob in update.payload.blobs}
+        contents = {blob: content(blob) for blob in update.payload.moved}
         if number == 0:
             return check_first_model(update, contents, config_of(run), initial, self._initial_prototypes(run))
         self._taken_in.check_growth(run, client.client_id, update.num_examples)
         assert run.model is not None
         start = self._blobs.verified_path((run.start or run.model).sha256)
         table, int_lists = self._layouts.sent_table(run), self._layouts.int_lists(run)
+        model, encoded = update.payload.tensor_group(MODEL), update.payload.encoded
+        if writer is not None and model is not None and encoded is not None:
+            layout, of_file = (table, self._layouts.table(run)), contents[encoded]
+            contents[model] = write_decoded(update.payload, of_file, config_of(run), layout, start, writer)
         return check_update(update, contents, client, config_of(run), table, int_lists, start, place_of(run))
 
     def _initial_prototypes(self, run: Run) -> PrototypeSet | None:

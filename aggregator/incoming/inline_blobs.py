@@ -48,10 +48,10 @@ def came_along(payload: Payload, inline: Sequence[bytes], *, max_bytes: int) -> 
     if num_bytes > max_bytes:
         raise BlobTooLarge(f"the blobs inside a commit have at most {max_bytes} bytes together, these {num_bytes}")
     contents = {(sha256_hex(data), len(data)): InlineBlob(data) for data in inline}
-    named = {(blob.sha256, blob.size_bytes) for blob in payload.blobs}
+    named = {(blob.sha256, blob.size_bytes) for blob in payload.moved}
     for sha256, _size in contents.keys() - named:
         raise BlobCorrupt("bytes inside the commit are no blob of its payload, by SHA-256 and size", sha256=sha256)
-    found = {blob: contents.get((blob.sha256, blob.size_bytes)) for blob in payload.blobs}
+    found = {blob: contents.get((blob.sha256, blob.size_bytes)) for blob in payload.moved}
     return {blob: content for blob, content in found.items() if content is not None}
 
 
@@ -81,7 +81,7 @@ class SmallBlobs:
             held: SHA-256 of the blobs that the trainer holds.
             max_bytes: Most bytes that the trainer takes.
         """
-        missing = tuple({blob.sha256: blob for blob in payload.blobs if blob.sha256 not in held}.values())
+        missing = tuple({blob.sha256: blob for blob in payload.moved if blob.sha256 not in held}.values())
         fits = sum(blob.size_bytes for blob in missing) <= min(max_bytes, self._max_inline_bytes)
         return missing if fits else ()
 

@@ -123,7 +123,8 @@ class Transfers:
         """
         session = self._sessions.check(client_id, token)
         payload = session.task.payload if session.task else Payload()
-        for kind, blobs in (("model", payload.tensor_groups), ("prototypes", payload.prototype_sets)):
+        models = (*payload.tensor_groups, *([] if payload.encoded is None else [payload.encoded]))
+        for kind, blobs in (("model", models), ("prototypes", payload.prototype_sets)):
             for blob in blobs:
                 if blob.sha256 == sha256:
                     if (token, sha256) in self._sent:
@@ -263,7 +264,7 @@ class Transfers:
     def count_inline(self, client_id: str, task: Task, blobs: Iterable[BlobRef]) -> None:
         """Count blobs that go out with a client's task. Takes no lock."""
         for blob in blobs:
-            kind = "model" if blob in task.payload.tensor_groups else "prototypes"
+            kind = "prototypes" if blob in task.payload.prototype_sets else "model"
             transfer = Transfer("sent", client_id, task.key, blob.sha256)
             self._metrics.transfers.moved(transfer, kind=kind, offset_bytes=0, num_bytes=blob.size_bytes)
             self._metrics.rounds.fetched(task, client_id, now=self._ledger.now())
@@ -328,6 +329,8 @@ class Transfers:
                     if not self._store.has_stored(client_id, blob.sha256):
                         raise
                     return True
+            elif current.updates[client_id].payload.encoded == blob:
+                return True  # decoded when it was committed, and not kept
             check_announcement(blob, self._limits(run), max_blob_bytes=self._max_blob_bytes)
         return False
 
@@ -335,7 +338,8 @@ class Transfers:
         """Return the largest size of each blob of an update of the run's open round, by role."""
         number = run.round_number
         feature_dim = self._layouts.feature_dim(run) if number > 0 else 0
-        return payload_limits(run, number, feature_dim=feature_dim, max_blob_bytes=self._max_blob_bytes)
+        sent = self._layouts.sent_table(run) if number > 0 and config_of(run).wire.is_encoded else None
+        return payload_limits(run, number, feature_dim=feature_dim, max_blob_bytes=self._max_blob_bytes, sent=sent)
 
     def _budget_bytes(self, client_id: str) -> int:
         """Return the bytes that a client may have on the disk before a commit: twice what its open rounds take of it.

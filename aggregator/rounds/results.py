@@ -347,7 +347,7 @@ def timings_line(current: Round, *, now: float, interrupted: Collection[str] = (
     return {
         "round": current.number,
         "seconds": {**seconds, "total": sum(known) if len(known) == len(seconds) else None},
-        "bytes_received": sum(blob.size_bytes for update in current.updates.values() for blob in update.payload.blobs),
+        "bytes_received": sum(blob.size_bytes for update in current.updates.values() for blob in update.payload.moved),
         "clients": {
             client_id: dict(current.updates[client_id].timings if client_id in current.updates else {})
             | {f"evaluation_{name}": value for name, value in _evaluation_timings(current, client_id).items()}

@@ -12,7 +12,7 @@ from fedplcc.shared.methods import METHODS
 from fedplcc.shared.methods.parts.part import TaskView
 from fedplcc.shared.methods.parts.prototypes import PrototypeExchange
 from fedplcc.shared.reasons import IdleReason
-from fedplcc.shared.types import BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
+from fedplcc.shared.types import ENCODED, BlobRef, Payload, RoundPhase, Run, RunSpec, RunStatus, Task, TaskKind
 
 MAX_IDLE_REASONS = 64
 """Most runs for which a waiting client gets a reason."""
@@ -37,7 +37,12 @@ def task_in(run: Run, client_id: str) -> Task | None:
         groups = _blobs(current.model)
         kind, payload = (
             TaskKind.EVALUATE,
-            Payload(tensor_groups=groups, prototype_sets=sets, scalars=_place_scalars(run)),
+            Payload(
+                tensor_groups=groups,
+                prototype_sets=sets,
+                scalars=_place_scalars(run),
+                encoded=current.server_state.get(ENCODED),
+            ),
         )
     if kind is TaskKind.WAIT:
         return None
@@ -95,7 +100,8 @@ def spec_of(run: Run) -> RunSpec:
 def _start(run: Run, client_id: str) -> Payload:
     sets = _blobs(run.prototypes) if METHODS[run.method].has_prototypes else ()
     groups = (*_blobs(run.start or run.model), *_sent_arrays(run))
-    return Payload(tensor_groups=groups, prototype_sets=sets, scalars=_scalars(run, client_id))
+    encoded = run.server_state.get(ENCODED)
+    return Payload(tensor_groups=groups, prototype_sets=sets, scalars=_scalars(run, client_id), encoded=encoded)
 
 
 def _sent_arrays(run: Run) -> Iterator[BlobRef]:

@@ -35,6 +35,6 @@ class InlineTasks:
         if task.payload.blobs:
             sent = {blob.sha256 for blob in wanted} if data else set()
             self._held = frozenset(
-                blob.sha256 for blob in task.payload.blobs if blob.sha256 in sent or blob.sha256 in self._held
+                blob.sha256 for blob in task.payload.moved if blob.sha256 in sent or blob.sha256 in self._held
             )
         return round_pb2.SyncRoundResponse(task=task_to_proto(task), inline_blobs=data)

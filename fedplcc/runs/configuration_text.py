@@ -37,6 +37,7 @@ SECTIONS = {
     "stream": "Stages of a run whose data change while it trains.",
     "membership": 'Rounds in which a client takes part, by its name: "11-30", "11-" or "-30"; the others take part in all.',
     "privacy": "Noise on the class sums that clients send, and what the run claims by it.",
+    "wire": "How models travel.",
 }
 USUAL: Mapping[str, str] = {
     "run.name": "what lists of runs show",

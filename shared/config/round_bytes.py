@@ -13,11 +13,10 @@ from typing import Any
 
 from fedplcc.shared.config.declared_arrays import declared_arrays, declared_uploads, sent_groups
 from fedplcc.shared.config.run import RunConfig
+from fedplcc.shared.config.starts import has_average, starts_elsewhere
+from fedplcc.shared.encoded_models import Precision, encoded_size
 from fedplcc.shared.methods.arrays import GroupSchema
-from fedplcc.shared.methods.parts.arrays import ServerArrays
-from fedplcc.shared.methods.parts.private_sums import PrivateSums
 from fedplcc.shared.methods.parts.prototypes import MAX_ROWS
-from fedplcc.shared.methods.parts.slots import ServerSlots
 from fedplcc.shared.tensors import Schema, laid_out, prototypes_to_bytes
 from fedplcc.shared.types import CLASS_MEAN, PrototypeSet
 
@@ -33,20 +32,30 @@ class ModelLayout:
 
     Attributes:
         model_bytes: Size of the model's file: what is trained, without a backbone that every site has.
-        sent_bytes: The same without the tensors that clients keep for themselves.
+        sent_bytes: Size of the model in an update, encoded and without the tensors that clients keep for themselves.
         feature_dim: D.
+        encoded_bytes: Size of the result as clients that took part receive it: `model_bytes` where nothing is encoded.
     """
 
     model_bytes: int
     sent_bytes: int
     feature_dim: int
+    encoded_bytes: int
 
     @classmethod
-    def of(cls, schema: Schema, withheld: Iterable[str], feature_dim: int) -> ModelLayout:
+    def of(
+        cls, schema: Schema, withheld: Iterable[str], feature_dim: int, precision: Precision = "float32"
+    ) -> ModelLayout:
         """Return the layout of a model with tensors of these shapes, some of which no update has."""
         kept = frozenset(withheld)
         sent = {name: each for name, each in schema.items() if name not in kept}
-        return cls(model_bytes=_file_bytes(schema), sent_bytes=_file_bytes(sent), feature_dim=feature_dim)
+        whole = _file_bytes(schema)
+        return cls(
+            model_bytes=whole,
+            sent_bytes=_file_bytes(sent) if precision == "float32" else encoded_size(sent, precision),
+            feature_dim=feature_dim,
+            encoded_bytes=whole if precision == "float32" else encoded_size(schema, precision),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +103,8 @@ def round_bytes(config: RunConfig, layout: ModelLayout, examples: Sequence[int])
     # no part in the round before. Clients that keep their models receive the first one alone.
     may_lack_it = drawn < len(examples) or config.evaluation.every > 1 or config.stream.epoch_model != "last"
     if method.has_global_model(hyper):
-        down, first_down = model * (1 + (_starts_elsewhere(config) or may_lack_it)) + arrays, 2 * model
+        new = layout.encoded_bytes
+        down, first_down = new + model * (starts_elsewhere(config) or may_lack_it) + arrays, model + new
     else:
         down, first_down = arrays, model
 
@@ -119,23 +129,8 @@ def round_bytes(config: RunConfig, layout: ModelLayout, examples: Sequence[int])
         all_down=drawn * (down + one_down),
         is_bound=method.has_prototypes
         or has_free_size
-        or (method.has_global_model(hyper) and (may_lack_it or _has_average(config))),
+        or (method.has_global_model(hyper) and (may_lack_it or has_average(config))),
     )
-
-
-def _starts_elsewhere(config: RunConfig) -> bool:
-    """Whether rounds start from another model than the result of the one before."""
-    method, hyper = config.algorithm, config.method
-    slots, arrays = method.part(ServerSlots), method.part(ServerArrays)
-    has_start = slots is not None and slots.has_start(hyper)
-    has_other_head = (arrays is not None and arrays.needs_linear_head) or method.part(PrivateSums) is not None
-    return has_start or (has_other_head and method.keeps_arrays(hyper)) or _has_average(config)
-
-
-def _has_average(config: RunConfig) -> bool:
-    """Whether the result is an average over rounds, from the second one on."""
-    method, hyper = config.algorithm, config.method
-    return hyper.global_average == "ema" and hyper.average_decay > 0 and method.shares_model(hyper)
 
 
 def _group_bytes(schema: GroupSchema, num_classes: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedplcc.shared.bounds import MAX_CONFUSED_CLASSES
 from fedplcc.shared.config.class_map import class_fault
 from fedplcc.shared.config.sections import InvalidKey, unknown
+from fedplcc.shared.config.starts import check_encoding
 from fedplcc.shared.config.tables.aggregation import check_aggregation
 from fedplcc.shared.config.tables.model import TIMM, batch_norm_refusal, mixing_refusal
 from fedplcc.shared.config.tables.public import PublicSection
@@ -370,5 +371,6 @@ CHECKS = (
     _views_that_are_taken,
     _joining_that_can_be_said,
     _a_rule_that_is_defined,
+    check_encoding,
 )
 """All of them; the first that does not hold is reported."""

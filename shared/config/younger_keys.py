@@ -28,6 +28,7 @@ YOUNGER_KEYS: Mapping[str, Any] = {
     "training.class_weights": "none",
     "training.train": "all",
     "training.views": 0,
+    "wire.precision": "float32",
 }
 """Keys that version 0.2 of a configuration did not have, with the values that change nothing. Where they have these they are
 in no canonical JSON, so that hashes of 0.2 stay; with the next version they are in that of its configurations."""

@@ -13,7 +13,7 @@ from fedplcc.shared.convert.reading.fields import (
     malformed,
 )
 from fedplcc.shared.gen.fedplcc.v1 import types_pb2
-from fedplcc.shared.types import BlobRef, Payload
+from fedplcc.shared.types import ENCODED, BlobRef, Payload
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -48,6 +48,7 @@ def payload_to_proto(payload: Payload) -> types_pb2.Payload:
         scalars=payload.scalars,
         int_lists={name: types_pb2.IntList(values=values) for name, values in payload.int_lists.items()},
         metadata=payload.metadata,
+        encoded=None if payload.encoded is None else blob_to_proto(payload.encoded),
     )
 
 
@@ -67,4 +68,13 @@ def payload_from_proto(message: types_pb2.Payload) -> Payload:
             for name, entry in bounded_map("int_lists", message.int_lists).items()
         },
         metadata=bounded_texts("metadata", message.metadata),
+        encoded=_encoded(message),
     )
+
+
+def _encoded(message: types_pb2.Payload) -> BlobRef | None:
+    if not message.HasField("encoded"):
+        return None
+    if message.encoded.role != ENCODED:
+        raise malformed("encoded", f"an encoded model has the role {ENCODED!r}")
+    return blob_from_proto(message.encoded)

@@ -39,6 +39,7 @@ from fedplcc.shared.types.events import (
 from fedplcc.shared.types.payloads import (
     BATCH_NORM,
     CLASS_MEAN,
+    ENCODED,
     FEATURE_DIM,
     GLOBAL_CLUSTER,
     HEAD,

@@ -13,6 +13,8 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 MODEL = "model"
 """Role of the tensor group that holds the whole model."""
+ENCODED = "encoded_model"
+"""Role of the blob that holds an encoded model, and of the server state that keeps the latest one."""
 START = "start"
 """Name of the model that the next round starts from, where that is not the round's result."""
 FEATURE_DIM = "feature_dim"
@@ -51,18 +53,26 @@ class BlobRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """The five generic containers in which every method sends its data, in both directions."""
+    """The five generic containers in which every method sends its data, in both directions, and how the model travels."""
 
     tensor_groups: tuple[BlobRef, ...] = ()
     prototype_sets: tuple[BlobRef, ...] = ()
     scalars: Mapping[str, float] = field(default_factory=dict)
     int_lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    encoded: BlobRef | None = None
+    """The model as an encoded difference from the one that the round's training began with (shared/encoded_models.py)."""
 
     @property
     def blobs(self) -> tuple[BlobRef, ...]:
         """Every blob: tensor groups, then prototype sets."""
         return self.tensor_groups + self.prototype_sets
+
+    @property
+    def moved(self) -> tuple[BlobRef, ...]:
+        """Every blob as it travels: the encoded model in the place of the model, where there is one."""
+        encoded = self.encoded
+        return tuple(blob if encoded is None or blob.role != MODEL else encoded for blob in self.blobs)
 
     def tensor_group(self, role: str) -> BlobRef | None:
         """The tensor group with this role, if there is one."""

@@ -96,6 +96,7 @@ def message_of(method: str, request: Any, data: bytes) -> Message | None:
             )
         case "CommitUpdate":
             blobs = (*request.payload.tensor_groups, *request.payload.prototype_sets)
+            blobs += (request.payload.encoded,) if request.payload.HasField("encoded") else ()
             roles = tuple(blob.role for blob in blobs)
             return Message.whole(What.COMMIT, data, run=request.run_id, round=request.round, roles=roles)
         case "ReportEvaluation":

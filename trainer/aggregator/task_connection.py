@@ -116,7 +116,7 @@ class TaskConnection:
             instance_token=calls.instance_token,
             inline_blobs=inline,
         )
-        deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.blobs) / COMMIT_BYTES_PER_S
+        deadline_s = COMMIT_S + sum(blob.size_bytes for blob in update.payload.moved) / COMMIT_BYTES_PER_S
 
         sizes = {blob.sha256: blob.size_bytes for blob in update.payload.prototype_sets}
         prototype_bytes = sum(sizes.get(sha256_hex(data), 0) for data in inline)

@@ -126,12 +126,12 @@ class TaskStream:
             return
         arrived = {sha256_hex(data): data for data in inline}
         received_bytes = self._calls.metrics.transfer_bytes
-        for blob in task.payload.blobs:
+        for blob in task.payload.moved:
             if blob.sha256 in arrived:
-                kind = "model" if blob in task.payload.tensor_groups else "prototypes"
+                kind = "prototypes" if blob in task.payload.prototype_sets else "model"
                 received_bytes.labels("received", kind).inc(len(arrived[blob.sha256]))
         held = {**self._inline, **arrived}
-        self._inline = {blob.sha256: held[blob.sha256] for blob in task.payload.blobs if blob.sha256 in held}
+        self._inline = {blob.sha256: held[blob.sha256] for blob in task.payload.moved if blob.sha256 in held}
 
     def _is_short(self, seconds: float) -> bool:
         """Whether a poll was answered without being held."""

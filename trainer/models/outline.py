@@ -36,7 +36,7 @@ def model_layout(config: RunConfig) -> ModelLayout | None:
         raise InvalidModel(f"model {config.model.name!r} has tensors that cannot travel")
     schema = {name: (_DTYPES[value.dtype], tuple(value.shape)) for name, value in tensors.items()}
     withheld = personal_names(model, config.algorithm.withheld_part(config.method), config.model.name)
-    return ModelLayout.of(schema, withheld, cast(FeatureModel, model).feature_dim)
+    return ModelLayout.of(schema, withheld, cast(FeatureModel, model).feature_dim, config.wire.precision)
 
 
 def _outlined(config: RunConfig) -> nn.Module | None:

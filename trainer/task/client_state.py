@@ -170,7 +170,7 @@ class ClientStates:
         staged = self.manifest.staged
         if staged is None or staged.identity != identity:
             return None
-        blobs = self._read_all(staged, [*staged.update.payload.blobs, *([staged.state] if staged.state else [])])
+        blobs = self._read_all(staged, [*staged.update.payload.moved, *([staged.state] if staged.state else [])])
         if blobs is None:
             self.drop()
             return None
@@ -191,7 +191,7 @@ class ClientStates:
         known = self.manifest.sent.get(run_id)
         if known is None or known.round != round or not set(missing) <= set(known.committed.sha256s):
             return None
-        blobs = self._read_all(known, known.update.payload.blobs)
+        blobs = self._read_all(known, known.update.payload.moved)
         return None if blobs is None else (known, blobs)
 
     def _read_all(self, kept: Staged, blobs: Iterable[BlobRef]) -> dict[str, bytes] | None:

@@ -169,7 +169,7 @@ class Delivery:
         run_id, kept = job.run.run_id, self._states.manifest
         # When a round is evaluated, its own update is committed or never will be.
         next_round = job.task.round + (identity is None)
-        keeps_state = job.config.algorithm.keeps_client_state
+        keeps_state = job.config.keeps_client_state
         is_first = run_id not in self._settled_runs and (keeps_state or kept.promoted or kept.data.keys() - {run_id})
         last_committed = None
         if kept.staged is not None or is_first or (keeps_state and _is_out_of_turn(kept, run_id, next_round)):
@@ -264,7 +264,7 @@ def _is_out_of_turn(kept: Manifest, run_id: str, number: int) -> bool:
 
 def _send(job: Job, finished: Finished) -> None:
     """Commit the update, with its blobs if they are small, else after storing them."""
-    blobs = finished.staged.update.payload.blobs
+    blobs = finished.staged.update.payload.moved
     job.begin(ClientActivity.UPLOADING)
     if sum(blob.size_bytes for blob in blobs) <= job.aggregator.max_inline_bytes:
         try:
@@ -287,7 +287,7 @@ def _commit(job: Job, finished: Finished, inline: Sequence[bytes]) -> None:
     """Commit the update with what was measured up to now."""
     check(job.should_stop)
     update = finished.staged.update
-    sent_bytes = sum(blob.size_bytes for blob in update.payload.blobs)
+    sent_bytes = sum(blob.size_bytes for blob in update.payload.moved)
     timings = {**update.timings, **job.timings, "sent_bytes": float(sent_bytes)}
     timings["retries"] = float(job.aggregator.retries)
     told = replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import cast
 
@@ -45,13 +45,22 @@ from fedplcc.trainer.task.job import Job, Loaded, OnActivity, OnProblem, StageFa
 from fedplcc.trainer.task.models.fetched_model import FetchedModel
 from fedplcc.trainer.task.models.first_model_check import begins_with_first_model, check_first_model
 from fedplcc.trainer.task.models.latest_model import LatestModel
-from fedplcc.trainer.task.received import fetched, fetched_for_all
+from fedplcc.trainer.task.received import fetched_for_all, fetched_model
 from fedplcc.trainer.task.site import ClientSite
 
 log = get_logger("fedplcc.trainer.task.inputs")
 
 FEATURES = "features.sqlite"
 """Features of this host's images, beside the backbones that they were computed with."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldModel:
+    """A model that the client has: that of the latest task; with the run and the round that begins with it."""
+
+    blob: BlobRef
+    data: bytes
+    begins: tuple[str, int]
 
 
 class TaskInputs:
@@ -75,7 +84,7 @@ class TaskInputs:
         self._public: PublicImages | None = None
         self._features = FeatureCache(site.consent.weights.folder / FEATURES)
         self._images = ImageStore(site.consent.weights.folder / IMAGES)
-        self._evaluated: tuple[BlobRef, bytes] | None = None
+        self._held: HeldModel | None = None
         self.num_unreadable: int | None = None
         """Files of the data set that could not be read; None before any was tried."""
 
@@ -305,19 +314,34 @@ class TaskInputs:
             return self.received_model(job)
         return FetchedModel(lambda: state_arrays(job.site.new_own_model(job.config, with_weights=True)))
 
+    def round_start(self, job: Job) -> ModelArrays:
+        """Return the model that the round's training began with, which the client holds where models travel encoded."""
+        blob = job.task.payload.tensor_group(MODEL)
+        assert blob is not None, "the client has trained from it"
+        held, data = self._held, None
+        if held is not None and held.blob == blob:
+            data = held.data or self._known_models.get(blob)
+        return from_bytes(data or self._model_bytes(job, blob))
+
     def _model_bytes(self, job: Job, blob: BlobRef) -> bytes:
         job.begin(ClientActivity.DOWNLOADING)
-        kept, self._evaluated = self._evaluated, None
-        is_kept = kept is not None and kept[0] == blob
+        held, self._held = self._held, None
+        is_held = held is not None and held.blob == blob
+        base = held if held is not None and held.begins == _base_of(job) else None
         if self._latest_model is not None:
-            data = fetched_for_all(job, blob, self._latest_model, counts=not is_kept)
+            of = None if base is None else base.blob
+            data = fetched_for_all(job, blob, self._latest_model, counts=not is_held, base=of)
+        elif held is not None and is_held:
+            data = held.data
         else:
-            data = kept[1] if kept is not None and is_kept else fetched(job, blob)
-        if job.task.kind is TaskKind.EVALUATE:
+            data = fetched_model(job, blob, None if base is None else base.data)
+        is_evaluated = job.task.kind is TaskKind.EVALUATE
+        if is_evaluated or job.config.wire.is_encoded:
+            begins = (job.run.run_id, job.task.round + is_evaluated)
             if self._latest_model is not None:
-                self._evaluated = (blob, b"")  # its bytes are kept once for all clients of the process
+                self._held = HeldModel(blob, b"", begins)  # its bytes are kept once for all clients of the process
             elif self._keeps_evaluated:
-                self._evaluated = (blob, data)
+                self._held = HeldModel(blob, data, begins)
         return data
 
     def _report_unreadable(self, data: ClientData | StreamData, on_problem: OnProblem | None) -> None:
@@ -347,6 +371,11 @@ class TaskInputs:
                     hint="a new run trains on them, or stages that read anew do (stream.reload); the log names the first",
                 )
             )
+
+
+def _base_of(job: Job) -> tuple[str, int]:
+    """Return the run and round that began with the model of which the task's encoded model is the difference."""
+    return job.run.run_id, job.task.round - (job.task.kind is TaskKind.TRAIN)
 
 
 def model_with(job: Job, arrays: ModelArrays, *, is_own: bool = True) -> nn.Module:

@@ -12,6 +12,7 @@ from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods.arrays import ClientState
 from fedplcc.shared.tensors import blob_ref, to_bytes
 from fedplcc.shared.types import (
+    ENCODED,
     FEATURE_DIM,
     MODEL,
     STAGE_DATA,
@@ -28,6 +29,7 @@ from fedplcc.trainer.learning.site_statistics import check_layers
 from fedplcc.trainer.learning.training import LocalTraining, RoundInputs, TrainingObserver, local_train
 from fedplcc.trainer.models import FeatureModel, personal_names, state_arrays, tensor_lists
 from fedplcc.trainer.task.delivery import Finished
+from fedplcc.trainer.task.encoding import encoded_update, without_errors
 from fedplcc.trainer.task.inputs import TaskInputs, model_with
 from fedplcc.trainer.task.job import Job
 from fedplcc.trainer.task.manifest import CLIENT_STATE
@@ -78,13 +80,13 @@ def trained_update(job: Job, inputs: TaskInputs, identity: str, client_state: Cl
         Cancelled: `job.should_stop()` held.
         FedplccError: The model cannot be made or fetched.
     """
-    work = _begun(job, inputs, client_state)
+    work = _begun(job, inputs, without_errors(client_state))
     for half in HALVES:
         half.before(work)
     work.trained = _trained(job, work.model, work.inputs)
     for half in reversed(HALVES):
         half.after(work)
-    return _finished(work, identity)
+    return _finished(work, identity, inputs, client_state)
 
 
 def without_data(job: Job) -> Update:
@@ -145,11 +147,11 @@ def _trained(job: Job, model: nn.Module, inputs: RoundInputs) -> LocalTraining:
         return local_train(model, job.loaded.train, inputs, observer)
 
 
-def _finished(work: Work, identity: str) -> Finished:
-    """Return the update with everything that it is to be sent with."""
+def _finished(work: Work, identity: str, inputs: TaskInputs, kept: ClientState | None) -> Finished:
+    """Return the update with everything that it is to be sent with; `kept` is the client's state before it."""
     job, trained = work.job, work.trained
     assert trained is not None
-    groups, state, blobs = _model_blobs(job, work.model, work.client_state)
+    groups, encoded, state, blobs = _model_blobs(work, inputs, kept)
     if job.metrics is not None:
         job.metrics.clipped_steps.inc(trained.num_clipped_steps)
         job.metrics.prototypes.set(len(work.prototypes))
@@ -160,6 +162,7 @@ def _finished(work: Work, identity: str) -> Finished:
             tensor_groups=(*groups, *sorted(work.uploads, key=lambda blob: blob.role)),
             prototype_sets=tuple(work.sets),
             int_lists=work.int_lists,
+            encoded=encoded,
         ),
         num_examples=len(job.loaded.train),
         num_excluded=work.num_excluded,
@@ -171,7 +174,7 @@ def _finished(work: Work, identity: str) -> Finished:
     beside = {blob.sha256: data for blob, data in (work.uploads | work.sets).items()}
     if job.config.withholds:
         update = without_counts(update)
-    keeps_state = job.config.algorithm.keeps_client_state
+    keeps_state = job.config.keeps_client_state
     return Finished.of(job, identity, update, {**blobs, **beside}, keeps_state=keeps_state, state=state)
 
 
@@ -197,24 +200,33 @@ def _observer(job: Job) -> TrainingObserver:
 
 
 def _model_blobs(
-    job: Job, model: nn.Module, kept: ClientState | None
-) -> tuple[tuple[BlobRef, ...], BlobRef | None, dict[str, bytes]]:
-    """Return the names of the model to send and of the client state to keep, with the bytes of both by SHA-256.
+    work: Work, inputs: TaskInputs, kept: ClientState | None
+) -> tuple[tuple[BlobRef, ...], BlobRef | None, BlobRef | None, dict[str, bytes]]:
+    """Return the names of the model to send, of its encoding and of the client state to keep, and their bytes by SHA-256.
 
-    Many methods keep the model that they send: the same bytes are hashed once and held once.
+    Many methods keep the model that they send: the same bytes are hashed once and held once. Of a model that travels encoded
+    only the encoding is held.
     """
-    method, hyper = job.config.algorithm, job.config.method
+    job, state = work.job, work.client_state
+    method, hyper, section = job.config.algorithm, job.config.method, job.config.wire
     blobs: dict[str, bytes] = {}
-    sent = None
+    sent = encoded = None
     if method.shares_model(hyper):
-        withheld = personal_names(model, method.withheld_part(hyper), job.config.model.name)
-        data = to_bytes({name: array for name, array in state_arrays(model).items() if name not in withheld})
+        withheld = personal_names(work.model, method.withheld_part(hyper), job.config.model.name)
+        arrays = {name: array for name, array in state_arrays(work.model).items() if name not in withheld}
+        if section.is_encoded:
+            data, encoding, left_out = encoded_update(arrays, inputs.round_start(job), kept, section)
+            encoded, state = blob_ref(ENCODED, encoding), {**(state or {}), **left_out}
+            blobs[encoded.sha256] = encoding
+        else:
+            data = to_bytes(arrays)
         sent = blob_ref(MODEL, data)
-        blobs[sent.sha256] = data
-    state = None
-    if kept is not None:
-        data = to_bytes(kept)
-        is_sent = sent is not None and data == blobs[sent.sha256]
-        state = replace(sent, role=CLIENT_STATE) if sent is not None and is_sent else blob_ref(CLIENT_STATE, data)
-        blobs.setdefault(state.sha256, data)
-    return () if sent is None else (sent,), state, blobs
+        if encoded is None:
+            blobs[sent.sha256] = data
+    named = None
+    if state:
+        data = to_bytes(state)
+        is_sent = sent is not None and data == blobs.get(sent.sha256)
+        named = replace(sent, role=CLIENT_STATE) if sent is not None and is_sent else blob_ref(CLIENT_STATE, data)
+        blobs.setdefault(named.sha256, data)
+    return () if sent is None else (sent,), encoded, named, blobs

@@ -82,9 +82,9 @@ class Manifest:
         """SHA-256 of every blob that is named."""
         blobs = [entry.state for entry in self.promoted.values()]
         if self.staged is not None:
-            blobs += [self.staged.state, *self.staged.update.payload.blobs]
+            blobs += [self.staged.state, *self.staged.update.payload.moved]
         blobs += [*self.data.values(), *(blob for _run_id, blob in self.ended)]
-        blobs += [blob for staged in self.sent.values() for blob in staged.update.payload.blobs]
+        blobs += [blob for staged in self.sent.values() for blob in staged.update.payload.moved]
         return {blob.sha256 for blob in blobs if blob is not None}
 
     @property

@@ -9,6 +9,7 @@ from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.tensors import from_bytes, prototypes_from_bytes, sha256_hex
 from fedplcc.shared.types import GLOBAL_CLUSTER, BlobRef, PrototypeSet
 from fedplcc.trainer.cancellation import check
+from fedplcc.trainer.task.encoding import decoded_model
 from fedplcc.trainer.task.job import Job
 from fedplcc.trainer.task.models.latest_model import LatestModel
 
@@ -52,18 +53,51 @@ def received_arrays(job: Job, dim: int) -> dict[str, ArrayGroup]:
     return found
 
 
-def fetched_for_all(job: Job, blob: BlobRef, latest: LatestModel, *, counts: bool) -> bytes:
+def fetched_for_all(
+    job: Job, blob: BlobRef, latest: LatestModel, *, counts: bool, base: BlobRef | None = None
+) -> bytes:
     """Return a model that the first client of this process to need it fetches for all of them.
 
     Each client counts what it would receive in a process of its own, which keeps the model that it evaluated.
+
+    Args:
+        job: The task.
+        blob: The model.
+        latest: The model that the clients of this process share.
+        counts: Whether the client would receive it.
+        base: The model that an encoded one is the difference from, if the client holds it.
     """
-    data = latest.get(blob)
+    data, encoded = latest.get(blob), job.task.payload.encoded
     if data is None:
-        data = fetched(job, blob)
+        data = fetched_model(job, blob, None if base is None else latest.get(base))
         latest.put(blob, data)
     elif counts:
-        job.add("received_bytes", len(data))
+        job.add("received_bytes", len(data) if base is None or encoded is None else encoded.size_bytes)
     return data
+
+
+def fetched_model(job: Job, blob: BlobRef, base: bytes | None) -> bytes:
+    """Return a model that has the SHA-256 of its name: from its encoded difference where the client holds the other model.
+
+    It is fetched whole where it does not, or where that gives another model.
+
+    Args:
+        job: The task.
+        blob: The model.
+        base: The model that the round's training began with; None where the client does not hold it.
+
+    Raises:
+        BlobCorrupt, Cancelled: See `fetched`.
+    """
+    encoded = job.task.payload.encoded
+    if encoded is not None and base is not None:
+        data = decoded_model(fetched(job, encoded), base, blob, job.config.wire)
+        if data is not None:
+            return data
+        log.warning("encoded_model_of_another", sha256=blob.sha256)
+    elif encoded is not None:
+        log.info("whole_model_received", round=job.task.round, sha256=blob.sha256, bytes=blob.size_bytes)
+    return fetched(job, blob)
 
 
 def fetched(job: Job, blob: BlobRef) -> bytes:

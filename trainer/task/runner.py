@@ -23,6 +23,7 @@ from fedplcc.trainer.readings.speed import Speed
 from fedplcc.trainer.reproducibility.determinism import prepare_torch
 from fedplcc.trainer.task.client_state import States
 from fedplcc.trainer.task.delivery import Delivery, Finished
+from fedplcc.trainer.task.encoding import without_errors
 from fedplcc.trainer.task.failures import site_failures
 from fedplcc.trainer.task.inputs import TaskInputs, place_of
 from fedplcc.trainer.task.job import FIRST_ACTIVITY, Job, OnActivity, OnProblem
@@ -185,7 +186,9 @@ class TaskRunner:
                 on_problem=on_problem or (lambda problem: None),
             )
             if task.kind is TaskKind.EVALUATE:
-                evaluation = round_evaluation(job, self._inputs, lambda: self._delivery.settle(job, None))
+                evaluation = round_evaluation(
+                    job, self._inputs, lambda: without_errors(self._delivery.settle(job, None))
+                )
                 told = told_timings(evaluation.timings, withholds=job.withholds_times)
                 evaluation = replace(evaluation, timings=told)
                 aggregator.report_evaluation(task.run.run_id, task.round, evaluation)

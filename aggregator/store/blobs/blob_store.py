@@ -61,6 +61,11 @@ class BlobWriter:
         self._digest.update(piece)
         self._size_bytes += self._file.write(piece)
 
+    def written(self) -> Path:
+        """Return the file with what has been written; it is gone where the blob is not finished."""
+        self._file.flush()
+        return self._path
+
     def finish(self) -> BlobRef:
         """Store the bytes durably and return their reference."""
         self._file.flush()

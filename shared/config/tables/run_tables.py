@@ -28,6 +28,7 @@ from fedplcc.shared.config.tables.privacy import PrivacySection
 from fedplcc.shared.config.tables.public import PublicSection
 from fedplcc.shared.config.tables.stream import StreamSection
 from fedplcc.shared.config.tables.training import TrainingSection as TrainingSection
+from fedplcc.shared.config.tables.wire import WireSection
 from fedplcc.shared.methods import METHODS, refusal
 from fedplcc.shared.methods.config import MethodConfig
 from fedplcc.shared.methods.method import Method
@@ -297,6 +298,7 @@ class RunTables(BaseModel):
     stream: StreamSection = StreamSection.model_validate({})
     membership: MembershipSection = NO_PLAN
     privacy: PrivacySection = PrivacySection.model_validate({})
+    wire: WireSection = WireSection()
 
     @property
     def site_statistics_key(self) -> str | None:
@@ -374,6 +376,11 @@ class RunTables(BaseModel):
     def base_algorithm(self) -> Method:
         """The method's record as it is without noise."""
         return METHODS[self.run.method]
+
+    @property
+    def keeps_client_state(self) -> bool:
+        """Whether an update depends on what the client kept: the method's state, or what rounding left out."""
+        return self.wire.is_encoded or self.algorithm.keeps_client_state
 
     @property
     def release(self) -> Release | None:

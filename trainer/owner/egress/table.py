@@ -162,17 +162,17 @@ TABLE = (
     Row(requests=("CommitUpdate", "ReportEvaluation"), fields=("run_id", "round"), made_of=(MadeOf.RUN,)),
     Row(
         requests=("CommitUpdate",),
-        fields=("payload.tensor_groups.role", "payload.prototype_sets.role"),
+        fields=("payload.tensor_groups.role", "payload.prototype_sets.role", "payload.encoded.role"),
         made_of=(MadeOf.RUN,),
     ),
     Row(
         requests=("CommitUpdate",),
-        fields=("payload.tensor_groups.size_bytes", "payload.prototype_sets.size_bytes"),
+        fields=("payload.tensor_groups.size_bytes", "payload.prototype_sets.size_bytes", "payload.encoded.size_bytes"),
         made_of=(MadeOf.RUN, MadeOf.TRAINING_IMAGES),
     ),
     Row(
         requests=("CommitUpdate",),
-        fields=("payload.tensor_groups.sha256", "inline_blobs"),
+        fields=("payload.tensor_groups.sha256", "payload.encoded.sha256", "inline_blobs"),
         made_of=(MadeOf.MODEL, MadeOf.TRAINING_IMAGES),
         policy="leaves.models",
         at_site=AtSite.RELEASE,

@@ -97,7 +97,7 @@ class IntList(_message.Message):
     def __init__(self, values: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Payload(_message.Message):
-    __slots__ = ("tensor_groups", "prototype_sets", "scalars", "int_lists", "metadata")
+    __slots__ = ("tensor_groups", "prototype_sets", "scalars", "int_lists", "metadata", "encoded")
     class ScalarsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -124,12 +124,14 @@ class Payload(_message.Message):
     SCALARS_FIELD_NUMBER: _ClassVar[int]
     INT_LISTS_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    ENCODED_FIELD_NUMBER: _ClassVar[int]
     tensor_groups: _containers.RepeatedCompositeFieldContainer[BlobRef]
     prototype_sets: _containers.RepeatedCompositeFieldContainer[BlobRef]
     scalars: _containers.ScalarMap[str, float]
     int_lists: _containers.MessageMap[str, IntList]
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, tensor_groups: _Optional[_Iterable[_Union[BlobRef, _Mapping]]] = ..., prototype_sets: _Optional[_Iterable[_Union[BlobRef, _Mapping]]] = ..., scalars: _Optional[_Mapping[str, float]] = ..., int_lists: _Optional[_Mapping[str, IntList]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    encoded: BlobRef
+    def __init__(self, tensor_groups: _Optional[_Iterable[_Union[BlobRef, _Mapping]]] = ..., prototype_sets: _Optional[_Iterable[_Union[BlobRef, _Mapping]]] = ..., scalars: _Optional[_Mapping[str, float]] = ..., int_lists: _Optional[_Mapping[str, IntList]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., encoded: _Optional[_Union[BlobRef, _Mapping]] = ...) -> None: ...
 
 class RunSpec(_message.Message):
     __slots__ = ("run_id", "config_json", "config_hash", "started_by")

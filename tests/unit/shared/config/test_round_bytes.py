@@ -9,7 +9,7 @@ from fedplcc.shared.tensors import prototypes_to_bytes
 from fedplcc.shared.types import PrototypeSet
 from tests.support.federation.numpy_client import a_config
 
-LAYOUT = ModelLayout(model_bytes=1000, sent_bytes=900, feature_dim=8)
+LAYOUT = ModelLayout(model_bytes=1000, sent_bytes=900, feature_dim=8, encoded_bytes=1000)
 
 
 def config(**run: Any) -> Any:
@@ -22,6 +22,22 @@ def test_a_client_that_sat_out_receives_the_model_it_starts_from_and_the_new_one
     assert (whole.all_up, whole.all_down) == (3600, 4000)
     drawn = round_bytes(config(method="fedavg", cohort_size=2), LAYOUT, [10, 10, 10, 10])
     assert (drawn.clients, drawn.down, drawn.all_down, drawn.is_bound) == (2, 2000, 4000, True)
+
+
+def test_an_encoded_model_counts_its_tensors_rows_and_beginning() -> None:
+    schema = {"w": ("F32", (4, 3, 2)), "bias": ("F32", (4,)), "steps": ("I64", ())}
+    raw = 8 + 4 * 4 + 8
+    for precision, of_w in (("bfloat16", 24 * 2), ("int8", 4 * 4 + 24)):
+        layout = ModelLayout.of(schema, ["bias"], 8, precision)  # type: ignore[arg-type]
+        assert (layout.sent_bytes, layout.encoded_bytes) == (raw - 16 + of_w, raw + of_w)
+        moved = round_bytes(a_config(wire={"precision": precision}), layout, [10, 10])
+        assert (moved.up, moved.down, moved.first_down) == (
+            raw - 16 + of_w,
+            raw + of_w,
+            layout.model_bytes + raw + of_w,
+        )
+        drawn = round_bytes(a_config(run={"cohort_size": 1}, wire={"precision": precision}), layout, [10, 10])
+        assert drawn.down == layout.model_bytes + raw + of_w, "whoever sat out has no base"
 
 
 def test_prototypes_are_bounded_by_samples_and_without_them_by_what_an_update_may_have() -> None:
