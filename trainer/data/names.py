@@ -60,6 +60,13 @@ def alike(names: Iterable[str]) -> list[str]:
     return [" and ".join(of_kind) for of_kind in kinds.values() if len(of_kind) > 1]
 
 
+def alike_said(names: Iterable[str]) -> list[str]:
+    """Return a sentence for the owner on each kind of names that are alike."""
+    return [
+        f"classes whose names look like one name: {each}; rename them if they are one class" for each in alike(names)
+    ]
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names with commas between; of many the first ones, and how many more."""
     more = len(names) - MAX_NAMED

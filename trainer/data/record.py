@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,6 +52,15 @@ class DataRecord:
     def digests(self, *sides: str) -> set[str]:
         """Return the digests of the images of some sides."""
         return {value.partition(" ")[2] for side in sides for value in self.sides.get(side, {}).values()}
+
+    def names(self, digests: Collection[str], *sides: str) -> list[str]:
+        """Return the images of some sides that have one of these digests, as SIDE: NAME."""
+        return [
+            f"{side}: {name}"
+            for side in sides
+            for name, value in self.sides.get(side, {}).items()
+            if value.partition(" ")[2] in digests
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

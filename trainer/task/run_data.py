@@ -125,6 +125,7 @@ class RunData:
             trained = self._trained_before(run_id, record, beginning, on_problem)
             kept = RunRecord(places={at: record.sha256}, latest=record, trained=trained, rule=beginning.rule)
             self._states.keep_data_record(run_id, kept)
+            self._report_copies(run_id, record, on_problem)
         elif at not in known.places:
             self._enter(run_id, at, known, record)
         elif known.places[at] != record.sha256:
@@ -180,17 +181,29 @@ class RunData:
         if on_problem is not None:
             on_problem(ClientProblem(reason="TRAINED_IMAGES_UNKNOWN", detail=detail, hint=hint))
 
+    def _report_copies(self, run_id: str, record: DataRecord, on_problem: OnProblem | None) -> None:
+        """Tell of images that are tested on and have the pixels of images that are trained on."""
+        copied = record.digests(TRAIN) & record.digests(TEST, VALIDATION)
+        if not copied:
+            return
+        names = record.names(copied, TEST, VALIDATION)
+        log.warning("copies_on_two_sides", client_id=self._client_id, run_id=run_id, count=len(names), first=names[:6])
+        if on_problem is not None:
+            on_problem(
+                ClientProblem(
+                    reason="COPIES_ON_TWO_SIDES",
+                    detail=f"{len(names)} images for testing or validation have the pixels of images that are trained on: "
+                    "scores are too high by them",
+                    hint="`fedplcc data describe SPEC --check` names them; leave one of each, on one side",
+                )
+            )
+
     def _leaked(self, record: DataRecord, trained: frozenset[str], run_id: str) -> int:
         """Return how many images for testing or validation were trained on; the log names the first."""
         leaked = record.digests(TEST, VALIDATION) & trained
         if not leaked:
             return 0
-        names = [
-            f"{side}: {name}"
-            for side in (TEST, VALIDATION)
-            for name, value in record.sides.get(side, {}).items()
-            if value.partition(" ")[2] in leaked
-        ]
+        names = record.names(leaked, TEST, VALIDATION)
         log.error("trained_images_tested", client_id=self._client_id, run_id=run_id, count=len(names), first=names[:6])
         return len(names)
 

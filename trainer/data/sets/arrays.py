@@ -16,7 +16,7 @@ from numpy.lib.npyio import NpzFile
 from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.parser_lock import PARSER_LOCK
 from fedplcc.shared.types import IntArray
-from fedplcc.trainer.data.names import composed, listed
+from fedplcc.trainer.data.names import alike_said, composed, listed
 from fedplcc.trainer.data.source import Pixels, Samples, Source
 from fedplcc.trainer.factories import import_factory
 
@@ -125,7 +125,10 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
     given_groups = (arrays.groups_train, arrays.groups_test)
     train_groups, test_groups = groups_of(given_groups, (len(x_train), len(x_test)), origin)
     return Source(
-        names, _samples(x_train, train_ids, "train", train_groups), _samples(x_test, test_ids, "test", test_groups)
+        names,
+        _samples(x_train, train_ids, "train", train_groups),
+        _samples(x_test, test_ids, "test", test_groups),
+        remarks=tuple(alike_said(names)),
     )
 
 

@@ -76,6 +76,8 @@ def _listed(lists: tuple[Path, Path], root: Path, classes: tuple[str, ...] | Non
     train, test = (_entries(path, classes) for path in lists)
     if not train and not test:
         raise InvalidData(f"{lists[0]} and {lists[1].name} list no image of {', '.join(classes or ('any class',))}")
+    if both := {path for path, _ in train} & {path for path, _ in test}:
+        raise InvalidData(f"{lists[0]} and {lists[1].name} both list {min(both)}; an image is on one side")
     first = (train or test)[0][0]
     if not (root / first).is_file():
         raise InvalidData(f"{lists[0].parent} lists {first}, which is not in {root}; unpack the domain's archive there")
@@ -92,7 +94,7 @@ def _entries(path: Path, classes: Collection[str] | None) -> list[tuple[str, str
     """Return path and class of each line; the class is the folder's name, not the number."""
     found = []
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
                 image = line.rpartition(" ")[0].strip()
                 name = PurePosixPath(image).parent.name

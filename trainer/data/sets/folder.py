@@ -21,7 +21,7 @@ from fedplcc.trainer.data.images.endings import DICOM_ENDINGS
 from fedplcc.trainer.data.images.pixels import auto_window, numbers_of, read_pixels, why_unreadable
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Window
 from fedplcc.trainer.data.images.store import image_key
-from fedplcc.trainer.data.names import alike, code_points, composed, listed, printable
+from fedplcc.trainer.data.names import alike_said, code_points, composed, listed, printable
 from fedplcc.trainer.data.roles import TEST, has_role, key_of
 from fedplcc.trainer.data.sets.labels_file import TABLES, Entry, read_labels
 from fedplcc.trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
@@ -182,9 +182,7 @@ def _tables(root: Path) -> tuple[str, ...]:
 
 def _by_side(names: Sequence[str], sides: Mapping[str, Sequence[tuple[Entry, str]]]) -> tuple[str, ...]:
     """Return remarks on names that are alike, and on classes that data with sides of their own have on one side alone."""
-    said = [
-        f"classes whose names look like one name: {each}; rename them if they are one class" for each in alike(names)
-    ]
+    said = alike_said(names)
     if not sides[TEST] and (sides[TRAIN] or sides[VALIDATION]):
         said.append("no image is for testing")
     elif any(entry.side for of_side in sides.values() for entry, _ in of_side):

@@ -15,6 +15,7 @@ from fedplcc.python_api.client import Client
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data import DatasetArrays, describe, load_dataset
 from fedplcc.trainer.data.record import digest_of
+from fedplcc.trainer.data.specs import open_source
 from tests.unit.trainer.builders import a_contract
 
 CONTRACT = a_contract()
@@ -64,6 +65,11 @@ def test_labels_follow_the_contracts_order_of_names(save: Callable[..., str]) ->
 def test_names_may_be_bytes(save: Callable[..., str]) -> None:
     spec = save(**arrays(classes=np.array([b"owl", b"cat", b"dog"])))
     assert describe(spec) == {"owl": 2, "cat": 2, "dog": 2}
+
+
+def test_names_that_look_like_one_are_said(save: Callable[..., str]) -> None:
+    (said,) = open_source(save(**arrays(classes=np.array(["cat", "Cat ", "owl"]))), 5).remarks
+    assert said.startswith("classes whose names look like one name: 'cat' and 'Cat '")
 
 
 def test_without_names_label_i_is_named_i(save: Callable[..., str]) -> None:

@@ -85,6 +85,16 @@ def test_listed_images_that_are_gone_count_as_unreadable(tmp_path: Path) -> None
     assert data.unreadable == ("clipart/tiger/clipart_002_000000.png",)
 
 
+def test_lists_that_windows_wrote_are_as_others(tmp_path: Path) -> None:
+    write(tmp_path)
+    write_lists(tmp_path)
+    for split in ("train", "test"):
+        path = tmp_path / f"clipart_{split}.txt"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    data = load_dataset(f"domainnet:clipart:{tmp_path}", contract=DataSection(classes=NAMES, image_size=8))
+    assert (len(data.train), len(data.test), data.unreadable) == (12, 8, ())
+
+
 def no_test_list(root: Path) -> None:
     (root / "clipart_test.txt").unlink()
 
@@ -98,6 +108,12 @@ def bad_line(root: Path) -> None:
         file.write("\nzebra.png 3\n")
 
 
+def both_lists(root: Path) -> None:
+    line = (root / "clipart_train.txt").read_text().splitlines()[0]
+    with (root / "clipart_test.txt").open("a") as file:
+        file.write(line)
+
+
 def no_text(root: Path) -> None:
     (root / "clipart_train.txt").write_bytes(b"\xff\xfe\x00")
 
@@ -108,6 +124,7 @@ def no_text(root: Path) -> None:
         (no_test_list, r"has clipart_train.txt without clipart_test.txt; add it, or remove both"),
         (another_place, r"lists clipart/zebra/\S+, which is not in \S+; unpack the domain's archive there"),
         (bad_line, r"line 14 of \S+clipart_train.txt is not a path DOMAIN/CLASS/FILE, a space and a number"),
+        (both_lists, r"clipart_train.txt and clipart_test.txt both list clipart/zebra/\S+; an image is on one side"),
         (no_text, r"cannot read \S+clipart_train.txt"),
     ],
 )

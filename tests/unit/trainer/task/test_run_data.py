@@ -132,6 +132,15 @@ def test_an_heir_knows_what_its_ancestors_trained_on(tmp_path: Path) -> None:
         data(tmp_path).check("run-2", Place(1, 2), record("e", "a"))
 
 
+def test_tests_on_copies_of_what_is_trained_on_are_told_once(tmp_path: Path) -> None:
+    said: list[ClientProblem] = []
+    copies = DataRecord(sides={**record("ab", "c").sides, TEST: {"copy": "0 a", "twin": "1 b", "c": "0 c"}})
+    for run_id, seen in (("run-1", copies), ("run-1", copies), ("run-2", record("ab", "c"))):
+        data(tmp_path).check(run_id, None, seen, on_problem=said.append)
+    assert [problem.reason for problem in said] == ["COPIES_ON_TWO_SIDES"]
+    assert said[0].detail.startswith("2 images for testing or validation have the pixels of images that are trained on")
+
+
 def test_who_cannot_know_says_so_once(tmp_path: Path) -> None:
     said: list[ClientProblem] = []
     for beginning in (Beginning(runs=None), begins("elsewhere")):
