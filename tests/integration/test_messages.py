@@ -143,7 +143,7 @@ def test_an_administrator_sends_a_test_and_the_log_says_who(tmp_path: Path, host
         assert key_id not in callers
 
 
-def test_who_is_away_for_long_is_told_and_who_comes_back_is_not(tmp_path: Path, host: WebhookHost) -> None:
+def test_who_is_away_for_long_is_told(tmp_path: Path, host: WebhookHost) -> None:
     with Told(tmp_path) as federation:
         federation.begin_with(table("ops", host.url, "away_s = 1", 'events = ["client_away"]'))
         trainer = federation.start_trainer("north", "digits:optdigits", "--metrics-port", "off")
