@@ -80,14 +80,14 @@ class Lane:
         self.place = read_place(file)
         self._kept_after = 0 if self.place is None else self.place.after
         self.failure = ""
-        """Why the message that waits was not taken by the last attempt; empty where none waits."""
+        """Why the last attempt failed; empty where it did not."""
 
     async def run(self) -> None:
         """Tell what happens, until cancelled."""
         while True:
             self.changed.clear()
             try:
-                pause_s = await self._look()
+                pause_s = await self.look()
                 self._said = ""
             except Exception as error:  # a lane that ended would be silent for ever
                 pause_s = AGAIN_S
@@ -96,7 +96,7 @@ class Lane:
                 async with asyncio.timeout(pause_s):
                     await self.changed.wait()
 
-    async def _look(self) -> float:
+    async def look(self) -> float:
         """Tell what a page of the history says; return the seconds until the next look, should nothing happen."""
         federation, history = self._source()
         if history is None:

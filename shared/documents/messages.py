@@ -26,7 +26,7 @@ class MessageReceiver(Document):
     last_at: datetime | None
     """When it took it."""
     failure: str
-    """Why it did not take the message that waits for it; empty where none waits."""
+    """Why the last attempt to tell it failed; empty where it did not."""
 
 
 class MessageReceivers(Document):
