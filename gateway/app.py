@@ -24,7 +24,9 @@ from fedplcc.gateway.http.middleware import BodyLimit, RequestContext
 from fedplcc.gateway.http.server import Server, listen
 from fedplcc.gateway.http.server_tls import server_tls
 from fedplcc.gateway.joining import join_by_file
-from fedplcc.gateway.routes import audit, callers, clients, events, models, results, runs, service
+from fedplcc.gateway.messages.couriers import Couriers
+from fedplcc.gateway.messages.receivers import read_receivers
+from fedplcc.gateway.routes import audit, callers, clients, events, messages, models, results, runs, service
 from fedplcc.gateway.routes.dependencies import Services
 from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from fedplcc.shared.config.settings import GatewaySettings
@@ -32,6 +34,7 @@ from fedplcc.shared.config.settings.variables import warn_of_unknown_variables
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import add_methods
 from fedplcc.shared.process import disk
+from fedplcc.shared.process.failpoints import arm_from_environment
 from fedplcc.shared.process.log import get_logger, set_up
 from fedplcc.shared.process.resources import SERVICE_FILES, require
 from fedplcc.shared.version import VERSION
@@ -51,7 +54,7 @@ log = get_logger("fedplcc.gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
     route
-    for part in (runs, models, results, events, clients, audit, callers, service, console)
+    for part in (runs, models, results, events, clients, audit, messages, callers, service, console)
     for route in part.OPERATIONS.routes
 )
 """Every route."""
@@ -79,15 +82,23 @@ MIDDLEWARE: tuple[Middleware, ...] = (
 
 
 def create_app(settings: GatewaySettings) -> FastAPI:
-    """Return the gateway's application. Its channel to the aggregator is open during its lifespan."""
+    """Return the gateway's application. Its channel to the aggregator is open during its lifespan.
+
+    Raises:
+        InvalidConfig: The receivers of messages cannot be read.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         link = AggregatorLink(settings, services)
+        if services.couriers is not None:
+            services.couriers.start()
         try:
             yield
         finally:
             services.stopping.set()
+            if services.couriers is not None:
+                await services.couriers.stop()
             await link.close()
 
     services = Services(
@@ -99,6 +110,13 @@ def create_app(settings: GatewaySettings) -> FastAPI:
         trusted_proxies=settings.proxies,
         rate_limits=RateLimits(settings.address_rate, settings.key_rate, settings.guess_rate),
     )
+    if settings.messages is not None:
+        services.couriers = Couriers(
+            read_receivers(settings.messages, asks_keys=services.asks_keys),
+            settings.state_dir,
+            source=lambda: (services.federation, services.aggregator),
+            counted=services.metrics.delivered,
+        )
     app = FastAPI(
         title=openapi.TITLE,
         version=VERSION,
@@ -120,6 +138,7 @@ def create_app(settings: GatewaySettings) -> FastAPI:
 def run(settings: GatewaySettings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     set_up(settings.log_level)
+    arm_from_environment()
     disk.deny_others()
     warn_of_unknown_variables()
     try:

@@ -33,6 +33,7 @@ TAGS = (
     {"name": "results", "description": "Results of runs."},
     {"name": "events", "description": "Histories of runs, live or as pages."},
     {"name": "federation", "description": "Clients of the federation."},
+    {"name": "messages", "description": "Messages to people about what happens."},
     {"name": "callers", "description": "Who calls, and sessions of the console."},
     {"name": "service", "description": "The gateway itself."},
 )
@@ -41,6 +42,7 @@ TAGS = (
 SCOPE_OF: Mapping[str, Scope | None] = {
     **dict.fromkeys(("get_model", "get_prototypes", "get_archive", "get_prototype_map"), Scope.RESULTS),
     "list_audit": Scope.ADMIN,
+    "test_message_receiver": Scope.ADMIN,
     "get_metrics": Scope.METRICS,
     "get_caller": None,
     "end_session": None,

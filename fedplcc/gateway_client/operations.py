@@ -294,6 +294,10 @@ class AsyncOperations(AsyncCalls):
             query={"round": round_number, "after": after, "page_size": page_size, "page_token": page_token},
         )
 
+    async def list_message_receivers(self) -> documents.MessageReceivers:
+        """List who is told of what, and how the last delivery went."""
+        return await self.call("GET", "/v1/messages/receivers", documents.MessageReceivers)
+
     async def list_problems(self) -> documents.ProblemKinds:
         """List every kind of problem of this API."""
         return await self.call("GET", "/v1/problems", documents.ProblemKinds)
@@ -495,6 +499,14 @@ class AsyncOperations(AsyncCalls):
             body={"reason": reason},
         )
 
+    async def test_message_receiver(self, receiver: str) -> documents.MessageTest:
+        """Send a receiver a message of the kind test, once, and tell how that went.
+
+        Args:
+            receiver: The receiver's name.
+        """
+        return await self.call("POST", f"/v1/messages/receivers/{self.quoted(receiver)}/test", documents.MessageTest)
+
     async def update_run(
         self,
         run_id: str,
@@ -552,6 +564,7 @@ class Operations(Calls):
     list_audit = waited(AsyncOperations.list_audit)
     list_clients = waited(AsyncOperations.list_clients)
     list_evaluations = waited(AsyncOperations.list_evaluations)
+    list_message_receivers = waited(AsyncOperations.list_message_receivers)
     list_problems = waited(AsyncOperations.list_problems)
     list_rounds = waited(AsyncOperations.list_rounds)
     list_runs = waited(AsyncOperations.list_runs)
@@ -565,4 +578,5 @@ class Operations(Calls):
     resume_run = waited(AsyncOperations.resume_run)
     retire_client = waited(AsyncOperations.retire_client)
     stop_run = waited(AsyncOperations.stop_run)
+    test_message_receiver = waited(AsyncOperations.test_message_receiver)
     update_run = waited(AsyncOperations.update_run)

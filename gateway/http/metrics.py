@@ -15,6 +15,8 @@ BY_ADDRESS, BY_KEY, BY_FAILED_KEYS = RATE_LIMITS = ("address", "key", "failed_ke
 """Limits of requests."""
 REFUSALS = (KeyInvalid, ScopeMissing)
 """What the gateway refuses itself."""
+OUTCOMES = ("delivered", "failed", "given_up")
+"""Outcomes of attempts to deliver a message."""
 UNKNOWN_ROUTE = "unknown"
 """Route label of requests to unknown paths."""
 
@@ -46,12 +48,14 @@ class GatewayMetrics:
             "Requests that have come and whose responses have not ended, streams and downloads among them.",
             registry=self.registry,
         )
-        self.response_bytes = Counter(
-            f"{PREFIX}_http_response_bytes_total",
-            "Bytes of the bodies of responses, by route.",
-            ["route"],
+        self.messages = Counter(
+            f"{PREFIX}_messages_total",
+            "Attempts to deliver messages to people, by outcome: delivered, failed, given_up (too old to be tried again).",
+            ["outcome"],
             registry=self.registry,
         )
+        for outcome in OUTCOMES:
+            self.messages.labels(outcome)
         self.rate_limited = Counter(
             f"{PREFIX}_http_rate_limited_total",
             "Requests refused with TOO_MANY_REQUESTS, by limit: address, key, failed_keys.",
@@ -71,7 +75,6 @@ class GatewayMetrics:
             self.refusals.labels(refusal.reason.lower())
         for method, route, statuses in routes:
             self.seconds.labels(route, method)
-            self.response_bytes.labels(route)
             for status in statuses:
                 self.requests.labels(route, method, str(status))
 
@@ -85,6 +88,6 @@ class GatewayMetrics:
         self.requests.labels(route, known, str(status)).inc()
         self.seconds.labels(route, known).observe(seconds)
 
-    def sent(self, num_bytes: int, *, route: str) -> None:
-        """Count a piece of a response's body."""
-        self.response_bytes.labels(route).inc(num_bytes)
+    def delivered(self, outcome: str) -> None:
+        """Count an attempt to deliver a message."""
+        self.messages.labels(outcome).inc()

@@ -116,7 +116,6 @@ class _Exchange:
         elif message["type"] == "http.response.body":
             num_bytes = len(message.get("body", b""))
             self._sent_bytes += num_bytes
-            self._metrics.sent(num_bytes, route=self._route)
             self._is_complete = not message.get("more_body", False)
         await self._send(message)
 

@@ -12,6 +12,7 @@ from fedplcc.gateway.http.guards.forwarded import Network
 from fedplcc.gateway.http.guards.rate_limits import RateLimits
 from fedplcc.gateway.http.guards.slots import Slots, Turns
 from fedplcc.gateway.http.metrics import GatewayMetrics
+from fedplcc.gateway.messages.couriers import Couriers
 from fedplcc.gateway.refused_requests import RefusedRequests
 from fedplcc.gateway.run_service import RunServiceClient
 from fedplcc.shared.errors import AggregatorUnavailable, ScopeMissing
@@ -78,6 +79,8 @@ class Services:
     """Taken by downloads."""
     turns: Turns = field(default_factory=_turns)
     """Reads and checks configurations beside the event loop."""
+    couriers: Couriers | None = None
+    """Deliver messages to people; None where the gateway has no receivers."""
     aggregator: RunServiceClient | None = None
     """Set while the application is up and the gateway is a member of a federation, or speaks plain text."""
 

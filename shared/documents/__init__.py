@@ -20,6 +20,7 @@ from fedplcc.shared.documents.evaluations import Evaluation, EvaluationCounts, E
 from fedplcc.shared.documents.events import Event, EventPage
 from fedplcc.shared.documents.health import Health, Readiness
 from fedplcc.shared.documents.initial_models import InitialModel
+from fedplcc.shared.documents.messages import MessageReceiver, MessageReceivers, MessageTest
 from fedplcc.shared.documents.problems import FieldProblem, Problem, ProblemKind, ProblemKinds
 from fedplcc.shared.documents.prototype_maps import MappedClient, MappedPrototype, PrototypeMap, RoundSpan
 from fedplcc.shared.documents.requests import (
@@ -69,6 +70,9 @@ __all__ = [
     "InitialModel",
     "MappedClient",
     "MappedPrototype",
+    "MessageReceiver",
+    "MessageReceivers",
+    "MessageTest",
     "MethodChoice",
     "ModelChoice",
     "ModelForm",

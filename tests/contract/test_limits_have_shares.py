@@ -49,6 +49,7 @@ LIMITS = {
     "gateway/http/guards/slots.py Slots.taken Overloaded": "the share that each of the slots is given",
     "gateway/http/guards/slots.py Turns.__init__ Slots": "the share that the turns are given",
     "gateway/http/guards/slots.py Turns.__init__ Threads": "one at a time of a key",
+    "gateway/messages/couriers.py Couriers.test Overloaded": "none needed: one test of a receiver, for administrators",
     "gateway/routes/dependencies.py _downloads Slots": "MAX_DOWNLOADS_OF_A_KEY of a key",
     "gateway/routes/dependencies.py _streams Slots": "MAX_EVENT_STREAMS_OF_A_KEY of a key",
     "gateway/routes/dependencies.py _turns Turns": "MAX_TURNS_OF_A_KEY of a key",

@@ -158,6 +158,9 @@ class GatewaySettings(Settings):
     plain_http: bool = False
     """Whether HTTP is served off loopback, keys in plain text among it: behind a proxy that ends TLS, or in a container
     whose port is published on loopback only."""
+    messages: OptionalPath = None
+    """File in TOML with receivers of messages: webhooks and e-mail addresses that are told when runs end or need people;
+    see deploy/messages.md. No messages if not set."""
     allowed_hosts: str | None = None
     """Host names and addresses, comma-separated and without ports, that requests may name besides 127.0.0.1 and localhost;
     no other name can then lead a browser to the gateway. If not set: none when it listens on loopback, otherwise any."""

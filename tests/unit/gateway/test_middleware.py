@@ -172,7 +172,7 @@ def test_each_response_is_counted_by_route_method_and_status(app: FastAPI) -> No
     assert count("unknown", "other", "404") == 1
 
 
-def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown(app: FastAPI) -> None:
+def test_open_requests_are_shown(app: FastAPI) -> None:
     registry = app.state.services.metrics.registry
     during = []
 
@@ -181,9 +181,8 @@ def test_the_bytes_of_responses_are_counted_by_route_and_open_requests_are_shown
         return JSONResponse({"ok": True})
 
     app.add_api_route("/look", look)
-    answer = send(app, "GET", "/look")
+    send(app, "GET", "/look")
     assert during == [1]
-    assert registry.get_sample_value("fedplcc_http_response_bytes_total", {"route": "/look"}) == len(answer.content)
     assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
 
 
@@ -241,8 +240,7 @@ def test_a_response_that_breaks_off_is_logged_and_left_incomplete(app: FastAPI) 
     assert sent[-1].get("more_body") is True
     registry = app.state.services.metrics.registry
     assert registry.get_sample_value("fedplcc_http_requests_in_flight") == 0
-    beginning = registry.get_sample_value("fedplcc_http_response_bytes_total", {"route": "/crash-late"})
-    assert beginning == len(b"beginning"), "what had left before it broke off"
+    assert lines[-1]["sent_bytes"] == len(b"beginning"), "what had left before it broke off"
 
 
 def test_a_thousand_refused_requests_are_a_line_and_another_callers_is_there(app: FastAPI) -> None:

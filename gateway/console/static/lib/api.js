@@ -34,7 +34,7 @@ export const SESSION_MARK = "fedplcc-session";
 export const sessions = new EventTarget();
 let isMissing = false;
 
-/** @type {{caller: string, label: string, federation: string, is_exposed: boolean} | null} */
+/** @type {{caller: string, label: string, federation: string, is_exposed: boolean, scopes: string[]} | null} */
 let me = null;
 
 /** Who asks, and which federation: its name is empty where it asks nobody for a certificate. Null before that is known. */
