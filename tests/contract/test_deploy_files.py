@@ -467,7 +467,7 @@ def test_the_services_that_the_guide_starts_understand_their_flags() -> None:
 def test_every_variable_that_is_written_somewhere_is_read_somewhere() -> None:
     settings = {f"FEDPLCC_{name.upper()}" for kind in KINDS.values() for name in kind.model_fields}
     of_compose = {found["name"] for file in COMPOSE_FILES for found in VARIABLE.finditer((DEPLOY / file).read_text())}
-    of_grafana, of_commands = {"FEDPLCC_PROMETHEUS"}, {INVITATION, "FEDPLCC_INVITE_ADDRESS"}
+    of_grafana, of_commands = {"FEDPLCC_PROMETHEUS"}, {INVITATION, "FEDPLCC_INVITE_ADDRESS", "FEDPLCC_GATEWAY"}
     for path in sorted(
         path for path in DEPLOY.rglob("*") if path.suffix in (".md", ".yaml", ".yml", ".env", ".service")
     ):
