@@ -24,7 +24,7 @@ from fedplcc.gateway.http.middleware import BodyLimit, RequestContext
 from fedplcc.gateway.http.server import Server, listen
 from fedplcc.gateway.http.server_tls import server_tls
 from fedplcc.gateway.joining import join_by_file
-from fedplcc.gateway.routes import audit, callers, clients, events, models, results, runs, service
+from fedplcc.gateway.routes import audit, callers, clients, events, models, results, runs, service, sign_on
 from fedplcc.gateway.routes.dependencies import Services
 from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from fedplcc.shared.config.settings import GatewaySettings
@@ -51,8 +51,14 @@ log = get_logger("fedplcc.gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
     route
-    for part in (runs, models, results, events, clients, audit, callers, service, console)
-    for route in part.OPERATIONS.routes
+    for operations in (
+        *(
+            part.OPERATIONS
+            for part in (runs, models, results, events, clients, audit, callers, sign_on, service, console)
+        ),
+        sign_on.PAGES,
+    )
+    for route in operations.routes
 )
 """Every route."""
 
