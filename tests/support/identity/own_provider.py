@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import itertools
 import json
 import threading
@@ -16,14 +17,14 @@ from typing import Any, Self
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from joserfc import jwt
-from joserfc.jwk import OctKey, RSAKey
+from joserfc.jwk import ECKey
 
 CLIENT = "fedplcc-tests"
 SUBJECT = "248289761001"
 
 
-def new_key(kid: str) -> RSAKey:
-    return RSAKey.generate_key(2048, parameters={"kid": kid, "use": "sig"})
+def new_key(kid: str) -> ECKey:
+    return ECKey.generate_key("P-256", parameters={"kid": kid, "use": "sig"})
 
 
 class OwnProvider:
@@ -80,22 +81,20 @@ class OwnProvider:
         claims = {"iss": self.issuer, "sub": SUBJECT, "aud": CLIENT, "iat": now, "exp": now + 600, "nonce": nonce}
         return {name: value for name, value in (claims | self.claims).items() if value is not None}
 
-    def signed(self, claims: dict[str, Any], key: RSAKey | None = None, kid: str | None = None) -> str:
+    def signed(self, claims: dict[str, Any], key: ECKey | None = None, kid: str | None = None) -> str:
         key = key or self.keys[-1]
-        return jwt.encode({"alg": "RS256", "kid": kid or key.kid}, claims, key)
+        return jwt.encode({"alg": "ES256", "kid": kid or key.kid}, claims, key)
 
-    def unsigned(self, claims: dict[str, Any]) -> str:
-        """A token with the algorithm "none"."""
-        parts = [{"alg": "none", "kid": self.keys[-1].kid}, claims]
-        return (
-            ".".join([base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts])
-            + "."
-        )
+    def unsigned(self, claims: dict[str, Any], alg: str = "none") -> str:
+        """A token without a signature, with the algorithm "none"."""
+        header = {"alg": alg, "kid": self.keys[-1].kid}
+        return ".".join(_url_base64(json.dumps(part).encode()) for part in (header, claims)) + "."
 
     def signed_by_the_public_key(self, claims: dict[str, Any]) -> str:
         """A token whose HMAC has the public key for a secret, which everybody knows."""
-        secret = OctKey.import_key(self.keys[-1].as_pem(private=False).decode())
-        return jwt.encode({"alg": "HS256", "kid": self.keys[-1].kid}, claims, secret)
+        body = self.unsigned(claims, "HS256")[:-1]
+        secret = self.keys[-1].as_pem(private=False)
+        return f"{body}.{_url_base64(hmac.new(secret, body.encode(), hashlib.sha256).digest())}"
 
     def answer(self, path: str, form: dict[str, str]) -> tuple[int, dict[str, Any]]:
         """Return status and document of an answer."""
@@ -130,8 +129,7 @@ class OwnProvider:
         nonce: str | None = None
         if form["grant_type"] == "authorization_code":
             nonce, challenge = self._nonces.pop(form["code"], ("", ""))
-            digest = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest())
-            if digest.rstrip(b"=").decode() != challenge:
+            if _url_base64(hashlib.sha256(form["code_verifier"].encode()).digest()) != challenge:
                 return 400, {"error": "invalid_grant"}
         elif form["grant_type"].endswith("device_code") and not self.has_signed_on.is_set():
             return 400, {"error": "authorization_pending"}
@@ -162,3 +160,7 @@ class OwnProvider:
                 pass
 
         return Handler
+
+
+def _url_base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -34,7 +34,8 @@ from fedplcc.shared.errors import (
     SignOnUnavailable,
 )
 from fedplcc.shared.identity.api_keys import Scope
-from fedplcc.shared.identity.principals import current_principal
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import Principal, current_principal
 from tests.support.identity.own_provider import CLIENT, SUBJECT, OwnProvider, new_key
 from tests.unit.aggregator.identity.conftest import Clock
 
@@ -58,6 +59,7 @@ class Setup:
 
     def run(self, steps: Callable[[SignOns], Awaitable[_T]]) -> _T:
         async def within() -> _T:
+            current_principal.set(Principal(role=Role.GATEWAY, name="console"))
             async with self.sign_ons() as sign_ons:
                 return await steps(sign_ons)
 
