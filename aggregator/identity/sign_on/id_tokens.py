@@ -1,6 +1,6 @@
 """ID tokens: a signature by a key of the provider, and claims that hold for this federation, this sign-on and now.
 
-Source: OpenID Connect Core 1.0, section 3.1.3.7; RFC 8725 for the algorithms.
+Source: OpenID Connect Core 1.0, 3.1.3.7; RFC 8725 for the algorithms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 MAX_TOKEN = 16 << 10
 """Most characters of a token."""
 MAX_SUBJECT = 255
-"""Most characters of a subject (OpenID Connect Core 1.0, section 2)."""
+"""Most characters of a subject (OpenID Connect Core 1.0, 2)."""
 LEEWAY_S = 30.0
 """Seconds by which the provider's clock may differ from the aggregator's."""
 

@@ -44,7 +44,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Addresses of a provider (OpenID Connect Discovery 1.0, section 3); an empty one is missing."""
+    """Addresses of a provider (OpenID Connect Discovery 1.0, 3); an empty one is missing."""
 
     authorization: str
     token: str
@@ -130,7 +130,7 @@ class Provider:
         return self._keys.fetch_anew()
 
     async def tokens(self, **form: str) -> Tokens:
-        """Ask the token endpoint (RFC 6749, section 3.2).
+        """Ask the token endpoint (RFC 6749, 3.2).
 
         Raises:
             SignOnRefused: The provider refuses; the metadata's "check" is its error.
@@ -152,7 +152,7 @@ class Provider:
         )
 
     async def device_code(self, scope: str) -> Mapping[str, Any]:
-        """Ask for a code that a person types elsewhere; returns the answer (RFC 8628, section 3.2)."""
+        """Ask for a code that a person types elsewhere; returns the answer (RFC 8628, 3.2)."""
         metadata = await self.metadata()
         if not metadata.device:
             raise SignOnUnavailable("the provider has no sign-on for terminals (device_authorization_endpoint)")

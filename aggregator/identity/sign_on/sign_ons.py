@@ -36,7 +36,7 @@ CHECKS_AT_ONCE = 16
 INTERVALS_S = 1.0, 60.0
 """Least and most time between two questions of a terminal."""
 SLOWER_S = 5.0
-"""Seconds by which a terminal's questions become rarer where the provider says so (RFC 8628, section 3.5)."""
+"""Seconds by which a terminal's questions become rarer where the provider says so (RFC 8628, 3.5)."""
 WAITS = frozenset(("authorization_pending", "slow_down"))
 MAX_CODE = 2048
 """Most characters of an authorization code, and of a device code."""
@@ -107,7 +107,7 @@ class SignOns:
     # Sign-ons
 
     async def begin_in_browser(self, redirect_uri: str, address: str) -> Beginning:
-        """Begin with the authorization code flow (OpenID Connect Core 1.0, section 3.1) and PKCE.
+        """Begin with the authorization code flow (OpenID Connect Core 1.0, 3.1) and PKCE.
 
         Raises:
             MalformedRequest: The code would travel back in plain text.
@@ -240,7 +240,7 @@ class SignOns:
             return verified(token, await provider.keys(), **expected, now=self._clock())
 
     async def _userinfo(self, tokens: Tokens, subject: str) -> Mapping[str, Any]:
-        """Return what userinfo says; refuse what it says of somebody else (OpenID Connect Core 1.0, section 5.3.2)."""
+        """Return what userinfo says; refuse what it says of somebody else (OpenID Connect Core 1.0, 5.3.2)."""
         info = await self._provider.userinfo(tokens.access)
         if info and info.get("sub") != subject:
             raise refused("subject", "the provider's userinfo is about somebody else")
