@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from fedplcc.aggregator.admin_socket import AdminSocket
 from fedplcc.aggregator.aggregation_pool import AggregationPool
@@ -71,6 +72,9 @@ from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.addresses import is_loopback, join_address
 from fedplcc.shared.wire.serving.caller import Callers, Certificates
 from fedplcc.shared.wire.serving.metrics_guard import MonitorGuard
+
+if TYPE_CHECKING:
+    from fedplcc.aggregator.identity.sign_on.sign_ons import SignOns
 
 log = get_logger("fedplcc.aggregator.app")
 
@@ -237,12 +241,14 @@ async def _serve(settings: AggregatorSettings) -> int:
         collector.start()
         inviting = asyncio.create_task(_look_after_members(invitation, membership, metrics))
         watching = asyncio.create_task(DatabaseWatch(store.audit_head, ports.report).run())
+        signing_on = asyncio.create_task(_look_after_people(membership))
         ticking = asyncio.create_task(_tick(coordinator, membership, audit, min(1.0, limits.heartbeat_interval_s)))
         await ending.wait()
         log.info("aggregator_ending")
         ticking.cancel()
         watching.cancel()
         inviting.cancel()
+        signing_on.cancel()
         # Streams end with a reason before the server stops; otherwise they would hold it for the whole grace period.
         await ports.announce_stop()
         wakeups.close()
@@ -274,6 +280,7 @@ class _Membership:
     ends: CertificateEnds
     keys: Keys
     callers: Callers
+    sign_ons: SignOns | None
     admin: AdminServicer
     socket: AdminSocket
 
@@ -306,6 +313,7 @@ def _membership(
     admissions.on_holder_ended(end_lease)
     admissions.on_revoked(callers.look_again)
     keys.on_revoked(callers.look_again)
+    sign_ons = _sign_ons(settings, keys)
     admin = AdminServicer(
         admissions,
         lambda: authority.enrolment_sha256,
@@ -313,9 +321,30 @@ def _membership(
         authority.federation,
         lambda: authority.roots_pem,
         audit,
+        sign_ons,
     )
     socket = AdminSocket(settings.state_dir, admin_service_pb2_grpc.add_AdminServiceServicer_to_server, admin)
-    return _Membership(authority, admissions, ends, keys, callers, admin, socket)
+    return _Membership(authority, admissions, ends, keys, callers, sign_ons, admin, socket)
+
+
+def _sign_ons(settings: AggregatorSettings, keys: Keys) -> SignOns | None:
+    """Return the use cases of single sign-on; None where no provider is set."""
+    if settings.sso_issuer is None:
+        return None
+    try:
+        from fedplcc.aggregator.identity.sign_on.provider import Provider, secret_in
+        from fedplcc.aggregator.identity.sign_on.rules import Rules
+        from fedplcc.aggregator.identity.sign_on.sign_ons import SignOns
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(f"sso_issuer needs the package {error.name}: pip install 'fedplcc[sso]'") from error
+    provider = Provider(settings.sso_issuer, settings.sso_client_id, secret_in(settings.sso_client_secret_file))
+    name = settings.sso_name or urlsplit(settings.sso_issuer).hostname or ""
+    return SignOns(provider, Rules.of(settings), keys, name=name, scopes=settings.sso_scopes)
+
+
+async def _look_after_people(membership: _Membership | None) -> None:
+    if membership is not None and membership.sign_ons is not None:
+        await membership.sign_ons.run()
 
 
 def _ports(

@@ -26,7 +26,18 @@ from fedplcc.gateway.http.server_tls import server_tls
 from fedplcc.gateway.joining import join_by_file
 from fedplcc.gateway.messages.couriers import Couriers
 from fedplcc.gateway.messages.receivers import read_receivers
-from fedplcc.gateway.routes import audit, callers, clients, events, messages, models, results, runs, service
+from fedplcc.gateway.routes import (
+    audit,
+    callers,
+    clients,
+    events,
+    messages,
+    models,
+    results,
+    runs,
+    service,
+    sign_on,
+)
 from fedplcc.gateway.routes.dependencies import Services
 from fedplcc.shared.config.settings import EXIT_CONFIG as EXIT_CONFIG
 from fedplcc.shared.config.settings import GatewaySettings
@@ -54,8 +65,14 @@ log = get_logger("fedplcc.gateway.app")
 
 ROUTES: tuple[APIRoute, ...] = tuple(
     route
-    for part in (runs, models, results, events, clients, audit, messages, callers, service, console)
-    for route in part.OPERATIONS.routes
+    for operations in (
+        *(
+            part.OPERATIONS
+            for part in (runs, models, results, events, clients, audit, messages, callers, sign_on, service, console)
+        ),
+        sign_on.PAGES,
+    )
+    for route in operations.routes
 )
 """Every route."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import grpc.aio
@@ -54,6 +54,8 @@ from fedplcc.shared.wire.statuses import translated
 CALL_S = 30.0
 """Deadline of a unary call, and longest silence of a download: enough for a page of the aggregator (pages.MAX_PAGE_BYTES)
 at 50 kB/s with a second of delay each way. An absent aggregator is noticed at once, without the deadline."""
+SIGN_ON_S = 45.0
+"""Longest time of a step of a sign-on, for which the aggregator asks the provider up to six times."""
 HEALTH_S = 5.0
 """Deadline of a health check: two round trips over such a link, one of them to connect."""
 ROUNDS_PER_CALL = 100
@@ -101,6 +103,18 @@ class Caller:
     expires_at: float
     """Seconds since the epoch; 0 if never."""
     federation: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignOnStep:
+    """What follows from a step of a sign-on; see `SignOnResponse`."""
+
+    url: str
+    user_code: str
+    handle: str
+    interval_s: float
+    text: str = field(repr=False)
+    expires_at: float
 
 
 class RunServiceClient:
@@ -311,6 +325,16 @@ class RunServiceClient:
         """Return a session's text and its end, in seconds since the epoch, for a console code. Raises KeyInvalid."""
         made = await self._call(self._admin.RedeemConsoleCode, admin_pb2.RedeemConsoleCodeRequest(code=code))
         return made.text, made.expires_at
+
+    async def sign_on_provider(self) -> str:
+        """Return the name of the provider at which people sign on; empty where none is set."""
+        return str((await self._call(self._admin.SignOn, admin_pb2.SignOnRequest())).name)
+
+    async def sign_on(self, address: str, **step: Any) -> SignOnStep:
+        """Make one step of a sign-on, by its name in `SignOnRequest`. Raises SignOnRefused, SignOnUnavailable."""
+        request = admin_pb2.SignOnRequest(address=address, **step)
+        made = await self._call(self._admin.SignOn, request, timeout_s=SIGN_ON_S)
+        return SignOnStep(made.url, made.user_code, made.handle, made.interval_s, made.text, made.expires_at)
 
     async def check_health(self) -> None:
         """Check that the aggregator serves.

@@ -28,7 +28,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 FOLDER = "locks"
 DEPLOYED = {
-    "aggregator": ("aggregator", "gateway", "postgres"),
+    "aggregator": ("aggregator", "gateway", "postgres", "sso"),
     "trainer": ("gpu", "photos", "dicom", "export"),
 }
 """Extras of each lock that a host installs."""

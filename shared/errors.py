@@ -121,6 +121,18 @@ class KeyInvalid(Unauthenticated):
     reason = "KEY_INVALID"
 
 
+class SignOnEnded(KeyInvalid):
+    """A person's session that single sign-on opened has ended; the sentence says why."""
+
+    reason = "SIGN_ON_ENDED"
+
+
+class SignOnRefused(Unauthenticated):
+    """A person's sign-on is refused. `metadata["check"]` names what is wrong: "state", "nonce", "issuer" and so on."""
+
+    reason = "SIGN_ON_REFUSED"
+
+
 class Forbidden(FedplccError):
     """The caller is known, and may not do this."""
 
@@ -414,6 +426,12 @@ class DiskFull(StoreUnavailable):
     """The disk has no room for data that a process must keep."""
 
     reason = "DISK_FULL"
+
+
+class SignOnUnavailable(Unavailable):
+    """The provider of single sign-on does not answer, or answers what no provider should."""
+
+    reason = "SIGN_ON_UNAVAILABLE"
 
 
 class AggregatorUnavailable(Unavailable):

@@ -44,7 +44,7 @@ def starter_in(store: Store, caller: str) -> str:
 
     Args:
         store: It has the keys.
-        caller: As the audit has it: `key:ID`, `owner`, `gateway:NAME`.
+        caller: As the audit has it: `key:ID`, `person:NAME <SUBJECT>`, `owner`, `gateway:NAME`.
     """
     with suppress(StoreUnavailable, RowCorrupt):  # then by its id: no run waits for a name
         for _ in range(2):  # a browser's session has the caller that opened it for a label
@@ -52,7 +52,9 @@ def starter_in(store: Store, caller: str) -> str:
             if key is not None and key.kind != SESSION:
                 return f"{key.label} ({most_of(key.scopes)})"
             caller = caller if key is None else key.label
-    return {"": "", "anyone": "", "nobody": "", "owner": "the owner of the aggregator"}.get(caller, caller)
+    return {"": "", "anyone": "", "nobody": "", "owner": "the owner of the aggregator"}.get(
+        caller, caller.removeprefix("person:")
+    )
 
 
 class RunCreation:

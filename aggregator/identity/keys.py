@@ -1,22 +1,25 @@
-"""Keys of people and programs, and sessions of browsers: made, looked up, revoked.
+"""Keys of people and programs, sessions of browsers, and sessions of people who signed on: made, looked up, revoked.
 
 Every key that holds is in memory, without its secret: a lookup reads no disk, so it may run on the event loop. Each change
-is one transaction; a lock makes changes follow each other.
+is one transaction; a lock makes changes follow each other. Sessions of people are in memory alone: what they may do is the
+provider's word, which nobody can ask for again after a restart.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedplcc.aggregator.identity.console_codes import ConsoleCodes
-from fedplcc.aggregator.store.base import KEY, SESSION, ApiKey, Store, Transaction
-from fedplcc.shared.errors import MalformedRequest, NotFound, ResourceExhausted
+from fedplcc.aggregator.store.base import KEY, PERSON, SESSION, ApiKey, Store, Transaction
+from fedplcc.shared.errors import FailedPrecondition, MalformedRequest, NotFound, ResourceExhausted, SignOnEnded
 from fedplcc.shared.identity.api_keys import EVERY_SCOPE, Scope, key_invalid, new_api_key, parse_api_key
 from fedplcc.shared.identity.principals import Principal
 from fedplcc.shared.process.log import get_logger
@@ -33,8 +36,14 @@ KEPT_S = 90 * DAY_S
 """Longest time for which the row of an ended key is kept; the audit has the history."""
 MOST_ENDED = 10_000
 """Most rows of ended keys: a session ends with every visit."""
+MOST_PEOPLE, MOST_OF_A_PERSON = 500, 16
+"""Most sessions of people at a time, and of one person, of whom another one ends the oldest."""
+MOST_TOLD = 1_000
+"""Most ended sessions of people whose end is told to who shows them."""
 MAX_LABEL = 64
 KEY_ID = re.compile(r"[0-9a-f]{12}")
+SILENT = "the provider of the sign-on has not answered for too long"
+"""Why a session of a person ends that nobody confirms."""
 _NO_SECRET = "0" * 64
 """Stands for the SHA-256 of an unknown key, so that its refusal takes as long."""
 
@@ -51,6 +60,8 @@ class _Held:
 
     key: ApiKey
     principal: Principal
+    good_until: float = math.inf
+    """Until when, of the steady clock, it holds unless the provider confirms it; of people alone."""
 
 
 class Keys:
@@ -77,7 +88,9 @@ class Keys:
         """
         self._store, self._clock, self._record = store, clock, record
         self._lock = threading.Lock()
-        self._codes = ConsoleCodes(steady)
+        self._codes, self._steady = ConsoleCodes(steady), steady
+        self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        """Of sessions of people that have ended, by id: the SHA-256 of the secret, and why."""
         self._on_revoked: list[KeysListener] = []
         self._held = {key.key_id: _held(key) for key in store.list_keys(ending_after=clock(), limit=MOST_KEYS)}
 
@@ -92,13 +105,24 @@ class Keys:
 
         Raises:
             KeyInvalid: It is malformed, unknown, expired or revoked; one answer for all.
+            SignOnEnded: It is a person's session, and has ended; told to who holds its secret alone.
         """
         key_id, secret = parse_api_key(text)
-        held = self._held.get(key_id)
-        expected = _NO_SECRET if held is None else held.key.secret_sha256
+        held, (ended, why) = self._held.get(key_id), self._ended.get(key_id, (_NO_SECRET, ""))
+        expected = ended if held is None else held.key.secret_sha256
         is_it = hmac.compare_digest(expected, _sha256(secret))
-        if held is None or not is_it or held.key.expires_at <= self._clock():
+        if is_it and held is None and why:
+            raise SignOnEnded(f"{why}; sign on again")
+        if held is None or not is_it:
             raise key_invalid()
+        if held.key.expires_at <= self._clock():
+            raise (
+                key_invalid()
+                if held.key.kind != PERSON
+                else SignOnEnded("the provider's token has ended; sign on again")
+            )
+        if self._steady() >= held.good_until:
+            raise SignOnEnded(f"{SILENT}; sign on again")
         return held.principal
 
     def find(self, key_id: str) -> ApiKey | None:
@@ -146,7 +170,10 @@ class Keys:
             NotFound: There is no such key.
         """
         with self._lock:
-            found = self._store.find_key(key_id) if KEY_ID.fullmatch(key_id) else None
+            held = self._held.get(key_id)
+            is_person = held is not None and held.key.kind == PERSON
+            stored = self._store.find_key(key_id) if KEY_ID.fullmatch(key_id) and not is_person else None
+            found = held.key if held is not None and is_person else stored
             if found is None:
                 raise NotFound(f"there is no key {key_id[:100]!r}")
             if found.revoked_at is not None:
@@ -155,12 +182,72 @@ class Keys:
             now = self._clock()
             with self._store.transaction() as transaction:
                 for key in (found, *sessions):
-                    transaction.save_key(replace(key, revoked_at=now))
+                    if key.kind != PERSON:
+                        transaction.save_key(replace(key, revoked_at=now))
                 self._record(transaction, "RevokeKey", key_id)
             ended = {key_id, *(key.key_id for key in sessions)}
             for each in ended:
                 self._codes.forget_of(each)
             self._held = {name: held for name, held in self._held.items() if name not in ended}
+        self._tell(ended)
+
+    # Sessions of people
+
+    def sign_on(self, person: str, scopes: Collection[Scope], ends_at: float, good_s: float) -> tuple[ApiKey, str]:
+        """Open a session of a person; returns it and its text.
+
+        Args:
+            person: Name and subject, as the audit shows them.
+            scopes: What the person may do.
+            ends_at: When the provider's token ends, in seconds since the epoch; the session ends within `SESSION_S`.
+            good_s: Seconds for which it holds unless `confirm` says so again.
+
+        Raises:
+            ResourceExhausted: `MOST_PEOPLE` or `MOST_KEYS` hold.
+        """
+        for oldest in self.of_people(person)[MOST_OF_A_PERSON - 1 :]:
+            self.sign_off(oldest.key_id, f"the same person has signed on {MOST_OF_A_PERSON} times since")
+        if len(self.of_people()) >= MOST_PEOPLE:
+            raise ResourceExhausted(f"{MOST_PEOPLE} people are signed on; try again when one has signed off")
+        now = self._clock()
+        return self._add(PERSON, person, scopes, now, min(now + SESSION_S, ends_at), "SignOn", good_s=good_s)
+
+    def confirm(self, key_id: str, scopes: Collection[Scope], ends_at: float, good_s: float) -> bool:
+        """Note what a person may do from now on; returns whether the session still holds."""
+        with self._lock:
+            held = self._held.get(key_id)
+            if held is None:
+                return False
+            told = _told(scopes)
+            ends_at = min(held.key.created_at + SESSION_S, ends_at)
+            if told != held.key.scopes:
+                with self._store.transaction() as transaction:
+                    self._record(transaction, "ChangeSignOn", f"{key_id} {','.join(told)}")
+            again = _held(replace(held.key, scopes=told, expires_at=ends_at), self._steady() + good_s)
+            self._held = {**self._held, key_id: again}
+        if told != held.key.scopes:
+            self._tell({key_id})
+        return True
+
+    def sign_off(self, key_id: str, why: str) -> None:
+        """End a session of a person, who is told why."""
+        with self._lock:
+            held = self._held.get(key_id)
+            if held is None:
+                return
+            with self._store.transaction() as transaction:
+                self._record(transaction, "EndSignOn", key_id)
+            self._ended[key_id] = held.key.secret_sha256, why
+            if len(self._ended) > MOST_TOLD:
+                self._ended.popitem(last=False)
+            self._held = {name: other for name, other in self._held.items() if name != key_id}
+        self._tell({key_id})
+
+    def of_people(self, person: str | None = None) -> Sequence[ApiKey]:
+        """Return the sessions of people, or of one, newest first."""
+        return [key for key in self.list() if key.kind == PERSON and person in (None, key.label)]
+
+    def _tell(self, ended: Collection[str]) -> None:
         for listener in self._on_revoked:
             try:
                 listener(ended)
@@ -183,7 +270,12 @@ class Keys:
         """Make a code that opens the console once, within `console_codes.CODE_S`.
 
         The code is no mutation of the store, so the session that it gives is what the audit records.
+
+        Raises:
+            FailedPrecondition: A person asks who signed on: the code's session would outlive what the provider says.
         """
+        if maker.person:
+            raise FailedPrecondition("a person's session opens no other; sign on in the browser")
         with self._lock:
             return self._codes.make(maker)
 
@@ -213,6 +305,7 @@ class Keys:
         ends_at: float,
         method: str,
         parent: str = "",
+        good_s: float = math.inf,
     ) -> tuple[ApiKey, str]:
         """Make and keep a key; a session's parent must still hold in the same step, as a revocation ends its sessions."""
         with self._lock:
@@ -228,21 +321,27 @@ class Keys:
                 secret_sha256=_sha256(secret),
                 kind=kind,
                 label=label,
-                scopes=tuple(scope.value for scope in Scope if scope in scopes),
+                scopes=_told(scopes),
                 created_at=now,
                 expires_at=ends_at,
             )
             with self._store.transaction() as transaction:
                 transaction.forget_ended_keys(now, now - KEPT_S, MOST_ENDED)
-                transaction.save_key(key)
+                if kind != PERSON:
+                    transaction.save_key(key)
                 self._record(transaction, method, key_id)
-            self._held = {**self._held, key_id: _held(key)}
+            self._held = {**self._held, key_id: _held(key, self._steady() + good_s)}
         return key, text
 
 
-def _held(key: ApiKey) -> _Held:
+def _held(key: ApiKey, good_until: float = math.inf) -> _Held:
     scopes = frozenset(Scope(scope) for scope in key.scopes)
-    return _Held(key, Principal(key_id=key.key_id, scopes=scopes))
+    person = key.label if key.kind == PERSON else ""
+    return _Held(key, Principal(key_id=key.key_id, person=person, scopes=scopes), good_until)
+
+
+def _told(scopes: Collection[Scope]) -> tuple[str, ...]:
+    return tuple(scope.value for scope in Scope if scope in scopes)
 
 
 def _sha256(secret: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fedplcc.aggregator.identity.admissions import Admissions
 from fedplcc.aggregator.identity.audit import Audit
@@ -10,9 +11,13 @@ from fedplcc.aggregator.identity.keys import Keys
 from fedplcc.aggregator.servicer.audit_calls import AuditCalls
 from fedplcc.aggregator.servicer.certificate_calls import CertificateCalls
 from fedplcc.aggregator.servicer.key_calls import KeyCalls
+from fedplcc.aggregator.servicer.sign_on_calls import SignOnCalls
+
+if TYPE_CHECKING:
+    from fedplcc.aggregator.identity.sign_on.sign_ons import SignOns
 
 
-class AdminServicer(CertificateCalls, KeyCalls, AuditCalls):
+class AdminServicer(CertificateCalls, KeyCalls, SignOnCalls, AuditCalls):
     """Servicer of the RPCs of administrators and of holders of certificates."""
 
     def __init__(
@@ -23,6 +28,7 @@ class AdminServicer(CertificateCalls, KeyCalls, AuditCalls):
         federation: str,
         roots_pem: Callable[[], bytes],
         audit: Audit,
+        sign_ons: SignOns | None = None,
     ) -> None:
         """Prepare.
 
@@ -33,7 +39,8 @@ class AdminServicer(CertificateCalls, KeyCalls, AuditCalls):
             federation: Id of the federation.
             roots_pem: Returns the federation's roots in PEM.
             audit: The audit, which it lists.
+            sign_ons: Use cases of single sign-on; None where no provider is set.
         """
         self._admissions, self._enrolment_sha256 = admissions, enrolment_sha256
-        self._keys, self._audit = keys, audit
+        self._keys, self._audit, self._sign_ons = keys, audit, sign_ons
         self._federation, self._roots_pem = federation, roots_pem

@@ -74,8 +74,8 @@ class Certificate:
     """The certificate and those above it, in PEM."""
 
 
-KEY, SESSION = "key", "session"
-"""Kinds of keys: of a person or a program, and of a browser."""
+KEY, SESSION, PERSON = "key", "session", "person"
+"""Kinds of keys: of a person or a program, of a browser, and of a person who signed on; the last is in no store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +85,9 @@ class ApiKey:
     key_id: str
     secret_sha256: str
     kind: str
-    """`KEY` or `SESSION`."""
+    """`KEY`, `SESSION` or `PERSON`."""
     label: str
-    """A name for people; of a session the caller that opened it, as in the audit."""
+    """A name for people; of a session the caller that opened it, of a person name and subject, as in the audit."""
     scopes: tuple[str, ...]
     created_at: float
     expires_at: float

@@ -41,6 +41,10 @@ class AsyncOperations(AsyncCalls):
             "POST", f"/v1/runs/{self.quoted(run_id)}/stages", documents.Run, header={"Idempotency-Key": request_id}
         )
 
+    async def begin_terminal_sign_on(self) -> documents.TerminalSignOn:
+        """Begin a sign-on at a terminal: a person opens the address elsewhere and types the code there."""
+        return await self.call("POST", "/v1/sign-on/terminal", documents.TerminalSignOn)
+
     async def check_run_configuration(self, config: Mapping[str, Any]) -> documents.ConfigurationCheck:
         """List the problems of a run's configuration by key, or return it with its defaults. Nothing is created."""
         return await self.call("POST", "/v1/run-configuration/check", documents.ConfigurationCheck, body=config)
@@ -230,6 +234,10 @@ class AsyncOperations(AsyncCalls):
         """Describe a run's configuration: every key with its meaning, range and default, the methods and the models."""
         return await self.call("GET", "/v1/run-configuration", documents.RunConfigurationForm)
 
+    async def get_sign_on(self) -> documents.SignOnOffer:
+        """Tell where people sign on."""
+        return await self.call("GET", "/v1/sign-on", documents.SignOnOffer)
+
     async def get_timings_lines(self, run_id: str, *, after: int | None = None) -> list[dict[str, Any]]:
         """Return timings.jsonl: a line of seconds, bytes and retries for each committed round.
 
@@ -398,6 +406,14 @@ class AsyncOperations(AsyncCalls):
             header={"Idempotency-Key": request_id},
         )
 
+    async def poll_terminal_sign_on(self, *, handle: str) -> documents.SignOnPoll:
+        """Return the session of a person who has signed on elsewhere; an empty one while the provider waits.
+
+        Args:
+            handle: Secret that the beginning gave.
+        """
+        return await self.call("POST", "/v1/sign-on/terminal/poll", documents.SignOnPoll, body={"handle": handle})
+
     async def put_model(self, sha256: str, content: Content, *, name: str | None = None) -> documents.InitialModel:
         """Store a model that runs can begin with.
 
@@ -541,6 +557,7 @@ class Operations(Calls):
 
     admit_client = waited(AsyncOperations.admit_client)
     advance_stage = waited(AsyncOperations.advance_stage)
+    begin_terminal_sign_on = waited(AsyncOperations.begin_terminal_sign_on)
     check_run_configuration = waited(AsyncOperations.check_run_configuration)
     create_run = waited(AsyncOperations.create_run)
     delete_run = waited(AsyncOperations.delete_run)
@@ -560,6 +577,7 @@ class Operations(Calls):
     get_round = waited(AsyncOperations.get_round)
     get_run = waited(AsyncOperations.get_run)
     get_run_configuration = waited(AsyncOperations.get_run_configuration)
+    get_sign_on = waited(AsyncOperations.get_sign_on)
     get_timings_lines = waited(AsyncOperations.get_timings_lines)
     list_audit = waited(AsyncOperations.list_audit)
     list_clients = waited(AsyncOperations.list_clients)
@@ -571,6 +589,7 @@ class Operations(Calls):
     live = waited(AsyncOperations.live)
     open_console_session = waited(AsyncOperations.open_console_session)
     pause_run = waited(AsyncOperations.pause_run)
+    poll_terminal_sign_on = waited(AsyncOperations.poll_terminal_sign_on)
     put_model = waited(AsyncOperations.put_model)
     quarantine_client = waited(AsyncOperations.quarantine_client)
     ready = waited(AsyncOperations.ready)

@@ -6,7 +6,14 @@ unknown keys.
 """
 
 from fedplcc.shared.documents.audit import AuditEntry, AuditPage
-from fedplcc.shared.documents.callers import Caller, ConsoleSessionRequest
+from fedplcc.shared.documents.callers import (
+    Caller,
+    ConsoleSessionRequest,
+    SignOnOffer,
+    SignOnPoll,
+    SignOnPollRequest,
+    TerminalSignOn,
+)
 from fedplcc.shared.documents.clients import Client, ClientEnvironment, ClientPage, ClientProblem
 from fedplcc.shared.documents.configurations import (
     ConfigurationCheck,
@@ -98,5 +105,9 @@ __all__ = [
     "RunPage",
     "RunSummary",
     "RunTotals",
+    "SignOnOffer",
+    "SignOnPoll",
+    "SignOnPollRequest",
     "StopRequest",
+    "TerminalSignOn",
 ]

@@ -71,9 +71,9 @@ SCOPE_OF_CALL: Mapping[str, Scope] = {
 """Scope that a key must have, by the method's full name."""
 OPEN_CALLS: frozenset[str] = frozenset(
     f"/fedplcc.v1.AdminService/{name}"
-    for name in ("RenewCertificate", "GetCaller", "RevokeOwnKey", "ReportRefusals", "RedeemConsoleCode")
+    for name in ("RenewCertificate", "GetCaller", "RevokeOwnKey", "ReportRefusals", "RedeemConsoleCode", "SignOn")
 )
-"""Calls of AdminService that need no key: they are about the caller itself, or give a session for a code."""
+"""Calls of AdminService that need no key: they are about the caller itself, or give a session for a code or to a person."""
 ROLES_OF_SERVICE: Mapping[str, frozenset[Role]] = {
     "fedplcc.v1.RoundService": frozenset({Role.CLIENT}),
     "fedplcc.v1.RunService": frozenset({Role.GATEWAY}),

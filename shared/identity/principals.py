@@ -23,6 +23,8 @@ class Principal:
     """End of the certificate in seconds since the epoch; 0 without one."""
     key_id: str = ""
     """Id of the key; empty without one."""
+    person: str = ""
+    """Name and subject of the person whose session the key is; empty for every other key."""
     scopes: frozenset[Scope] = frozenset()
     """What the key may do."""
     address: str = ""
@@ -37,6 +39,8 @@ class Principal:
             return "owner"
         if self.is_anyone:
             return "anyone"
+        if self.person:
+            return f"person:{self.person}"
         if self.key_id:
             return f"key:{self.key_id}"
         return f"{self.role}:{self.name}" if self.role is not None else "nobody"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from urllib.parse import urlsplit
 
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.process.address_shares import plain_host
+
+MAX_URL = 2048
+"""Most characters of a URL that a setting or another process names."""
 
 
 def split_address(address: str, name: str = "aggregator") -> tuple[str, int]:
@@ -80,3 +84,16 @@ def is_network(text: str) -> bool:
     except ValueError:
         return False
     return "%" not in text
+
+
+def is_trustworthy(url: str) -> bool:
+    """Whether nobody on the way can read or change what is sent to a URL without a query: https, or http on loopback."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url and not (parts.username or parts.password)
+    if not (is_plain and host and len(url) <= MAX_URL and not parts.query and not parts.fragment):
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))

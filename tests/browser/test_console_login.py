@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.identity.keyed_federation import Keyed
+from tests.support.identity.provider_process import ADA, ProviderProcess
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +50,30 @@ def test_without_a_code_the_console_says_what_opens_it(browser: Browser, keyed: 
         expect(page.locator("body")).to_contain_text("fedplcc console")
     finally:
         context.close()
+
+
+def test_a_person_signs_in_at_the_provider_and_out_again(browser: Browser, tmp_path: Path) -> None:
+    if find_spec("oidc_provider_mock") is None:
+        pytest.skip("oidc-provider-mock, the provider, is not installed")
+    provider = ProviderProcess(tmp_path)
+    context = browser.new_context()
+    try:
+        provider.start()
+        provider.set_user("ada", ADA)
+        with Keyed(tmp_path) as federation:
+            federation.begin(*provider.flags(tmp_path / "client-secret"))
+            page = context.new_page()
+            page.goto(federation.gateway_url)
+            page.get_by_role("link", name="Sign in with University login").click()
+            page.wait_for_url(f"{provider.issuer}/**")
+            page.locator("input[name=sub]").fill("ada")
+            page.locator("input[name=sub]").press("Enter")
+            page.wait_for_url(f"{federation.gateway_url}/#/")
+            assert page.evaluate("document.cookie") == ""
+            button = page.get_by_role("button", name="Sign out")
+            expect(button).to_have_attribute("title", "Signed in by Ada Lovelace <ada>")
+            button.click()
+            expect(page.locator("body")).to_contain_text("Sign in with University login")
+    finally:
+        context.close()
+        provider.end()

@@ -32,6 +32,8 @@ LIMITS = {
     "aggregator/computation/reading_ahead.py read_ahead ThreadPoolExecutor": "none needed: of one fold, in its turn",
     "aggregator/incoming/commits.py Commits.__init__ Semaphore": "one at a time of a client",
     "aggregator/aggregating/round_work.py RoundWork.__init__ AggregationTurns": "runs take turns by the time they used",
+    "aggregator/identity/sign_on/pending.py Pending.require_room Overloaded": "MOST_OF_AN_ADDRESS of an address",
+    "aggregator/identity/sign_on/sign_ons.py SignOns.__init__ Semaphore": "MOST_OF_A_PERSON sessions of a person",
     "aggregator/servicer/calls.py Threads": "CALLS_OF_A_CALLER of a caller",
     "aggregator/servicer/calls.py Threads 2": "CONTROL_CALLS_OF_A_CALLER of a caller",
     "aggregator/servicer/enrol_service.py EnrolServicer.__init__ Threads": "one at a time of an address",

@@ -18,6 +18,7 @@ from fedplcc.command.shared_options import Way
 LOGIN_EXAMPLES = examples(
     "fedplcc login --scope read --valid 7d",
     "fedplcc login --stdin --gateway fl.example.org:8080",
+    "fedplcc login --sign-on --gateway https://fl.example.org:8080",
     "fedplcc login --forget",
 )
 CONSOLE_EXAMPLES = examples("fedplcc console", "fedplcc console --no-browser")
@@ -35,6 +36,10 @@ def login(
     stdin: Annotated[
         bool, typer.Option("--stdin", help="Keep the key that stands in the first line of stdin; make none.")
     ] = False,
+    sign_on: Annotated[
+        bool,
+        typer.Option("--sign-on", help="Sign on at the federation's provider, in any browser, and keep the session."),
+    ] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="Revoke the key that is kept here for the gateway, and remove it.")
     ] = False,
@@ -44,7 +49,8 @@ def login(
     """Keep a key for a gateway, so that commands as 'fedplcc run list' are let through.
 
     On the aggregator's host the owner of its state directory needs no key to make one, and the federation's roots are
-    kept with it, by which an https gateway is checked. Elsewhere use --stdin, and --gateway-ca. With --forget a gateway
+    kept with it, by which an https gateway is checked. Elsewhere use --sign-on or --stdin, and --gateway-ca. A session
+    of --sign-on ends as the provider says, within twelve hours. With --forget a gateway
     that does not answer leaves the key valid; it is removed here all the same, and its id is said.
     """
     from fedplcc.command.members.durations import seconds_of
@@ -58,7 +64,10 @@ def login(
         return _forget(way)
     url = checked_url(way.url, way.insecure)
     roots = "" if way.ca is None else given_roots(way.ca)
-    if stdin:
+    if sign_on:
+        text = _signed_on(way)
+        key_id, _ = parse_api_key(text)
+    elif stdin:
         text = sys.stdin.readline(_MAX_LINE).strip()
         key_id, _ = parse_api_key(text)
     else:
@@ -71,6 +80,33 @@ def login(
     file = keep_key(url, text, roots)
     say(f"the key {key_id} for {url} is kept in {file}")
     return ExitCode.OK
+
+
+def _signed_on(way: Way) -> str:
+    """Return the text of the session of a person who signs on in a browser, here or elsewhere.
+
+    Raises:
+        Unavailable: The person took too long.
+    """
+    import asyncio
+    from datetime import UTC, datetime
+
+    from fedplcc.gateway_client.clients import AsyncGateway
+    from fedplcc.shared.errors import Unavailable
+    from fedplcc.terminal.printable import printable
+
+    async def signed_on() -> str:
+        async with AsyncGateway(way.url, insecure=way.insecure, ca=way.ca) as there:
+            begun = await there.begin_terminal_sign_on()
+            say(f"open {printable(begun.url)} and type the code {printable(begun.user_code)}")
+            while datetime.now(UTC) < begun.expires_at:
+                await asyncio.sleep(min(60.0, max(1.0, begun.interval_s)))
+                found = await there.poll_terminal_sign_on(handle=begun.handle)
+                if found.key:
+                    return found.key
+        raise Unavailable("nobody has signed on in time; try again")
+
+    return asyncio.run(signed_on())
 
 
 def _forget(way: Way) -> int:

@@ -6,7 +6,7 @@
  */
 
 import { announce, setTitle } from "./lib/shell.js";
-import { ApiError, openedSession, openSession, sessions } from "./lib/api.js";
+import { ApiError, openedSession, openSession, sessions, signedOn } from "./lib/api.js";
 import { h } from "./lib/dom.js";
 import { begin as beginRun } from "./run/opening.js";
 import { watchHealth } from "./lib/health.js";
@@ -115,13 +115,18 @@ async function change(before) {
 }
 
 /**
- * Open a session if the address brings a code, which leaves the address and the history at once. A link may come from anybody:
+ * Open a session if the address brings a code, or tells that single sign-on has opened one. Both leave the address and the history at once. A link may come from anybody:
  * where a session is open, the person is asked before another takes its place.
  *
  * @param {string} [page] What the address names in its place.
  * @returns {Promise<boolean>} Whether it brought one.
  */
 async function login(page = "#/") {
+  if (location.hash === "#signed-on") {
+    history.replaceState(null, "", page || "#/");
+    signedOn();
+    return false;
+  }
   const code = /^#code=(?<code>[A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.groups?.code;
   if (!code) return false;
   history.replaceState(null, "", page || "#/");

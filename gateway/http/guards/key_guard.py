@@ -19,8 +19,11 @@ from fedplcc.shared.identity.api_keys import parse_api_key
 
 SESSIONS_PATH = "/v1/console/sessions"
 SESSION_END_PATH = "/v1/session/end"
-OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/docs", PROBLEMS_PATH, SESSIONS_PATH})
-OPEN_FOLDERS = ("/console/", f"{PROBLEMS_PATH}/")
+SIGN_ON_PATH = "/v1/sign-on"
+OPENING_PATHS = frozenset({SESSIONS_PATH, f"{SIGN_ON_PATH}/callback", f"{SIGN_ON_PATH}/terminal/poll"})
+"""Paths that give a session to who shows something: what is refused there is a guess."""
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/docs", PROBLEMS_PATH, SESSIONS_PATH, SIGN_ON_PATH})
+OPEN_FOLDERS = ("/console/", f"{PROBLEMS_PATH}/", f"{SIGN_ON_PATH}/")
 """Paths that need no key: what probes, browsers before a login and readers of the interface's description ask for."""
 CONSOLE_HEADER = "X-Fedplcc-Console"
 MAX_COOKIES = 8192

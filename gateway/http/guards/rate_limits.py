@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedplcc.gateway.caller_key import caller_key
 from fedplcc.gateway.http.guards.cross_site_guard import SAFE_METHODS
 from fedplcc.gateway.http.guards.forwarded import caller_address
-from fedplcc.gateway.http.guards.key_guard import SESSIONS_PATH, key_of
+from fedplcc.gateway.http.guards.key_guard import OPENING_PATHS, key_of
 from fedplcc.gateway.http.metrics import BY_ADDRESS, BY_FAILED_KEYS, BY_KEY, GatewayMetrics
 from fedplcc.gateway.http.problem import respond
 from fedplcc.gateway.refused_requests import RefusedRequests
@@ -93,7 +93,7 @@ class KeyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
         text = caller_key.get() if scope["type"] == "http" else ""
-        opens_session = scope["type"] == "http" and scope["path"] == SESSIONS_PATH
+        opens_session = scope["type"] == "http" and scope["path"] in OPENING_PATHS
         if not text and not opens_session:
             await self.app(scope, receive, send)
             return

@@ -19,12 +19,15 @@ from fedplcc.shared.config.settings.values import (
     AnyCountOrAll,
     CountOrAll,
     FactoryNames,
+    Issuer,
     MethodNames,
+    Names,
     Networks,
     OptionalPath,
     OptionalPort,
     Port,
     ProxyAddress,
+    Roles,
     Specifications,
     none_if_off,
 )
@@ -128,8 +131,35 @@ class AggregatorSettings(Settings):
     """Days for which a run waits for its clients to join; then it is stopped."""
     client_metrics: int = Field(256, ge=0, le=10_000)
     """Most clients with metrics of their own, labelled with their id (connected, speed, memory); 0 for none."""
+    sso_issuer: Issuer = None
+    """Issuer of the OpenID provider at which people sign on: https, or http on loopback. Off if not set."""
+    sso_client_id: str = Field("", max_length=256)
+    """Id by which the provider knows this federation."""
+    sso_client_secret_file: OptionalPath = None
+    """File with the client's secret, which nobody else may read; a public client has none."""
+    sso_name: str = Field("", max_length=64)
+    """Name of the provider on the console's button; the issuer's host if not set."""
+    sso_scopes: str = Field("openid profile", max_length=256, pattern=r"^openid( [!#-\[\]-~]+)*$")
+    """Scopes that the provider is asked for, with spaces between them."""
+    sso_claim: str = Field("roles", min_length=1, max_length=128)
+    """Claim that tells what a person may do: a text or a list; dots lead into objects, as realm_access.roles."""
+    sso_role: Roles = ()
+    """VALUE=SCOPE: who has this value in the claim may do what a key of the scope may. Repeat the flag for several."""
+    sso_acr: Names = ()
+    """Value that the claim acr must have, as of a sign-on with a second factor; any if not set. Repeat the flag for
+    several that do."""
+    sso_name_claim: str = Field("name", min_length=1, max_length=128)
+    """Claim with a person's name for the audit, where the subject stands beside it."""
     certificate_valid_s: float = Field(30 * 86_400.0, ge=5, le=366 * 86_400, json_schema_extra=HIDDEN)
     """Life of the certificates that the aggregator issues, its own included, in seconds. For tests of renewal."""
+
+    @model_validator(mode="after")
+    def _whole_sign_on(self) -> Self:
+        if self.sso_issuer is not None and not (self.sso_client_id and self.sso_role):
+            raise InvalidConfig("sso_issuer needs sso_client_id, and at least one sso_role: VALUE=SCOPE")
+        if self.sso_issuer is not None and self.insecure:
+            raise InvalidConfig("sso_issuer and insecure contradict each other: with insecure nobody signs on")
+        return self
 
 
 class GatewaySettings(Settings):

@@ -11,7 +11,8 @@ from pydantic_settings import NoDecode
 
 from fedplcc.shared.bounds import METHOD_NAME
 from fedplcc.shared.config.sections import FACTORY
-from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.wire.addresses import is_trustworthy, split_address
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
 """A TCP port; 0 takes any free one."""
@@ -93,6 +94,32 @@ Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], NoDec
 """IP addresses and networks, as a list or a comma-separated text."""
 MethodNames = Annotated[tuple[Annotated[str, AfterValidator(_method)], ...], NoDecode, BeforeValidator(_listed)]
 """Names of methods of other packages, as a list or a comma-separated text."""
+
+
+def _issuer(text: str | None) -> str | None:
+    if text is not None and not is_trustworthy(text):
+        raise ValueError("write https://HOST/PATH, or http on loopback, without a query")
+    return text
+
+
+def _role(text: str) -> str:
+    value, _, scope = text.rpartition("=")
+    if not 1 <= len(value) <= MAX_VALUE or scope not in list(Scope):
+        raise ValueError(f"write VALUE=SCOPE with a scope of {', '.join(Scope)}")
+    return text
+
+
+MAX_VALUE, MAX_VALUES = 256, 64
+"""Most characters of a claim's value, and most values that a setting lists."""
+Issuer = Annotated[str | None, BeforeValidator(none_if_off), AfterValidator(_issuer)]
+"""Issuer of an OpenID provider, or "off"."""
+_Name = Annotated[str, Field(min_length=1, max_length=MAX_VALUE)]
+Names = Annotated[tuple[_Name, ...], NoDecode, BeforeValidator(_listed), Field(max_length=MAX_VALUES)]
+"""Values of a claim, as a list or a comma-separated text."""
+Roles = Annotated[
+    tuple[Annotated[str, AfterValidator(_role)], ...], NoDecode, BeforeValidator(_listed), Field(max_length=MAX_VALUES)
+]
+"""VALUE=SCOPE, as a list or a comma-separated text."""
 
 Specifications = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],

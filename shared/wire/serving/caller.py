@@ -95,6 +95,7 @@ class OpenCall:
     task: asyncio.Task[Any]
     certificate: _Known | None
     key: str
+    method: str
     refusal: FedplccError | None = None
 
     def end(self, why: FedplccError) -> None:
@@ -190,7 +191,7 @@ class Callers:
                 except KeyInvalid:
                     self._count(principal, call.method)
                     raise
-                principal = replace(principal, key_id=held.key_id, scopes=held.scopes)
+                principal = replace(principal, key_id=held.key_id, person=held.person, scopes=held.scopes)
         current_principal.set(principal)
         if certificate is not None:
             self._count(principal, call.method)  # before it is refused for what it may not
@@ -203,23 +204,23 @@ class Callers:
             raise Overloaded(f"{principal.caller} has {most} streams open; try again when one has ended")
         task = asyncio.current_task()
         assert task is not None
-        opened = OpenCall(principal, task, certificate, key)
+        opened = OpenCall(principal, task, certificate, key, call.method)
         self._open.add(opened)
         self._num_streams[principal.caller] += 1
         return opened
 
     def require_still(self, call: Call, context: Any) -> None:
-        """Refuse an admitted call that has waited, and whose certificate or key has ended meanwhile.
+        """Refuse an admitted call that has waited, and whose certificate or key has ended or may less meanwhile.
 
         Raises:
-            CertificateExpired, CertificateRevoked, KeyInvalid: The caller could not make it any more.
+            CertificateExpired, CertificateRevoked, KeyInvalid, ScopeMissing: The caller could not make it any more.
         """
         if self._certificates is None or current_principal.get().role is None:
             return
         self._require_holds(self._certificate(context), is_open=True)
         key = call.metadata.get(KEY_METADATA)
         if isinstance(key, str):
-            self._held(key)
+            _require_scope(self._held(key), call.method)
 
     def closed(self, opened: OpenCall | None) -> None:
         """Forget a stream whose handler has ended."""
@@ -305,7 +306,7 @@ class Callers:
                 if opened.certificate is not None:
                     self._require_holds(opened.certificate, is_open=True)
                 if opened.key:
-                    self._held(opened.key)
+                    _require_scope(self._held(opened.key), opened.method)
             except FedplccError as error:
                 opened.end(error)
 
@@ -330,6 +331,10 @@ def _require_allowed(principal: Principal, method: str) -> None:
     role = Role.GATEWAY if principal.is_owner else principal.role
     if not principal.is_anyone and role not in roles:
         raise RoleForbidden(f"{principal.caller} makes no calls of {method[1:].rpartition('/')[0]}")
+    _require_scope(principal, method)
+
+
+def _require_scope(principal: Principal, method: str) -> None:
     scope = SCOPE_OF_CALL.get(method)
     if scope is None or principal.may(scope):
         return

@@ -208,6 +208,21 @@ export async function openSession(code) {
   markSession(true);
 }
 
+/** Note that the provider of single sign-on has led this browser back with a session. */
+export function signedOn() {
+  markSession(true);
+}
+
+/** Name of the provider at which people sign on; empty where none is set, or nobody says. */
+export async function signOnProvider() {
+  try {
+    return String((await ask("/v1/sign-on", {}, undefined, documentOf)).name);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    return "";
+  }
+}
+
 /** End the session, in every tab. */
 export async function endSession() {
   await ask("/v1/session/end", { method: "POST", headers: { "X-Fedplcc-Console": "1" } }, undefined, justBegun);
@@ -515,7 +530,7 @@ function noteSession(path, answer) {
   const wasMissing = isMissing;
   if (answer.status === 401 && path !== SESSIONS_PATH) isMissing = true;
   // Paths without this beginning need no session.
-  else if (answer.ok && path.startsWith("/v1/")) isMissing = false;
+  else if (answer.ok && path.startsWith("/v1/") && path !== "/v1/sign-on") isMissing = false;
   if (isMissing !== wasMissing) sessions.dispatchEvent(new Event(isMissing ? "missing" : "restored"));
 }
 

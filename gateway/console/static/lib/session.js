@@ -4,7 +4,7 @@
  * a session. A page stays as it is while its session is missing, so what was typed into it is kept.
  */
 
-import { ApiError, SESSION_MARK, askWhoami, endSession, openSession, sessions } from "./api.js";
+import { ApiError, SESSION_MARK, askWhoami, endSession, openSession, sessions, signOnProvider, urlOf } from "./api.js";
 import { h } from "./dom.js";
 import { sentence } from "./format.js";
 import { announce, repeat } from "./shell.js";
@@ -117,13 +117,18 @@ function missingBar(wasOpen) {
       button.disabled = false;
     }
   });
-  return h(
+  const bar = h(
     "div",
     { class: "notice", "data-tone": wasOpen ? "bad" : "info", role: "alert" },
     h("p", null, h("strong", null, wasOpen ? "Your session has ended. " : "Sign in to use the console. "), wasOpen ? "What is below may be old; what you have typed is kept." : ""),
     h("p", null, "Run ", h("code", null, "fedplcc console --no-browser"), " on the aggregator's host."),
     form,
   );
+  void signOnProvider().then((name) => {
+    // The one way of most people stands before the owner's.
+    if (name) bar.children[0].after(h("p", null, h("a", { class: "button", "data-kind": "primary", href: urlOf("/v1/sign-on/start") }, `Sign in with ${name}`)));
+  });
+  return bar;
 }
 
 /** @param {{caller: string, label: string}} me */

@@ -193,6 +193,64 @@ class RedeemConsoleCodeResponse(_message.Message):
     expires_at: float
     def __init__(self, text: _Optional[str] = ..., expires_at: _Optional[float] = ...) -> None: ...
 
+class BrowserSignOn(_message.Message):
+    __slots__ = ("redirect_uri",)
+    REDIRECT_URI_FIELD_NUMBER: _ClassVar[int]
+    redirect_uri: str
+    def __init__(self, redirect_uri: _Optional[str] = ...) -> None: ...
+
+class TerminalSignOn(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SignOnCode(_message.Message):
+    __slots__ = ("handle", "state", "code")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    handle: str
+    state: str
+    code: str
+    def __init__(self, handle: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[str] = ...) -> None: ...
+
+class SignOnPoll(_message.Message):
+    __slots__ = ("handle",)
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    handle: str
+    def __init__(self, handle: _Optional[str] = ...) -> None: ...
+
+class SignOnRequest(_message.Message):
+    __slots__ = ("address", "browser", "terminal", "finish", "poll")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    BROWSER_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    POLL_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    browser: BrowserSignOn
+    terminal: TerminalSignOn
+    finish: SignOnCode
+    poll: SignOnPoll
+    def __init__(self, address: _Optional[str] = ..., browser: _Optional[_Union[BrowserSignOn, _Mapping]] = ..., terminal: _Optional[_Union[TerminalSignOn, _Mapping]] = ..., finish: _Optional[_Union[SignOnCode, _Mapping]] = ..., poll: _Optional[_Union[SignOnPoll, _Mapping]] = ...) -> None: ...
+
+class SignOnResponse(_message.Message):
+    __slots__ = ("name", "url", "user_code", "handle", "interval_s", "text", "expires_at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    USER_CODE_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    url: str
+    user_code: str
+    handle: str
+    interval_s: float
+    text: str
+    expires_at: float
+    def __init__(self, name: _Optional[str] = ..., url: _Optional[str] = ..., user_code: _Optional[str] = ..., handle: _Optional[str] = ..., interval_s: _Optional[float] = ..., text: _Optional[str] = ..., expires_at: _Optional[float] = ...) -> None: ...
+
 class ListAuditRequest(_message.Message):
     __slots__ = ("after", "page_size")
     AFTER_FIELD_NUMBER: _ClassVar[int]

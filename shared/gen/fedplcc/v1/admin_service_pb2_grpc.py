@@ -91,6 +91,11 @@ class AdminServiceStub(object):
                 request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.RedeemConsoleCodeRequest.SerializeToString,
                 response_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.RedeemConsoleCodeResponse.FromString,
                 _registered_method=True)
+        self.SignOn = channel.unary_unary(
+                '/fedplcc.v1.AdminService/SignOn',
+                request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.SignOnRequest.SerializeToString,
+                response_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.SignOnResponse.FromString,
+                _registered_method=True)
         self.ListAudit = channel.unary_unary(
                 '/fedplcc.v1.AdminService/ListAudit',
                 request_serializer=fedplcc_dot_v1_dot_admin__service__pb2.ListAuditRequest.SerializeToString,
@@ -191,6 +196,14 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SignOn(self, request, context):
+        """One step of a person's sign-on at the provider of the aggregator's settings; without a step, the provider's name. Needs no
+        key. Fails with SIGN_ON_REFUSED, SIGN_ON_UNAVAILABLE, and FAILED_PRECONDITION where no provider is set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAudit(self, request, context):
         """Lists the audit, in order.
         """
@@ -270,6 +283,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RedeemConsoleCode,
                     request_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.RedeemConsoleCodeRequest.FromString,
                     response_serializer=fedplcc_dot_v1_dot_admin__service__pb2.RedeemConsoleCodeResponse.SerializeToString,
+            ),
+            'SignOn': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignOn,
+                    request_deserializer=fedplcc_dot_v1_dot_admin__service__pb2.SignOnRequest.FromString,
+                    response_serializer=fedplcc_dot_v1_dot_admin__service__pb2.SignOnResponse.SerializeToString,
             ),
             'ListAudit': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAudit,
@@ -586,6 +604,33 @@ class AdminService(object):
             '/fedplcc.v1.AdminService/RedeemConsoleCode',
             fedplcc_dot_v1_dot_admin__service__pb2.RedeemConsoleCodeRequest.SerializeToString,
             fedplcc_dot_v1_dot_admin__service__pb2.RedeemConsoleCodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignOn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedplcc.v1.AdminService/SignOn',
+            fedplcc_dot_v1_dot_admin__service__pb2.SignOnRequest.SerializeToString,
+            fedplcc_dot_v1_dot_admin__service__pb2.SignOnResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -495,7 +495,10 @@ def test_a_stream_outlives_its_certificate_where_its_caller_has_shown_a_newer_on
     asyncio.run(renew())
 
 
-def test_the_end_of_a_key_ends_the_streams_that_it_opened(authority: TestAuthority) -> None:
+@pytest.mark.parametrize(("left", "refusal"), [(None, errors.KeyInvalid), (Scope.METRICS, errors.ScopeMissing)])
+def test_the_end_of_a_key_or_of_its_scope_ends_the_streams_that_it_opened(
+    authority: TestAuthority, left: Scope | None, refusal: type[errors.FedplccError]
+) -> None:
     async def revoke() -> None:
         async with serving(authority) as served:
             gateway, recorder = authority.issue(Role.GATEWAY, "gate"), served.recorders["RunService"]
@@ -504,8 +507,10 @@ def test_the_end_of_a_key_ends_the_streams_that_it_opened(authority: TestAuthori
             task = asyncio.create_task(served.call("/fedplcc.v1.RunService/WatchRun", gateway, key="key"))
             await asyncio.wait_for(recorder.begun.acquire(), WAIT_S)
             del served.keys.scopes["key"]
+            if left is not None:
+                served.keys.scopes["key"] = frozenset({left})
             served.callers.look_again()
-            with pytest.raises(errors.KeyInvalid):
+            with pytest.raises(refusal):
                 await asyncio.wait_for(task, WAIT_S)
 
     asyncio.run(revoke())

@@ -1,0 +1,1 @@
+"""Single sign-on of people at an OpenID provider (OpenID Connect Core 1.0)."""

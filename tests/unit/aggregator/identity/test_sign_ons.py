@@ -1,0 +1,491 @@
+"""Sign-ons at a provider on loopback: what is taken, every token that is not, and sessions that end as the provider says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from fedplcc.aggregator.identity import keys as keys_module
+from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.identity.sign_on import sign_ons as sign_ons_module
+from fedplcc.aggregator.identity.sign_on.id_tokens import LEEWAY_S, MAX_TOKEN
+from fedplcc.aggregator.identity.sign_on.pending import MOST_OF_AN_ADDRESS, PENDING_S
+from fedplcc.aggregator.identity.sign_on.provider import KEYS_S, MAX_ANSWER, Provider, secret_in
+from fedplcc.aggregator.identity.sign_on.rules import Rules
+from fedplcc.aggregator.identity.sign_on.sign_ons import CHECK_S, GOOD_S, SignOns
+from fedplcc.aggregator.store.base import ApiKey, Transaction
+from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.errors import (
+    FailedPrecondition,
+    FedplccError,
+    InvalidConfig,
+    KeyInvalid,
+    MalformedRequest,
+    Overloaded,
+    ResourceExhausted,
+    SignOnEnded,
+    SignOnRefused,
+    SignOnUnavailable,
+)
+from fedplcc.shared.identity.api_keys import Scope
+from fedplcc.shared.identity.names import Role
+from fedplcc.shared.identity.principals import Principal, current_principal
+from tests.support.identity.own_provider import CLIENT, SUBJECT, OwnProvider, new_key
+from tests.unit.aggregator.identity.conftest import Clock
+
+HERE = "192.0.2.7"
+BACK = "https://fl.example.org/v1/sign-on/callback"
+RULES = Rules("roles", {"operators": Scope.RUN, "readers": Scope.READ}, (), "name")
+ADA = f"Ada Lovelace <{SUBJECT}>"
+_T = TypeVar("_T")
+
+
+@dataclass
+class Setup:
+    """A provider, the sign-ons at it, and the sessions that they opened."""
+
+    provider: OwnProvider
+    keys: Keys
+    steady: Clock
+    records: list[tuple[str, str, str]]
+    """Caller, method and target of each record of the audit."""
+    rules: Rules = RULES
+
+    def run(self, steps: Callable[[SignOns], Awaitable[_T]]) -> _T:
+        async def within() -> _T:
+            current_principal.set(Principal(role=Role.GATEWAY, name="console"))
+            async with self.sign_ons() as sign_ons:
+                return await steps(sign_ons)
+
+        return asyncio.run(within())
+
+    @asynccontextmanager
+    async def sign_ons(self) -> AsyncGenerator[SignOns, None]:
+        asked = Provider(self.provider.issuer, CLIENT, "a secret", steady=self.steady)
+        sign_ons = SignOns(asked, self.rules, self.keys, name="tests", steady=self.steady)
+        try:
+            yield sign_ons
+        finally:
+            await sign_ons.close()
+
+    async def sign_on(self, sign_ons: SignOns) -> tuple[ApiKey, str]:
+        begun = await sign_ons.begin_in_browser(BACK, HERE)
+        code, state = self.provider.code_for(begun.url)
+        return await sign_ons.finish(begun.handle, state, code)
+
+    def refusal(self) -> str:
+        """The check that refuses a sign-on."""
+        with pytest.raises(SignOnRefused) as caught:
+            self.run(self.sign_on)
+        assert self.keys.of_people() == []
+        return caught.value.metadata["check"]
+
+
+@pytest.fixture
+def setup(store: SqlStore) -> Iterator[Setup]:
+    records: list[tuple[str, str, str]] = []
+
+    def record(_transaction: Transaction, method: str, target: str) -> None:
+        records.append((current_principal.get().caller, method, target))
+
+    steady = Clock()
+    with OwnProvider() as provider:
+        yield Setup(provider, Keys(store, steady=steady, record=record), steady, records)
+
+
+def test_a_person_signs_on_by_name_and_may_what_the_claim_says(setup: Setup) -> None:
+    session, text = setup.run(setup.sign_on)
+    principal = setup.keys.principal_of(text)
+    assert (principal.caller, principal.scopes) == (f"person:{ADA}", frozenset({Scope.RUN}))
+    assert setup.records == [(f"person:{ADA}", "SignOn", session.key_id)]
+    (form,) = setup.provider.forms
+    assert form["redirect_uri"] == BACK
+
+
+def test_a_session_of_a_person_is_in_no_store(setup: Setup, store: SqlStore) -> None:
+    session, text = setup.run(setup.sign_on)
+    assert store.find_key(session.key_id) is None
+    with pytest.raises(KeyInvalid):
+        Keys(store).principal_of(text)
+
+
+NOW = 1 << 33
+WRONG_CLAIMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "issuer": ("issuer", {"iss": "https://login.example.org"}),
+    "no issuer": ("issuer", {"iss": None}),
+    "audience": ("audience", {"aud": "another"}),
+    "authorized party": ("audience", {"azp": "another"}),
+    "several audiences": ("audience", {"aud": [CLIENT, "another"]}),
+    "nonce": ("nonce", {"nonce": "of another sign-on"}),
+    "no nonce": ("nonce", {"nonce": None}),
+    "expired": ("expired", {"exp": 1_000_000_000}),
+    "issued in the future": ("future", {"iat": NOW, "exp": NOW + 1}),
+    "begins in the future": ("future", {"nbf": NOW, "exp": NOW + 1}),
+    "no end": ("token", {"exp": None}),
+    "an end that is no number": ("token", {"exp": "never"}),
+    "an endless end": ("token", {"exp": 1e300}),
+    "no subject": ("subject", {"sub": None}),
+    "a long subject": ("subject", {"sub": "s" * 256}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CLAIMS)
+def test_a_token_that_differs_in_one_claim_is_refused(setup: Setup, name: str) -> None:
+    check, setup.provider.claims = WRONG_CLAIMS[name]
+    assert setup.refusal() == check
+    setup.provider.claims = {}
+    setup.run(setup.sign_on)
+
+
+def test_tokens_that_are_signed_otherwise_are_refused(setup: Setup) -> None:
+    provider, stranger = setup.provider, new_key("one")
+    wrong: dict[str, Callable[[dict[str, Any]], str]] = {
+        "alg": provider.unsigned,
+        "signature": lambda claims: provider.signed(claims, stranger),
+        "key": lambda claims: provider.signed(claims, kid="unknown"),
+        "token": lambda claims: "x" * MAX_TOKEN,
+    }
+    for check, sign in wrong.items():
+        provider.sign = sign
+        assert setup.refusal() == check
+    provider.sign = provider.signed_by_the_public_key
+    assert setup.refusal() == "alg"
+    provider.sign = lambda claims: provider.signed(claims)[:-4] + "AAAA"
+    assert setup.refusal() == "signature"
+    provider.sign = lambda claims: provider.signed(claims | {"more": "x" * MAX_TOKEN})
+    assert setup.refusal() == "token"
+    provider.sign = provider.signed
+    setup.run(setup.sign_on)
+
+
+def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_within_a_minute(setup: Setup) -> None:
+    older = setup.provider.keys[0]
+
+    async def steps(sign_ons: SignOns) -> None:
+        await setup.sign_on(sign_ons)
+        setup.provider.keys = [new_key("two")]
+        await setup.sign_on(sign_ons)
+        assert setup.provider.asked["/keys"] == 2
+        setup.provider.sign = lambda claims: setup.provider.signed(claims, older)
+        with pytest.raises(SignOnRefused, match="does not publish"):
+            await setup.sign_on(sign_ons)
+        setup.provider.sign = lambda claims: setup.provider.signed(claims, kid="three")
+        for _ in range(3):  # nobody makes the aggregator ask again and again
+            with pytest.raises(SignOnRefused, match="does not publish"):
+                await setup.sign_on(sign_ons)
+        assert setup.provider.asked["/keys"] == 2
+        setup.provider.sign = setup.provider.signed
+        setup.steady.now += KEYS_S
+        await setup.sign_on(sign_ons)
+        assert setup.provider.asked["/keys"] == 3
+
+    setup.run(steps)
+
+
+def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) -> None:
+    async def steps(sign_ons: SignOns) -> None:
+        begun, other = [await sign_ons.begin_in_browser(BACK, HERE) for _ in range(2)]
+        code, state = setup.provider.code_for(begun.url)
+        wrong = [(begun.handle, "state"), (other.handle, state), ("", state), ("x" * 1000, state)]
+        for handle, given in wrong:
+            with pytest.raises(SignOnRefused) as caught:
+                await sign_ons.finish(handle, given, code)
+            assert caught.value.metadata["check"] == "state"
+        assert setup.provider.forms == []
+        await sign_ons.finish(begun.handle, state, code)
+        with pytest.raises(SignOnRefused) as caught:  # replayed
+            await sign_ons.finish(begun.handle, state, code)
+        assert caught.value.metadata["check"] == "state"
+        _, other_state = setup.provider.code_for(other.url)
+        with pytest.raises(SignOnRefused) as caught:  # a code that was used, in another sign-on
+            await sign_ons.finish(other.handle, other_state, code)
+        assert caught.value.metadata["check"] == "invalid_grant"
+
+    setup.run(steps)
+
+
+def test_a_code_is_good_only_with_its_verifier_and_in_time(setup: Setup) -> None:
+    async def steps(sign_ons: SignOns) -> None:
+        mine, theirs = [await sign_ons.begin_in_browser(BACK, HERE) for _ in range(2)]
+        code, _ = setup.provider.code_for(theirs.url)
+        _, state = setup.provider.code_for(mine.url)
+        with pytest.raises(SignOnRefused) as caught:  # somebody else's code, injected
+            await sign_ons.finish(mine.handle, state, code)
+        assert caught.value.metadata["check"] == "invalid_grant"
+        late = await sign_ons.begin_in_browser(BACK, HERE)
+        code, state = setup.provider.code_for(late.url)
+        setup.steady.now += PENDING_S
+        with pytest.raises(SignOnRefused) as caught:
+            await sign_ons.finish(late.handle, state, code)
+        assert caught.value.metadata["check"] == "state"
+
+    setup.run(steps)
+
+
+def test_sign_ons_that_nobody_ends_are_bounded_by_address(setup: Setup) -> None:
+    async def steps(sign_ons: SignOns) -> None:
+        for _ in range(MOST_OF_AN_ADDRESS):
+            await sign_ons.begin_in_browser(BACK, HERE)
+        with pytest.raises(Overloaded):
+            await sign_ons.begin_in_browser(BACK, HERE)
+        with pytest.raises(Overloaded):
+            await sign_ons.begin_at_terminal(HERE)
+        assert not setup.provider.asked["/device"]
+        await sign_ons.begin_in_browser(BACK, "192.0.2.8")
+        setup.steady.now += PENDING_S
+        await sign_ons.begin_in_browser(BACK, HERE)
+        with pytest.raises(MalformedRequest):
+            await sign_ons.begin_in_browser("http://fl.example.org/v1/sign-on/callback", HERE)
+
+    setup.run(steps)
+
+
+def test_a_terminal_waits_for_its_person(setup: Setup) -> None:
+    setup.provider.claims = {"nonce": None}
+
+    async def steps(sign_ons: SignOns) -> None:
+        begun = await sign_ons.begin_at_terminal(HERE)
+        assert (begun.user_code, begun.interval_s) == ("WDJB-MJHT", 1.0)
+        assert await sign_ons.poll(begun.handle) is None
+        assert setup.provider.forms == []  # sooner than the provider allows
+        setup.steady.now += 1
+        assert await sign_ons.poll(begun.handle) is None
+        setup.provider.has_signed_on.set()
+        setup.steady.now += 1
+        opened = await sign_ons.poll(begun.handle)
+        assert opened is not None
+        assert setup.keys.principal_of(opened[1]).person == ADA
+        with pytest.raises(SignOnRefused):
+            await sign_ons.poll(begun.handle)
+        browser = await sign_ons.begin_in_browser(BACK, HERE)
+        with pytest.raises(SignOnRefused):
+            await sign_ons.poll(browser.handle)
+
+    setup.run(steps)
+
+
+def test_who_has_no_role_or_too_weak_a_sign_on_is_refused(setup: Setup) -> None:
+    setup.provider.userinfo["roles"] = ["strangers", 7]
+    assert setup.refusal() == "role"
+    setup.provider.userinfo["roles"] = "readers"
+    setup.rules = replace(RULES, acr=("mfa", "hardware"))
+    assert setup.refusal() == "acr"
+    setup.provider.claims = {"acr": "password"}
+    assert setup.refusal() == "acr"
+    setup.provider.claims = {"acr": "hardware"}
+    session, _ = setup.run(setup.sign_on)
+    assert session.scopes == ("read",)
+
+
+def test_roles_that_could_not_change_are_refused(setup: Setup) -> None:
+    del setup.provider.userinfo["roles"]
+    setup.provider.claims = {"roles": ["operators"]}
+    assert setup.refusal() == "role"
+    setup.provider.refreshes = True
+
+    async def steps(sign_ons: SignOns) -> None:
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.claims = {"roles": ["readers"]}
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        assert setup.keys.principal_of(text).scopes == {Scope.READ}
+
+    setup.run(steps)
+
+
+def test_userinfo_about_somebody_else_is_refused(setup: Setup) -> None:
+    setup.provider.userinfo["sub"] = "another"
+    assert setup.refusal() == "subject"
+
+
+def test_a_change_of_roles_acts_within_a_minute(setup: Setup) -> None:
+    told: list[str] = []
+    setup.keys.on_revoked(told.extend)
+
+    async def steps(sign_ons: SignOns) -> None:
+        session, text = await setup.sign_on(sign_ons)
+        setup.provider.userinfo["roles"] = ["readers"]
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        assert setup.keys.principal_of(text).scopes == {Scope.READ}
+        assert told == [session.key_id]  # its open streams are looked at again
+        setup.provider.userinfo["roles"] = []
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        with pytest.raises(SignOnEnded, match="given your roles nothing"):
+            setup.keys.principal_of(text)
+        with pytest.raises(KeyInvalid) as caught:  # only who has the secret is told why
+            setup.keys.principal_of(setup.keys.create("other", [Scope.READ])[1][:-8] + "00000000")
+        assert type(caught.value) is KeyInvalid
+        assert [method for _, method, _ in setup.records][:3] == ["SignOn", "ChangeSignOn", "EndSignOn"]
+
+    setup.run(steps)
+    assert CHECK_S < GOOD_S < 60 - sign_ons_module.TICK_S
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_is_locked_at_the_provider_is_signed_off(setup: Setup, status: int) -> None:
+    async def steps(sign_ons: SignOns) -> None:
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.statuses["/userinfo"] = status
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        with pytest.raises(SignOnEnded, match="does not take the person's token"):
+            setup.keys.principal_of(text)
+
+    setup.run(steps)
+
+
+def test_a_provider_that_is_away_for_long_ends_sessions_whether_anybody_looks_or_not(setup: Setup) -> None:
+    async def steps(sign_ons: SignOns) -> None:
+        (first, text), (_, other) = await setup.sign_on(sign_ons), await setup.sign_on(sign_ons)
+        setup.provider.statuses["/userinfo"] = 503
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        setup.keys.principal_of(text)
+        setup.steady.now += GOOD_S - CHECK_S
+        with pytest.raises(SignOnEnded, match="has not answered for too long"):
+            setup.keys.principal_of(text)
+        await sign_ons.look()
+        del setup.provider.statuses["/userinfo"]
+        await sign_ons.look()
+        for each in (text, other):
+            with pytest.raises(SignOnEnded, match="has not answered for too long"):
+                setup.keys.principal_of(each)
+        assert setup.keys.find(first.key_id) is None
+
+    setup.run(steps)
+
+
+def test_a_session_ends_with_the_token_and_goes_on_with_a_fresh_one(setup: Setup, store: SqlStore) -> None:
+    wall = Clock()
+    keys = setup.keys = Keys(store, clock=wall, steady=setup.steady)
+
+    async def steps(sign_ons: SignOns) -> None:
+        sign_ons._clock = wall
+        setup.provider.claims = {"iat": int(wall.now), "exp": int(wall.now) + 60}
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.refreshes = True
+        _, lasting = await setup.sign_on(sign_ons)
+        wall.now, setup.steady.now = wall.now + 40, setup.steady.now + 40
+        setup.provider.claims = {"iat": int(wall.now), "exp": int(wall.now) + 60}
+        await sign_ons.look()
+        wall.now, setup.steady.now = wall.now + 20, setup.steady.now + 20
+        with pytest.raises(SignOnEnded, match="token has ended"):
+            keys.principal_of(text)
+        await sign_ons.look()
+        with pytest.raises(SignOnEnded, match="token has ended"):
+            keys.principal_of(text)
+        keys.principal_of(lasting)
+        assert [form["grant_type"] for form in setup.provider.forms[2:]] == ["refresh_token"]
+
+    setup.run(steps)
+
+
+def test_a_person_signs_off_and_the_owner_revokes(setup: Setup) -> None:
+    async def steps(sign_ons: SignOns) -> None:
+        session, text = await setup.sign_on(sign_ons)
+        assert [key.label for key in setup.keys.list()] == [ADA]
+        setup.keys.revoke(session.key_id)
+        with pytest.raises(KeyInvalid):
+            setup.keys.principal_of(text)
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        assert setup.provider.asked["/userinfo"] == 1  # nobody is asked about it any more
+        with pytest.raises(FailedPrecondition):
+            setup.keys.create_console_code(replace(current_principal.get(), person=ADA))
+
+    setup.run(steps)
+
+
+def test_sessions_of_people_are_bounded(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "MOST_OF_A_PERSON", 2)
+    monkeypatch.setattr(keys_module, "MOST_PEOPLE", 2)
+
+    async def steps(sign_ons: SignOns) -> None:
+        opened = [await setup.sign_on(sign_ons) for _ in range(3)]
+        assert len(setup.keys.of_people()) == 2
+        setup.keys.principal_of(opened[2][1])
+        setup.provider.claims = {"sub": "another"}
+        setup.provider.userinfo["sub"] = "another"
+        with pytest.raises(ResourceExhausted):
+            await setup.sign_on(sign_ons)
+
+    setup.run(steps)
+
+
+@pytest.mark.parametrize(
+    ("differs", "said"),
+    [
+        ({"issuer": "https://login.example.org"}, "not those of the issuer"),
+        ({"jwks_uri": None}, "no jwks_uri"),
+        ({"token_endpoint": "http://login.example.org/token"}, "no token_endpoint that is https"),
+        ({"more": "x" * MAX_ANSWER}, "more than"),
+    ],
+)
+def test_a_provider_that_is_not_the_owners_is_not_asked(setup: Setup, differs: dict[str, Any], said: str) -> None:
+    setup.provider.metadata = differs
+    for _ in range(2):
+        with pytest.raises(SignOnUnavailable, match=said):
+            setup.run(lambda sign_ons: sign_ons.begin_in_browser(BACK, HERE))
+    assert set(setup.provider.asked) == {"/.well-known/openid-configuration"}
+
+
+def test_an_absent_provider_is_asked_once_for_all(setup: Setup) -> None:
+    setup.provider.statuses["/.well-known/openid-configuration"] = 500
+
+    async def steps(sign_ons: SignOns) -> None:
+        found = await asyncio.gather(*(sign_ons.begin_in_browser(BACK, HERE) for _ in range(8)), return_exceptions=True)
+        assert {type(each) for each in found} == {SignOnUnavailable}
+
+    setup.run(steps)
+    assert setup.provider.asked["/.well-known/openid-configuration"] == 1
+
+
+@pytest.mark.parametrize(
+    ("subject", "claims", "person"),
+    [
+        ("7", {"name": "Ada <root>\x1b"}, "Ada ?root?? <7>"),
+        ("7", {"name": "A" * 100}, "A" * 64 + " <7>"),
+        ("7", {"name": 3}, "nameless <7>"),
+        ("s" * 200, {"name": "Ada"}, "Ada <sha256:"),
+        ("a>b", {"name": "Ada"}, "Ada <sha256:"),
+    ],
+)
+def test_nobody_takes_the_name_of_another_in_the_audit(subject: str, claims: dict[str, Any], person: str) -> None:
+    found = RULES.person(claims, subject)
+    assert found.startswith(person)
+    assert len(f"person:{found}") <= 128
+
+
+def test_a_claim_may_lie_within_objects() -> None:
+    rules = replace(RULES, claim="realm_access.roles")
+    assert rules.scopes_of({"realm_access": {"roles": ["readers"]}}) == {Scope.READ}
+    assert rules.scopes_of({"realm_access.roles": "readers"}) == {Scope.READ}
+    assert not rules.has_claim({"realm_access": ["readers"]})
+
+
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    for content, mode in ((b"s", 0o640), (b"", 0o600), (b"x" * 2000, 0o600), (b"\xff", 0o600)):
+        file.write_bytes(content)
+        file.chmod(mode)
+        with pytest.raises(InvalidConfig):
+            secret_in(file)
+    file.write_bytes(b"s\n")
+    assert (secret_in(file), secret_in(None)) == ("s", "")
+    file.unlink()
+    with pytest.raises(InvalidConfig):
+        secret_in(file)
+
+
+def test_every_refusal_has_a_reason_of_its_own() -> None:
+    kinds: list[type[FedplccError]] = [SignOnEnded, SignOnRefused, SignOnUnavailable]
+    assert [kind.reason for kind in kinds] == ["SIGN_ON_ENDED", "SIGN_ON_REFUSED", "SIGN_ON_UNAVAILABLE"]
+    assert LEEWAY_S <= 60
