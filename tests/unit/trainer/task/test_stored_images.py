@@ -12,7 +12,7 @@ from PIL import Image
 
 from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.types import RunSpec, Task, TaskKind
-from fedplcc.trainer.data.images.store import ImageStore
+from fedplcc.trainer.data.images.store import IMAGES, ImageStore
 from fedplcc.trainer.data.sets import folder
 from fedplcc.trainer.owner.consent import Consent
 from fedplcc.trainer.task import inputs
@@ -77,7 +77,7 @@ def test_a_task_that_met_damaged_images_is_done_when_it_is_tried_again(
     in_memory = worked(data, run, consent)
     monkeypatch.setattr(inputs, "ImageStore", partial(ImageStore, in_memory_bytes=0))
     worked(data, run, consent)
-    (file,) = (consent.weights.folder / inputs.IMAGES).glob("*.pixels")
+    (file,) = (consent.weights.folder / IMAGES).glob("*.pixels")
     file.write_bytes(bytes(file.stat().st_size))
     runner = a_runner(data, consent=consent)
     with pytest.raises(StoreUnavailable, match="decoded again when the task is tried again"):
