@@ -131,15 +131,17 @@ def test_a_worst_domain_falls_once_until_it_has_risen() -> None:
 def test_a_mail_has_the_same_id_and_no_header_of_another_process(tmp_path: Path) -> None:
     receiver = to_mail(tmp_path, 25)
     assert isinstance(receiver.choice, Mail)
-    event = replace(FAILED, data={"reason": "x\r\nBcc: victim@example.org\r\n\r\nhidden"})
+    event = replace(FAILED, data={"reason": "Köln x\r\nBcc: victim@example.org\r\n\r\nhidden"})
     message = message_of(MessageKind.RUN_FAILED, event)
     first, again = (bytes(letter_of(receiver.choice, "msg_1", message)) for _ in range(2))
     assert first == again
+    assert first.isascii()
     letter = email.message_from_bytes(first, policy=email.policy.SMTP)
     assert letter["Message-ID"] == "<msg_1@example.org>"
     assert letter["Subject"] == "fedplcc: run failed, scans-1f0c"
     assert letter["To"] == "ops@example.org, lead@example.org"
     assert "Bcc" not in letter
+    assert "failed: Köln x" in letter.get_content()
     with pytest.raises(ValueError, match="linefeed"):
         letter_of(receiver.choice, "msg_1\r\nBcc: x@example.org", message)
 
@@ -156,6 +158,8 @@ MAIL = ("[receivers.ops]", 'kind = "mail"', 'from = "a@example.org"', 'to = ["b@
         (("receivers = 3 4",), "TOML"),
         ((*WEBHOOK, 'url = "http://example.org/x"'), "https://HOST/PATH"),
         ((*WEBHOOK, 'url = "https://user:word@example.org/x"'), "without a user"),
+        ((*WEBHOOK, f'url = "http://example.org/{SECRET}"'), "https://HOST/PATH"),
+        ((*WEBHOOK, 'url = "https://example.org/"', f'secret = "{SECRET}"'), "receivers.ops.webhook.secret"),
         ((*WEBHOOK, 'url = "ftp://127.0.0.1/x"'), "https://HOST/PATH"),
         ((*WEBHOOK, 'url = "https://example.org/"', "away_s = 0"), "away_s"),
         ((*WEBHOOK, 'url = "https://example.org/"', 'events = ["run_done"]'), "events"),
@@ -195,7 +199,8 @@ def test_a_secret_that_others_can_read_and_a_missing_key_are_refused(tmp_path: P
 
 
 def test_a_receiver_shows_no_secret(tmp_path: Path) -> None:
-    receivers = read(tmp_path, *WEBHOOK, 'url = "https://example.org/"')
+    receivers = read(tmp_path, *WEBHOOK, 'url = "https://example.org/hidden"')
+    assert "hidden" not in repr(receivers)
     assert "MfKQ9r8" not in repr(receivers)
     assert repr(receivers.by_name["ops"].secret) not in repr(receivers)
 
