@@ -19,13 +19,15 @@ from fedplcc.gateway.messages.undelivered import SEND_S, Undelivered
 
 SILENCE_S = 10.0
 """Longest wait for a connection, and longest silence in it."""
+POLICY = email.policy.SMTP.clone(cte_type="7bit")
+"""Form of e-mails: ASCII on the wire, whatever the server says of itself; a line feed in a header is an error."""
 MAX_ANSWER_BYTES = 64 << 10
 """Most bytes that are read of a server's answers."""
 
 
 def letter_of(mail: Mail, message_id: str, message: Message) -> EmailMessage:
     """Return the e-mail about an event. Its headers hold nothing that another process wrote but names."""
-    letter = EmailMessage(policy=email.policy.SMTP)
+    letter = EmailMessage(policy=POLICY)
     about = message.event.run_id or message.event.client_id
     letter["Subject"] = f"fedplcc: {message.kind.value.replace('_', ' ')}{f', {about}' if about else ''}"
     letter["From"], letter["To"] = mail.sender, ", ".join(mail.to)

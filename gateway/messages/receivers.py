@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import httpx
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fedplcc.gateway.messages.message import MessageKind
-from fedplcc.shared.config.sections import Name, Section, validate
+from fedplcc.shared.config.sections import MAX_SAID, Name, Section, explain
 from fedplcc.shared.errors import InvalidConfig, KeyInvalid
 from fedplcc.shared.identity.api_keys import parse_api_key
 from fedplcc.shared.types import Event
@@ -74,22 +74,21 @@ class Webhook(_Choice):
     """A receiver that is called over HTTPS."""
 
     kind: Literal["webhook"]
-    url: str = Field(max_length=2048)
+    url: str = Field(repr=False)
     """HTTPS address; HTTP is for loopback alone. It is never shown: some hold a secret."""
     secret_file: str
     """File with the secret of the signature: `whsec_` and 24 to 64 bytes in base64."""
 
-    @field_validator("url")
-    @classmethod
-    def _safe(cls, text: str) -> str:
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
         try:
-            url = httpx.URL(text)
+            url = httpx.URL(self.url)
         except httpx.InvalidURL:
-            raise ValueError("it is no address") from None
+            raise ValueError("url: it is no address") from None
         is_safe = url.scheme == "https" or (url.scheme == "http" and is_loopback(url.host))
         if not is_safe or not url.host or url.userinfo or url.fragment:
-            raise ValueError("write https://HOST/PATH without a user; http is for loopback alone")
-        return text
+            raise ValueError("url: write https://HOST/PATH without a user; http is for loopback alone")
+        return self
 
     @property
     def host(self) -> str:
@@ -169,9 +168,10 @@ def read_receivers(path: Path, *, asks_keys: bool) -> Receivers:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidConfig(f"the receivers {path} are not TOML: {str(error)[:200]}") from error
     try:
-        found = validate(MessagesFile, document, "")
-    except InvalidConfig as error:
-        raise InvalidConfig(f"the receivers {path}: {error.detail}") from error
+        found = MessagesFile.model_validate(document)
+    except ValidationError as error:
+        said = "; ".join(_explained(problem) for problem in error.errors()[:MAX_SAID])
+        raise InvalidConfig(f"the receivers {path}: {said}") from None
     if asks_keys and found.key_file is None:
         raise InvalidConfig(
             f"the receivers {path}: key_file is missing; `fedplcc key create --scope read` makes the key, "
@@ -180,6 +180,11 @@ def read_receivers(path: Path, *, asks_keys: bool) -> Receivers:
     key = "" if found.key_file is None or not asks_keys else _key(path.parent / found.key_file)
     made = {name: _receiver(name, choice, path.parent) for name, choice in found.receivers.items()}
     return Receivers(key, made)
+
+
+def _explained(problem: Any) -> str:
+    """Return a sentence for a problem without the value, which may be an address or a secret at a wrong place."""
+    return explain(problem if problem["loc"][-1:] == ("[key]",) else {**problem, "input": {}})
 
 
 def _receiver(name: str, choice: Webhook | Mail, folder: Path) -> Receiver:

@@ -12,7 +12,10 @@ from tests.support.screens.browsing import Console
 
 
 def test_a_gateway_without_receivers_says_how_to_have_some(console: Console) -> None:
-    main = console.open("#/messages").page.locator("main")
+    page = console.open("#/clients").page
+    page.get_by_role("link", name="Messages to people").click()
+    main = page.locator("main")
+    expect(main.get_by_role("heading", name="Messages to people")).to_be_visible()
     expect(main).to_contain_text("fedplcc gateway --messages messages.toml")
 
 

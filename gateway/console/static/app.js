@@ -22,7 +22,7 @@ const ROUTES = [
   { pattern: /^#?\/?(?:\?(?<query>.{0,600}))?$/, title: "Overview", load: () => import("./overview/overview.js") },
   { pattern: /^#\/start(?:\?from=(?<from>[A-Za-z0-9._-]{1,128}))?$/, title: "Start a run", load: () => import("./start/start.js") },
   { pattern: /^#\/clients$/, title: "Clients", load: () => import("./clients/clients.js") },
-  { pattern: /^#\/messages$/, title: "Messages", load: () => import("./messages/messages.js") },
+  { pattern: /^#\/messages$/, title: "Messages to people", load: () => import("./messages/messages.js") },
   { pattern: /^#\/runs\/compare(?:\?.{0,2000})?$/, title: "Compare runs", load: () => import("./compare/compare.js") },
   { pattern: /^#\/runs\/(?<runId>[A-Za-z0-9._-]{1,128})(?:\?.{0,200})?$/, title: "Run", load: () => import("./run/run.js"), begin: ({ runId }) => beginRun(runId) },
 ];

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -43,8 +44,8 @@ def _write(out: BinaryIO, data: bytes) -> None:
 
 
 @contextmanager
-def webhook_host() -> Iterator[WebhookHost]:
-    """Serve HTTP; each answer is what `answer` of the host writes at that time."""
+def webhook_host(tls: ssl.SSLContext | None = None) -> Iterator[WebhookHost]:
+    """Serve HTTP, or HTTPS; each answer is what `answer` of the host writes at that time."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -56,8 +57,9 @@ def webhook_host() -> Iterator[WebhookHost]:
             with suppress(OSError):  # the gateway had enough
                 host.answer(self.wfile)  # type: ignore[arg-type]
 
-    with _serving(Handler) as port:
-        host = WebhookHost(f"http://127.0.0.1:{port}/hooks/in?token=not-to-be-shown")
+    with _serving(Handler, tls) as port:
+        origin = f"http://127.0.0.1:{port}" if tls is None else f"https://localhost:{port}"
+        host = WebhookHost(f"{origin}/hooks/in?token=not-to-be-shown")
         yield host
 
 
@@ -72,29 +74,45 @@ class MailHost:
 
 
 @contextmanager
-def mail_host() -> Iterator[MailHost]:
-    """Serve SMTP in plain text."""
+def mail_host(tls: ssl.SSLContext | None = None, *, is_implicit: bool = False) -> Iterator[MailHost]:
+    """Serve SMTP in plain text, with STARTTLS or over TLS."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            out: Any = self.wfile
             with suppress(OSError):
-                host.greeting(out)
-                for line in self.rfile:
-                    verb = line[:4].upper()
-                    if verb == b"DATA":
-                        out.write(b"354 go on\r\n")
-                        host.letters.append(b"".join(iter(self.rfile.readline, b".\r\n")))
-                    out.write({b"DATA": host.verdict, b"QUIT": b"221 bye\r\n"}.get(verb, b"250 well\r\n"))
+                host.greeting(self.wfile)  # type: ignore[arg-type]
+                if self.converse(offers_tls=tls is not None and not is_implicit):
+                    assert tls is not None
+                    with tls.wrap_socket(self.request, server_side=True) as self.request:
+                        self.setup()
+                        self.converse(offers_tls=False)
 
-    with _serving(Handler) as port:
+        def converse(self, *, offers_tls: bool) -> bool:
+            """Answer until the other end leaves or asks for TLS, which is True."""
+            for line in self.rfile:
+                verb = line[:4].upper()
+                if verb == b"STAR" and offers_tls:
+                    self.wfile.write(b"220 go on\r\n")
+                    return True
+                if verb == b"EHLO" and offers_tls:
+                    self.wfile.write(b"250-here\r\n250 STARTTLS\r\n")
+                    continue
+                if verb == b"DATA":
+                    self.wfile.write(b"354 go on\r\n")
+                    host.letters.append(b"".join(iter(self.rfile.readline, b".\r\n")))
+                self.wfile.write({b"DATA": host.verdict, b"QUIT": b"221 bye\r\n"}.get(verb, b"250 well\r\n"))
+            return False
+
+    with _serving(Handler, tls if is_implicit else None) as port:
         host = MailHost(port)
         yield host
 
 
 @contextmanager
-def _serving(handler: type[socketserver.StreamRequestHandler]) -> Iterator[int]:
+def _serving(handler: type[socketserver.StreamRequestHandler], tls: ssl.SSLContext | None) -> Iterator[int]:
     server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

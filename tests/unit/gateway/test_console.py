@@ -260,7 +260,7 @@ def test_every_module_that_is_imported_is_there_and_every_one_that_is_there_is_i
 
 FOLDERS = (
     ("",),
-    ("overview", "compare"),
+    ("overview", "compare", "messages"),
     ("run", "start"),
     ("classes", "stages"),
     ("clients", "charts", "map"),

@@ -9,6 +9,7 @@ import email.policy
 import hashlib
 import hmac
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -28,7 +29,9 @@ from fedplcc.gateway.messages.undelivered import Undelivered
 from fedplcc.gateway.messages.webhook import signed_headers
 from fedplcc.gateway.messages.worst_domain import Course, after_round
 from fedplcc.shared.errors import InvalidConfig
+from fedplcc.shared.identity.names import Role
 from fedplcc.shared.types import Event
+from tests.support.federation.certificates import TestAuthority
 from tests.support.hosts.message_receivers import closed_port, mail_host, status, webhook_host
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -131,15 +134,17 @@ def test_a_worst_domain_falls_once_until_it_has_risen() -> None:
 def test_a_mail_has_the_same_id_and_no_header_of_another_process(tmp_path: Path) -> None:
     receiver = to_mail(tmp_path, 25)
     assert isinstance(receiver.choice, Mail)
-    event = replace(FAILED, data={"reason": "x\r\nBcc: victim@example.org\r\n\r\nhidden"})
+    event = replace(FAILED, data={"reason": "Köln x\r\nBcc: victim@example.org\r\n\r\nhidden"})
     message = message_of(MessageKind.RUN_FAILED, event)
     first, again = (bytes(letter_of(receiver.choice, "msg_1", message)) for _ in range(2))
     assert first == again
+    assert first.isascii()
     letter = email.message_from_bytes(first, policy=email.policy.SMTP)
     assert letter["Message-ID"] == "<msg_1@example.org>"
     assert letter["Subject"] == "fedplcc: run failed, scans-1f0c"
     assert letter["To"] == "ops@example.org, lead@example.org"
     assert "Bcc" not in letter
+    assert "failed: Köln x" in letter.get_content()
     with pytest.raises(ValueError, match="linefeed"):
         letter_of(receiver.choice, "msg_1\r\nBcc: x@example.org", message)
 
@@ -156,6 +161,8 @@ MAIL = ("[receivers.ops]", 'kind = "mail"', 'from = "a@example.org"', 'to = ["b@
         (("receivers = 3 4",), "TOML"),
         ((*WEBHOOK, 'url = "http://example.org/x"'), "https://HOST/PATH"),
         ((*WEBHOOK, 'url = "https://user:word@example.org/x"'), "without a user"),
+        ((*WEBHOOK, f'url = "http://example.org/{SECRET}"'), "https://HOST/PATH"),
+        ((*WEBHOOK, 'url = "https://example.org/"', f'secret = "{SECRET}"'), "receivers.ops.webhook.secret"),
         ((*WEBHOOK, 'url = "ftp://127.0.0.1/x"'), "https://HOST/PATH"),
         ((*WEBHOOK, 'url = "https://example.org/"', "away_s = 0"), "away_s"),
         ((*WEBHOOK, 'url = "https://example.org/"', 'events = ["run_done"]'), "events"),
@@ -195,7 +202,8 @@ def test_a_secret_that_others_can_read_and_a_missing_key_are_refused(tmp_path: P
 
 
 def test_a_receiver_shows_no_secret(tmp_path: Path) -> None:
-    receivers = read(tmp_path, *WEBHOOK, 'url = "https://example.org/"')
+    receivers = read(tmp_path, *WEBHOOK, 'url = "https://example.org/hidden"')
+    assert "hidden" not in repr(receivers)
     assert "MfKQ9r8" not in repr(receivers)
     assert repr(receivers.by_name["ops"].secret) not in repr(receivers)
 
@@ -323,6 +331,45 @@ def test_a_mail_is_taken_or_the_server_says_no(tmp_path: Path) -> None:
 def _lines(out: Any, count: int) -> None:
     for _ in range(count):
         out.write(b"220-and more\r\n")
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    """TLS of a server at localhost, whose authority is in authority.pem."""
+    authority = TestAuthority()
+    held = authority.issue(Role.AGGREGATOR, "aggregator", dns_names=("localhost",))
+    (tmp_path / "server.pem").write_bytes(held.key_pem + held.chain_pem)
+    (tmp_path / "authority.pem").write_bytes(authority.roots_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    return context
+
+
+def test_a_webhook_is_called_over_tls_by_the_authority_that_its_table_names_alone(
+    tmp_path: Path, tls: ssl.SSLContext
+) -> None:
+    with webhook_host(tls) as host:
+        lines = (*WEBHOOK, f'url = "{host.url}"')
+        assert "certificate verify failed" in tried(read(tmp_path, *lines).by_name["ops"])
+        assert host.calls == []
+        assert tried(read(tmp_path, *lines, 'ca_file = "authority.pem"').by_name["ops"]) == ""
+        other = host.url.replace("localhost", "127.0.0.1")
+        named = read(tmp_path, *WEBHOOK, f'url = "{other}"', 'ca_file = "authority.pem"').by_name["ops"]
+        assert "certificate verify failed" in tried(named)
+    assert len(host.calls) == 1
+
+
+@pytest.mark.parametrize("way", ["starttls", "implicit"])
+def test_a_mail_goes_over_tls_to_the_server_that_the_certificate_names(
+    tmp_path: Path, tls: ssl.SSLContext, way: str
+) -> None:
+    with mail_host(tls, is_implicit=way == "implicit") as host:
+        lines = (*MAIL, f"port = {host.port}", f'tls = "{way}"', 'ca_file = "authority.pem"')
+        wrong = read(tmp_path, *lines, 'host = "127.0.0.1"').by_name["ops"]
+        assert "certificate verify failed" in tried(wrong)
+        assert host.letters == []
+        assert tried(read(tmp_path, *lines, 'host = "localhost"').by_name["ops"]) == ""
+    assert len(host.letters) == 1
 
 
 def test_a_server_without_starttls_gets_no_message(tmp_path: Path) -> None:

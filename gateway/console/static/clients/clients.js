@@ -67,7 +67,7 @@ export function show(root) {
     nobody,
     pager,
   );
-  root.append(h("div", { class: "page-head" }, h("h1", null, "Clients")), notice.element, card);
+  root.append(h("div", { class: "page-head" }, h("h1", null, "Clients"), h("a", { href: "#/messages" }, "Messages to people")), notice.element, card);
 
   /** @type {Client[]} */
   let clients = [];

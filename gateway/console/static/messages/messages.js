@@ -22,7 +22,7 @@ export function show(root) {
   const table = h("table", { class: "stacking" }, h("thead", null, h("tr", null, ...HEADINGS.map((name) => h("th", { scope: "col" }, name)))), body);
   const none = h("p", { class: "muted" }, "This gateway tells nobody. Its owner names receivers in a file: ", h("code", null, "fedplcc gateway --messages messages.toml"), ".");
   const card = h("section", { class: "card", "aria-label": "Receivers", hidden: true }, table, none);
-  root.append(h("div", { class: "page-head" }, h("h1", null, "Messages")), notice.element, card);
+  root.append(h("div", { class: "page-head" }, h("h1", null, "Messages to people")), notice.element, card);
 
   const read = async (/** @type {AbortSignal} */ signal) => {
     const [{ receivers }, me] = await Promise.all([get("/v1/messages/receivers", { signal }), askWhoami({ signal })]);
@@ -65,7 +65,7 @@ function createRow(receiver) {
  */
 function updateRow(line, receiver, mayTest) {
   const [, events, places, last, failure, test] = [...line.children].map((cell) => /** @type {HTMLElement} */ (cell.firstElementChild));
-  setText(events, listed(receiver.events.map(words)));
+  setText(events, listed(receiver.events.map((/** @type {string} */ name) => words(name))));
   setText(places, `runs ${receiver.runs.join(", ")}; clients ${receiver.clients.join(", ")}`);
   setText(last, receiver.last_at ? `${words(receiver.last_kind)}, ${ago(receiver.last_at, Date.now())}` : "none yet");
   setAttribute(last, "title", receiver.last_at ? dateTime(receiver.last_at) : null);
