@@ -3,7 +3,7 @@
 The line is the loopback of a network namespace under `tc netem`, where kernel and rights allow it; else a proxy of this
 process with the same rate and delay. A real aggregator and a real trainer with its own data are at its ends. Seconds are
 those that the trainer measures: its upload, and its downloads before training and before evaluation. Round 1 begins with
-the whole model; rounds 2 and 3 are judged.
+the whole model; those after it are judged.
 """
 
 from __future__ import annotations
@@ -40,12 +40,16 @@ def main() -> None:
     sys.argv = [argument for argument in sys.argv if argument != INSIDE]
     arguments = options(__doc__)
     precisions = ("int8",) if arguments.quick else ("float32", *CODES)
-    rows = [row for precision in precisions for row in measure(precision, is_netem=is_inside, plain=arguments.plain)]
+    rows = [
+        row
+        for precision in precisions
+        for row in measure(precision, arguments.quick, is_netem=is_inside, plain=arguments.plain)
+    ]
     finish("slow_line", rows, arguments)
 
 
-def measure(precision: str, *, is_netem: bool, plain: bool) -> list[Row]:
-    """Three rounds of one client."""
+def measure(precision: str, is_quick: bool, *, is_netem: bool, plain: bool) -> list[Row]:
+    """Three rounds of one client, two where it is to be quick."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedplcc-line-")))
         tiny_federation.write_data(folder)
@@ -60,7 +64,7 @@ def measure(precision: str, *, is_netem: bool, plain: bool) -> list[Row]:
             address = link.address
         federation.start_trainer("left", f"npz:{folder / 'left.npz'}", "--aggregator", address)
         control = stack.enter_context(closing(RunControl(federation.address, tls=federation.operator_tls)))
-        run_id = control.create(_document(folder, precision)).run_id
+        run_id = control.create(_document(folder, precision, 3 - is_quick)).run_id
         eventually(lambda: control.get(run_id).status in ENDED, "the run ends", PATIENCE_S)
         lines = [line for line in control.timings(run_id) if line["round"] > 1]
         return [
@@ -78,8 +82,10 @@ def measure(precision: str, *, is_netem: bool, plain: bool) -> list[Row]:
         ]
 
 
-def _document(folder: Path, precision: str) -> dict[str, Any]:
-    values = tiny_federation.document(folder, "fedavg", model={"name": "resnet10"}, run={"clients": ["left"]})
+def _document(folder: Path, precision: str, rounds: int) -> dict[str, Any]:
+    values = tiny_federation.document(
+        folder, "fedavg", model={"name": "resnet10"}, run={"clients": ["left"], "rounds": rounds}
+    )
     return {**tiny_federation.run_document(values), "wire": {"precision": precision}}
 
 

@@ -13,7 +13,8 @@ from fedplcc.aggregator.computation.parts.wire import EXACT
 from fedplcc.aggregator.ledger.limits import Limits
 from fedplcc.shared.config.tables.wire import WireSection
 from fedplcc.shared.encoded_models import Precision, encoded_size
-from fedplcc.shared.errors import BlobNotFound, MalformedUpdate
+from fedplcc.shared.errors import BlobNotFound, InvalidTransition, MalformedUpdate
+from fedplcc.shared.steering import ExtendRun
 from fedplcc.shared.tensors import blob_ref, from_bytes, sha256_hex
 from fedplcc.shared.types import ENCODED, MODEL, BlobRef, Payload, Run, RunStatus, Task, TaskKind, Update
 from fedplcc.trainer.task.encoding import decoded_model, encoded_update
@@ -227,3 +228,17 @@ def test_a_damaged_model_is_asked_for_again_and_decoded_anew(federation: LocalFe
     while federation.coordinator.work():
         pass
     assert federation.task(federation.clients["ann"]).kind is TaskKind.EVALUATE
+
+
+def test_a_completed_run_whose_clients_dropped_their_errors_goes_on_to_no_more_rounds(
+    federation: LocalFederation, run: Run
+) -> None:
+    for _ in range(2):
+        for name in ("ann", "bob"):
+            send(federation, name, *work(federation, name))
+        while federation.coordinator.work():
+            pass
+        federation.step()
+    assert federation.coordinator.get_run(run.run_id).status is RunStatus.COMPLETED
+    with pytest.raises(InvalidTransition, match="what rounding left out"):
+        federation.coordinator.steer(run.run_id, ExtendRun(rounds=5))
