@@ -131,7 +131,7 @@ def test_an_image_has_the_lock_s_packages_no_compiler_and_files_that_its_user_ca
     compilers = "for each in cc gcc g++ ld make pip pip3; do ! command -v $each || exit 1; done"
     image.run("sh", "-c", compilers)
     assert image.run("id", "-u") == image.run("id", "-g") == UID
-    own = image.run("find", "/", "-xdev", "-uid", UID, "-not", "-path", "/proc/*").split()
+    own = image.run("sh", "-c", f"find / -xdev -uid {UID} -not -path '/proc/*' 2>/dev/null || true").split()
     assert set(own) <= {"/var/lib/fedplcc", "/var/lib/fedplcc-join", "/home/fedplcc"}
     assert image.run("stat", "-c", "%a", "/var/lib/fedplcc") == "750"
     config = json.loads(call("buildah", "inspect", "--type=image", image.tag))["Docker"]["config"]
