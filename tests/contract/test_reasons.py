@@ -22,6 +22,7 @@ JOINTS = frozenset({"; ", ": "})
 ALLOWED = {
     "fedplcc/doctor/aggregator_state.py": "adds advice to a sentence for people that has none",
     "gateway/run_configuration.py": "shows the title of a method's docstring",
+    "trainer/data/images/pixels.py": "Pillow says only in words that it does not unpack a long profile or text",
     "trainer/data/sets/torchvision_sets.py": "torchvision says only in words that a download failed",
     "trainer/models/timm_backbone.py": "shortens an error's sentence for people",
     "trainer/reproducibility/determinism.py": "PyTorch says only in words which operation is not deterministic",
