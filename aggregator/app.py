@@ -337,7 +337,7 @@ def _sign_ons(settings: AggregatorSettings, keys: Keys) -> SignOns | None:
         from fedplcc.aggregator.identity.sign_on.sign_ons import SignOns
     except ModuleNotFoundError as error:
         raise InvalidConfig(f"sso_issuer needs the package {error.name}: pip install 'fedplcc[sso]'") from error
-    provider = Provider(settings.sso_issuer, settings.sso_client_id, secret_in(settings.sso_client_secret_file))
+    provider = Provider(settings.sso_issuer, settings.sso_client_id, secret_in(settings.sso_secret_file))
     name = settings.sso_name or urlsplit(settings.sso_issuer).hostname or ""
     return SignOns(provider, Rules.of(settings), keys, name=name, scopes=settings.sso_scopes)
 

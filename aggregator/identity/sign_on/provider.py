@@ -259,11 +259,11 @@ def secret_in(file: Path | None) -> str:
             mode = os.fstat(opened.fileno()).st_mode & 0o077
             secret = opened.read(MAX_SECRET + 1).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"sso_client_secret_file: {file} cannot be read") from error
+        raise InvalidConfig(f"sso_secret_file: {file} cannot be read") from error
     if mode:
-        raise InvalidConfig(f"sso_client_secret_file: others may read {file}; make it private: chmod 600 {file}")
+        raise InvalidConfig(f"sso_secret_file: others may read {file}; make it private: chmod 600 {file}")
     if not secret or len(secret) > MAX_SECRET or not secret.isprintable():
-        raise InvalidConfig(f"sso_client_secret_file: {file} has no secret of 1 to {MAX_SECRET} printable characters")
+        raise InvalidConfig(f"sso_secret_file: {file} has no secret of 1 to {MAX_SECRET} printable characters")
     return secret
 
 

@@ -19,7 +19,6 @@ LOGIN_EXAMPLES = examples(
     "fedplcc login --scope read --valid 7d",
     "fedplcc login --stdin --gateway fl.example.org:8080",
     "fedplcc login --sign-on --gateway https://fl.example.org:8080",
-    "fedplcc login --forget",
 )
 CONSOLE_EXAMPLES = examples("fedplcc console", "fedplcc console --no-browser")
 CONSOLE_FILE = "console.html"

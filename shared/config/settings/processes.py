@@ -135,7 +135,7 @@ class AggregatorSettings(Settings):
     """Issuer of the OpenID provider at which people sign on: https, or http on loopback. Off if not set."""
     sso_client_id: str = Field("", max_length=256)
     """Id by which the provider knows this federation."""
-    sso_client_secret_file: OptionalPath = None
+    sso_secret_file: OptionalPath = None
     """File with the client's secret, which nobody else may read; a public client has none."""
     sso_name: str = Field("", max_length=64)
     """Name of the provider on the console's button; the issuer's host if not set."""

@@ -44,7 +44,7 @@ class ProviderProcess:
         secret_file.touch(0o600)
         secret_file.write_text("a secret of the client\n")
         roles = ("--sso-role", "operators=run", "--sso-role", "readers=read")
-        client = ("--sso-client-id", CLIENT, "--sso-client-secret-file", str(secret_file))
+        client = ("--sso-client-id", CLIENT, "--sso-secret-file", str(secret_file))
         return ("--sso-issuer", self.issuer, "--sso-name", "University login", *client, *roles)
 
     def set_user(self, subject: str, claims: dict[str, Any]) -> None:
