@@ -15,14 +15,11 @@ from fedplcc.shared.config.tables.wire import WireSection
 from fedplcc.shared.encoded_models import beginning, decoding, encoded_size, encoding, is_encoded
 from fedplcc.shared.errors import MalformedUpdate
 from fedplcc.shared.methods.arrays import ClientState, ModelArrays
-from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.tensors import Array, TensorEntry, read_header, sha256_hex, to_bytes
 from fedplcc.shared.types import BlobRef
 
 ERROR = "rounding:"
 """Begins the names of a client's arrays that hold what rounding left out of its last committed update."""
-
-log = get_logger("fedplcc.trainer.task.encoding")
 
 
 def without_errors(state: ClientState | None) -> ClientState | None:
@@ -86,8 +83,7 @@ def decoded_model(data: bytes, start: bytes, blob: BlobRef, section: WireSection
 
     try:
         parts += (block.tobytes() for block in decoding(table, section.precision, file.read, read_start))
-    except MalformedUpdate as error:
-        log.warning("encoded_model_malformed", sha256=blob.sha256, detail=error.detail)
+    except MalformedUpdate:
         return None
     whole = b"".join(parts)
     return whole if sha256_hex(whole) == blob.sha256 else None
