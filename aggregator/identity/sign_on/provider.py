@@ -102,7 +102,7 @@ class Provider:
     """A provider; all methods run on one event loop, and raise `SignOnUnavailable` where it does not answer as it should."""
 
     def __init__(
-        self, issuer: str, client_id: str, secret: str = "", *, steady: Callable[[], float] = time.monotonic
+        self, issuer: str, client_id: str, secret: str, *, steady: Callable[[], float] = time.monotonic
     ) -> None:
         """Prepare; nothing is asked yet. A public client has no secret."""
         self.issuer, self.client_id, self._secret = issuer, client_id, secret
