@@ -54,12 +54,14 @@ OTHER: Mapping[str, Any] = {
     "aggregator.storage.size": "77Gi",
     "aggregator.storage.className": "sentinel",
     "aggregator.databaseSecret": "sentinel",
+    "aggregator.signOnSecret": "sentinel",
     "aggregator.settings": {"keep_models": "77"},
     "aggregator.resources": {"requests": {"cpu": "7"}},
     "aggregator.evictable": 0,
     "aggregator.scheduling": {"nodeSelector": {"sentinel": "here"}},
     "gateway.replicas": 7,
     "gateway.invitationsSecret": "sentinel",
+    "gateway.messagesSecret": "sentinel",
     "gateway.service.type": "NodePort",
     "gateway.service.annotations": {"sentinel": "here"},
     "gateway.storage.size": "77Gi",
@@ -77,6 +79,10 @@ OTHER: Mapping[str, Any] = {
     "networkPolicy.prometheus": peer("sentinel"),
     "networkPolicy.database": peer("sentinel"),
     "networkPolicy.databasePort": 7777,
+    "networkPolicy.provider": peer("sentinel"),
+    "networkPolicy.providerPort": 7777,
+    "networkPolicy.receivers": peer("sentinel"),
+    "networkPolicy.receiverPorts": [7777],
     "networkPolicy.dns": peer("sentinel"),
 }
 """Another value for each of values.yaml."""
@@ -96,6 +102,7 @@ WRONG: Mapping[str, Any] = {
     "metrics.interval": "15",
     "networkPolicy.people": [{}],
     "networkPolicy.databasePort": 0,
+    "networkPolicy.receiverPorts": [],
 }
 
 

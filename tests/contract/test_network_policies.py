@@ -85,7 +85,7 @@ def test_without_values_people_prometheus_and_a_database_dial_and_are_dialled_by
     assert "egress" not in policies[f"{RELEASE}-aggregator"]
     (rule,) = policies[f"{RELEASE}-aggregator"]["ingress"]
     assert [peer for peer in rule["from"] if "ipBlock" in peer] == ANYWHERE
-    nobody: dict[str, list[Document]] = {"trainers": [], "people": [], "prometheus": [], "database": [], "dns": []}
+    nobody = {name: list[Document]() for name in EVERYTHING["networkPolicy"]}
     (closed,) = rendered({**EVERYTHING, "networkPolicy": nobody})
     into, out = allowed(made(closed))
     assert into == out == {Arrow("gateway", "aggregator", port) for port in (50051, 50053)}

@@ -21,12 +21,15 @@ def peer(name: str) -> list[Document]:
 
 EVERYTHING: Document = {
     "metrics": {"enabled": True},
-    "aggregator": {"databaseSecret": "database"},
+    "aggregator": {"databaseSecret": "database", "signOnSecret": "sign-on"},
+    "gateway": {"messagesSecret": "messages"},
     "networkPolicy": {
         "trainers": peer("trainer"),
         "people": peer("person"),
         "prometheus": peer("Prometheus"),
         "database": peer("PostgreSQL"),
+        "provider": peer("OpenID provider"),
+        "receivers": peer("receiver"),
         "dns": peer("DNS"),
     },
 }
