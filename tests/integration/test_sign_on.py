@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.support import ROOT
+from tests.support.federation import tiny_federation
 from tests.support.federation.processes import eventually
 from tests.support.identity.keyed_federation import Keyed
 from tests.support.identity.own_provider import CLIENT as OWN_CLIENT
@@ -116,6 +117,21 @@ def test_a_change_of_roles_and_a_locked_person_act_within_a_minute(
     assert provider.http.post("/users/bob/revoke-tokens").status_code == 204
     eventually(lambda: browser.get("/v1/me").status_code == 401, "signed off", MINUTE_S)
     assert refusal(browser.get("/v1/me")) == (401, "SIGN_ON_ENDED")
+
+
+def test_a_persons_runs_are_stopped_with_the_session(
+    keyed: Keyed, provider: ProviderProcess, browser: httpx.Client, data: Path
+) -> None:
+    provider.set_user("ada", ADA)
+    sign_on(browser, provider, "ada")
+    document = tiny_federation.run_document(tiny_federation.document(data, run={"clients": ["nobody"]}))
+    run_id = browser.post("/v1/runs", json=document, headers=ORIGIN).json()["run_id"]
+    (text,) = (value for value in dict(browser.cookies).values() if value.startswith("fedpk_"))
+    keyed.owner("login", "--gateway", keyed.gateway_url)
+    said = keyed.owner("key", "revoke", text.split("_")[1], "--stop-runs", "--gateway", keyed.gateway_url)
+    assert run_id in said
+    assert refusal(browser.get("/v1/me"))[0] == 401
+    assert keyed.ask(f"/v1/runs/{run_id}")["status"] in ("stopping", "stopped")
 
 
 def test_the_command_signs_on_at_a_terminal(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def revoke(
         bool,
         typer.Option(
             "--stop-runs",
-            help="Stop, through the gateway, every open run that it or such a session began; needs a login of scope admin.",
+            help="Stop, through the gateway, open runs that it, its sessions or its person began; needs a login of scope admin.",
         ),
     ] = False,
     state_dir: StateDir = DEFAULT_STATE_DIR,
@@ -115,15 +115,17 @@ def revoke(
 ) -> int:
     """Revoke a key: it and the sessions that go back to it are refused from now on, and their open streams end."""
     from fedplcc.remote.admin_calls import admin_calls
-    from fedplcc.remote.runs_of_keys import stop_runs_of_keys
+    from fedplcc.remote.runs_of_keys import stop_runs_of
 
     with admin_calls(state_dir) as calls:
         held = calls.keys()
         sessions = [each.key_id for each in held if each.kind == "session" and each.label == f"key:{key_id}"]
+        people = [f"person:{each.label}" for each in held if (each.kind, each.key_id) == ("person", key_id)]
         calls.revoke_key(key_id)
     print(f"key {key_id} is revoked")
     if stop_runs:
         reason = f"the key {key_id} was revoked"
-        for run in ask_gateway(way, lambda there: stop_runs_of_keys(there, [key_id, *sessions], reason=reason)):
+        callers = people or [f"key:{each}" for each in (key_id, *sessions)]
+        for run in ask_gateway(way, lambda there: stop_runs_of(there, callers, reason=reason)):
             print(sentence_of_run(run))
     return ExitCode.OK

@@ -95,7 +95,7 @@ def stop(
         str | None,
         typer.Option(
             metavar="KEY",
-            help="Stop all runs that this key began, instead of one; 'fedplcc key list' shows its id.",
+            help="Stop all runs that this key, or person as the audit shows one, began; 'fedplcc key list' shows ids.",
             show_default=False,
         ),
     ] = None,
@@ -106,7 +106,7 @@ def stop(
     as_json: bool,
 ) -> int:
     """Stop a run for good, or all of a key; the last committed round is kept. Stopping it again changes nothing."""
-    from fedplcc.remote.runs_of_keys import stop_runs_of_keys
+    from fedplcc.remote.runs_of_keys import stop_runs_of
     from fedplcc.shared.errors import InvalidConfig
     from fedplcc.terminal.question import agreed
 
@@ -122,7 +122,7 @@ def stop(
         assert run is not None
         run_id = run
         return change_run(way, lambda there: there.stop_run(run_id, reason=reason, request_id=named), as_json=as_json)
-    key_ids = (key,)
-    for stopped in ask_gateway(way, lambda there: stop_runs_of_keys(there, key_ids, reason=reason)):
+    callers = (key if key.startswith("person:") else f"key:{key}",)
+    for stopped in ask_gateway(way, lambda there: stop_runs_of(there, callers, reason=reason)):
         print_run(stopped, sentence_of_run(stopped), as_json=as_json)
     return ExitCode.OK
