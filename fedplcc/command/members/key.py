@@ -107,7 +107,7 @@ def revoke(
         bool,
         typer.Option(
             "--stop-runs",
-            help="Stop, through the gateway, open runs of the key, its sessions or its person; needs a login of scope admin.",
+            help="Stop open runs of the key, its sessions or its person, through the gateway; needs a login of scope admin.",
         ),
     ] = False,
     state_dir: StateDir = DEFAULT_STATE_DIR,
