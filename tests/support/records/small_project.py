@@ -23,6 +23,7 @@ license = "MIT"
 aggregator = ["leaf>=1"]
 gateway = []
 postgres = []
+sso = []
 gpu = []
 photos = []
 dicom = []
