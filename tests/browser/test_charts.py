@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.support.federation.served_gateway import ServedGateway
 from tests.support.screens.browsing import LIGHT, PHONE, Console
@@ -339,6 +339,26 @@ def test_bytes_of_a_round_are_there_before_it_and_beside_what_was_measured(conso
         == "Round 3 moved 12 bytes: clients received 7 bytes and sent 5 bytes."
     )
     assert console.call("charts/timings.js", "measuredText", {"round": 3, "clients": {}}) == ""
+
+
+def test_a_document_that_was_read_before_the_newest_events_is_read_again(console: Console) -> None:
+    run_id = console.served.create(run={"rounds": 3})
+    federation = console.served.federation
+    federation.join()
+    held: list[Route] = []
+
+    def answered_late(route: Route) -> None:
+        answer = route.fetch()
+        while federation.coordinator.get_run(run_id).round_number < 1:
+            assert federation.step()
+        route.fulfill(response=answer)
+        for each in held:
+            each.continue_()
+
+    console.page.route(f"**/v1/runs/{run_id}", answered_late, times=1)
+    console.page.route("**/events?order=newest_first*", lambda route: held.append(route), times=1)
+    console.open(f"#/runs/{run_id}")
+    expect(console.page.get_by_role("region", name="Progress")).to_contain_text("1 of 3")
 
 
 def test_seconds_and_bytes_are_read_when_somebody_wants_them_and_line_by_line(console: Console) -> None:

@@ -207,14 +207,19 @@ BODIES: Mapping[str, Callable[[int], Any]] = {
     "quarantine_client": lambda number: {"reason": text(number, 400)},
     "put_model": lambda number: to_bytes(NumpyClient("ann").first_model(number)),
     "open_console_session": lambda number: {"code": text(number, 64)},
+    "poll_terminal_sign_on": lambda number: {"handle": text(number, 64)},
 }
 """How the body of each operation that takes one is made for its n-th request."""
 BEFORE = {"resume_run": "pause_run", "release_client": "quarantine_client"}
 """Operations that undo another one, which is done first."""
 REFUSED = frozenset(
-    {"delete_run", "extend_run", "advance_stage", "forget_client", "open_console_session", "end_session"}
+    {
+        *("delete_run", "extend_run", "advance_stage", "forget_client", "open_console_session", "end_session"),
+        *("begin_terminal_sign_on", "poll_terminal_sign_on", "test_message_receiver"),
+    }
 )
-"""Changes that nobody may make of an open run, without a code or without a session: they leave what a refusal leaves."""
+"""Changes that nobody may make of an open run, or without a code, a session, a provider or a receiver: they leave what a
+refusal leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,7 @@ class Asked:
         is_known = self.number % 2 == 0
         client_id = ("ann", "bob")[self.number // 2 % 2] if is_known else f"ann-{self.number}"
         names = {"run_id": self.run_id, "client_id": client_id, "number": "0", "code": text(self.number, 40)}
+        names["receiver"] = text(self.number, 40)
         names["sha256"] = hashlib.sha256(content).hexdigest()
         query, headers = dict[str, str](), {"Content-Type": "application/json"}
         for parameter in operation.get("parameters", ()):

@@ -127,6 +127,8 @@ export class RunFeed {
       onRefused: this.#onRefused,
     });
     this.#stops.push(stopFollowing);
+    // It was read beside the events, and may be older than the newest of them.
+    if (!hasEnded(this.#state.run)) this.refresh();
   }
 
   /** Have the run's document read again soon, once for all who ask for it until then. */
