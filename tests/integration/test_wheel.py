@@ -32,8 +32,12 @@ INSTALL_S = 900
 """Torch alone unpacks to 5 GB."""
 SCRIPTS = {"fedplcc.aggregator.store.migrations.env"}
 """Modules that a library runs as a script."""
-OF_EXTRAS = {f"fedplcc.tracking.{name}_tracker" for name in ("tensorboard", "mlflow", "wandb")}
-"""Modules that are a tracker, loaded when somebody asks for it: the wheel without extras has not what they import."""
+OF_EXTRAS = {
+    *(f"fedplcc.tracking.{name}_tracker" for name in ("tensorboard", "mlflow", "wandb")),
+    *(f"fedplcc.aggregator.identity.sign_on.{name}" for name in ("id_tokens", "provider", "sign_ons")),
+}
+"""Modules that are loaded when somebody asks for a tracker or for single sign-on: the wheel without extras has not what they
+import."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_S)]
 
