@@ -33,6 +33,8 @@ class OwnProvider:
     def __init__(self) -> None:
         self.keys = [new_key("one")]
         """Keys that it publishes; it signs with the last."""
+        self.published: list[dict[str, Any]] = []
+        """What it publishes before these."""
         self.claims: dict[str, Any] = {}
         """Claims of ID tokens that differ from good ones; None leaves one out."""
         self.userinfo: dict[str, Any] = {"sub": SUBJECT, "name": "Ada Lovelace", "roles": ["operators"]}
@@ -111,7 +113,7 @@ class OwnProvider:
                 **self.metadata,
             }
         if path == "/keys":
-            return 200, {"keys": [key.as_dict(private=False) for key in self.keys]}
+            return 200, {"keys": [*self.published, *(key.as_dict(private=False) for key in self.keys)]}
         if path == "/userinfo":
             return 200, self.userinfo
         if path == "/device":

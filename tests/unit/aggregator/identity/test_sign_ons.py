@@ -188,6 +188,16 @@ def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_within_a_mi
     setup.run(steps)
 
 
+def test_a_key_of_an_unknown_kind_beside_the_others_keeps_nobody_out(setup: Setup) -> None:
+    of_one = setup.provider.keys[0].as_dict(private=False)
+    unknown = [{**of_one, "kid": "new", "crv": "P-999"}, {**of_one, "kid": "off", "x": of_one["y"]}, {"kty": ["EC"]}]
+    setup.provider.published = unknown
+    setup.run(setup.sign_on)
+    setup.provider.keys = []
+    with pytest.raises(SignOnUnavailable, match="none that is understood"):
+        setup.run(lambda sign_ons: sign_ons._provider.keys())
+
+
 def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) -> None:
     async def steps(sign_ons: SignOns) -> None:
         begun, other = [await sign_ons.begin_in_browser(BACK, HERE) for _ in range(2)]
