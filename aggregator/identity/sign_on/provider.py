@@ -141,7 +141,7 @@ class Provider:
         if status != HTTPStatus.OK:
             error = answer.get("error")
             check = error if isinstance(error, str) and error in TOKEN_ERRORS else "provider"
-            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            if status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
                 raise SignOnUnavailable(f"the provider's token endpoint answers {status}")
             raise refused(check, f"the provider refuses this sign-on ({check})")
         life_s = answer.get("expires_in")

@@ -373,6 +373,21 @@ def test_a_provider_that_is_away_for_long_ends_sessions_whether_anybody_looks_or
     setup.run(steps)
 
 
+@pytest.mark.parametrize("status", [302, 404, 429])
+def test_a_provider_that_is_asked_too_often_signs_nobody_off(setup: Setup, status: int) -> None:
+    setup.provider.refreshes, setup.provider.userinfo = True, {}
+    setup.provider.claims = {"roles": ["operators"]}
+
+    async def steps(sign_ons: SignOns) -> None:
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.statuses["/token"] = status
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        setup.keys.principal_of(text)
+
+    setup.run(steps)
+
+
 def test_a_session_ends_with_the_token_and_goes_on_with_a_fresh_one(setup: Setup, store: SqlStore) -> None:
     wall = Clock()
     keys = setup.keys = Keys(store, clock=wall, steady=setup.steady)
