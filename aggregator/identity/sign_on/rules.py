@@ -15,6 +15,8 @@ MAX_NAME = 64
 """Most characters of a person's name in the audit; the rest is cut off."""
 MAX_SUBJECT = 48
 """Most characters of a subject in the audit; of a longer one the audit has the SHA-256."""
+HASHED = "sha256:"
+"""Begins what the audit has in a subject's place."""
 MAX_VALUES = 1_000
 """Most values of a claim that are looked at."""
 
@@ -70,12 +72,10 @@ class Rules:
         """Return a person's name with the subject, which no other person of the provider has."""
         name = _value(claims, self.name_claim)
         shown = _plain(name)[:MAX_NAME].strip() if isinstance(name, str) else ""
-        is_long = len(subject) > MAX_SUBJECT or not subject.isascii() or _plain(subject) != subject
-        told = (
-            f"sha256:{hashlib.sha256(subject.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
-            if is_long
-            else subject
-        )
+        is_told = len(subject) <= MAX_SUBJECT and subject.isascii() and _plain(subject) == subject
+        is_told &= not subject.startswith(HASHED)
+        digest = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
+        told = subject if is_told else f"{HASHED}{digest[:32]}"
         return f"{shown or 'nameless'} <{told}>"
 
 

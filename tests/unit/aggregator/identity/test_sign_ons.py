@@ -434,7 +434,10 @@ def test_sessions_of_people_are_bounded(setup: Setup, monkeypatch: pytest.Monkey
     monkeypatch.setattr(keys_module, "MOST_PEOPLE", 2)
 
     async def steps(sign_ons: SignOns) -> None:
-        opened = [await setup.sign_on(sign_ons) for _ in range(3)]
+        opened = []
+        for name in ("Ada", "Ada Lovelace", "Countess of Lovelace"):
+            setup.provider.userinfo["name"] = name
+            opened.append(await setup.sign_on(sign_ons))
         assert len(setup.keys.of_people()) == 2
         setup.keys.principal_of(opened[2][1])
         setup.provider.claims = {"sub": "another"}
@@ -481,6 +484,7 @@ def test_an_absent_provider_is_asked_once_for_all(setup: Setup) -> None:
         ("7", {"name": 3}, "nameless <7>"),
         ("s" * 200, {"name": "Ada"}, "Ada <sha256:"),
         ("a>b", {"name": "Ada"}, "Ada <sha256:"),
+        ("sha256:0123456789abcdef", {"name": "Ada"}, "Ada <sha256:bdee"),
     ],
 )
 def test_nobody_takes_the_name_of_another_in_the_audit(subject: str, claims: dict[str, Any], person: str) -> None:
