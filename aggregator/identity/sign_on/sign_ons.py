@@ -32,7 +32,7 @@ GOOD_S = 45.0
 TICK_S = 1.0
 """Time between two looks at which questions are due."""
 CHECKS_AT_ONCE = 16
-"""Questions that are open at the provider at a time."""
+"""Questions that are open at the provider at a time: of people whose sessions hold, and as many of who would sign on."""
 INTERVALS_S = 1.0, 60.0
 """Least and most time between two questions of a terminal."""
 SLOWER_S = 5.0
@@ -103,6 +103,7 @@ class SignOns:
         self._pending = Pending(steady)
         self._people: dict[str, _Person] = {}
         self._opening, self._asking = asyncio.Lock(), asyncio.Semaphore(CHECKS_AT_ONCE)
+        self._coming = asyncio.Semaphore(CHECKS_AT_ONCE)
 
     # Sign-ons
 
@@ -139,7 +140,8 @@ class SignOns:
             Overloaded, SignOnUnavailable: See `Pending` and `Provider`.
         """
         self._pending.require_room(address)
-        found = await self._provider.device_code(self._scopes)
+        async with self._coming:
+            found = await self._provider.device_code(self._scopes)
         url = found.get("verification_uri")
         user_code, device_code = found.get("user_code"), found.get("device_code")
         if not (isinstance(url, str) and is_trustworthy(url)):
@@ -168,13 +170,14 @@ class SignOns:
         begun = self._pending.take(handle)
         if not begun.redirect_uri or not 1 <= len(code) <= MAX_CODE:
             raise refused("code", "the provider's answer has no code")
-        tokens = await self._provider.tokens(
-            grant_type="authorization_code",
-            code=code,
-            redirect_uri=begun.redirect_uri,
-            code_verifier=begun.verifier,
-        )
-        return await self._open(tokens, begun.nonce)
+        async with self._coming:
+            tokens = await self._provider.tokens(
+                grant_type="authorization_code",
+                code=code,
+                redirect_uri=begun.redirect_uri,
+                code_verifier=begun.verifier,
+            )
+            return await self._open(tokens, begun.nonce)
 
     async def poll(self, handle: str) -> tuple[ApiKey, str] | None:
         """Return the session of a person at a terminal; None while the provider waits for the person.
@@ -189,9 +192,10 @@ class SignOns:
             return None
         begun.next_at = self._steady() + begun.interval_s
         try:
-            tokens = await self._provider.tokens(
-                grant_type="urn:ietf:params:oauth:grant-type:device_code", device_code=begun.device_code
-            )
+            async with self._coming:
+                tokens = await self._provider.tokens(
+                    grant_type="urn:ietf:params:oauth:grant-type:device_code", device_code=begun.device_code
+                )
         except SignOnRefused as error:
             if error.metadata["check"] not in WAITS:
                 self._pending.take(handle)

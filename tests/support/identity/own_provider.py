@@ -43,6 +43,8 @@ class OwnProvider:
         self.refreshes = False
         self.statuses: dict[str, int] = {}
         """Status of the answers at a path, where it is not 200."""
+        self.held: dict[str, threading.Event] = {}
+        """What answers at a path wait for."""
         self.metadata: dict[str, Any] = {}
         """Metadata that differ."""
         self.has_signed_on = threading.Event()
@@ -150,6 +152,8 @@ class OwnProvider:
 
             def _answer(self, form: dict[str, str]) -> None:
                 provider.asked[self.path] += 1
+                if self.path in provider.held:
+                    provider.held[self.path].wait(60)
                 status, document = provider.answer(self.path, form)
                 body = json.dumps(document).encode()
                 self.send_response(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import pytest
 
 from fedplcc.aggregator.identity import keys as keys_module
 from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.identity.sign_on import provider as provider_module
 from fedplcc.aggregator.identity.sign_on import sign_ons as sign_ons_module
 from fedplcc.aggregator.identity.sign_on.id_tokens import LEEWAY_S, MAX_TOKEN
 from fedplcc.aggregator.identity.sign_on.pending import MOST_OF_AN_ADDRESS, PENDING_S
@@ -39,6 +41,7 @@ from fedplcc.shared.identity.principals import Principal, current_principal
 from tests.support.identity.own_provider import CLIENT, SUBJECT, OwnProvider, new_key
 from tests.unit.aggregator.identity.conftest import Clock
 
+MINUTE_S = 60.0
 HERE = "192.0.2.7"
 BACK = "https://fl.example.org/v1/sign-on/callback"
 RULES = Rules("roles", {"operators": Scope.RUN, "readers": Scope.READ}, (), "name")
@@ -190,7 +193,11 @@ def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_within_a_mi
 
 def test_a_key_of_an_unknown_kind_beside_the_others_keeps_nobody_out(setup: Setup) -> None:
     of_one = setup.provider.keys[0].as_dict(private=False)
-    unknown = [{**of_one, "kid": "new", "crv": "P-999"}, {**of_one, "kid": "off", "x": of_one["y"]}, {"kty": ["EC"]}]
+    unknown: list[dict[str, Any]] = [
+        {**of_one, "kid": "new", "crv": "P-999"},
+        {**of_one, "kid": "off", "x": of_one["y"]},
+        {"kty": ["EC"]},
+    ]
     setup.provider.published = unknown
     setup.run(setup.sign_on)
     setup.provider.keys = []
@@ -384,6 +391,29 @@ def test_a_provider_that_is_asked_too_often_signs_nobody_off(setup: Setup, statu
         setup.steady.now += CHECK_S
         await sign_ons.look()
         setup.keys.principal_of(text)
+
+    setup.run(steps)
+
+
+def test_strangers_who_wait_at_the_provider_sign_nobody_off(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_module, "ANSWER_S", MINUTE_S)
+
+    async def steps(sign_ons: SignOns) -> None:
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.held["/device"] = asked = threading.Event()
+        strangers = [asyncio.create_task(sign_ons.begin_at_terminal(HERE)) for _ in range(150)]
+        try:
+            while not setup.provider.asked["/device"]:
+                await asyncio.sleep(0)
+            setup.steady.now += CHECK_S
+            await asyncio.wait_for(sign_ons.look(), MINUTE_S / 2)
+            assert setup.provider.asked["/userinfo"] == 2
+            setup.keys.principal_of(text)
+        finally:
+            for each in strangers:
+                each.cancel()
+            asked.set()
+            await asyncio.gather(*strangers, return_exceptions=True)
 
     setup.run(steps)
 
