@@ -26,8 +26,8 @@ class Rules:
     """The rules."""
 
     claim: str
-    scopes: Mapping[str, Scope]
-    """What a value of the claim lets a person do."""
+    scopes: Collection[tuple[str, Scope]]
+    """What values of the claim let a person do; a value may stand for several scopes."""
     acr: Collection[str]
     """Values of `acr` that suffice; any if empty."""
     name_claim: str
@@ -35,7 +35,7 @@ class Rules:
     @classmethod
     def of(cls, settings: AggregatorSettings) -> Rules:
         """Return the rules of the settings."""
-        scopes = {value: Scope(scope) for value, _, scope in (text.rpartition("=") for text in settings.sso_role)}
+        scopes = [(value, Scope(scope)) for value, _, scope in (text.rpartition("=") for text in settings.sso_role)]
         return cls(settings.sso_claim, scopes, settings.sso_acr, settings.sso_name_claim)
 
     def has_claim(self, claims: Mapping[str, Any]) -> bool:
@@ -50,9 +50,8 @@ class Rules:
         """
         value = _value(claims, self.claim)
         values = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        found = frozenset(
-            self.scopes[each] for each in values[:MAX_VALUES] if isinstance(each, str) and each in self.scopes
-        )
+        held = {each for each in values[:MAX_VALUES] if isinstance(each, str)}
+        found = frozenset(scope for name, scope in self.scopes if name in held)
         if not found:
             raise refused(
                 "role", "the provider knows you, and the owner of the federation has given your roles nothing"

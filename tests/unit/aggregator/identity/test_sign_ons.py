@@ -23,6 +23,7 @@ from fedplcc.aggregator.identity.sign_on.rules import Rules
 from fedplcc.aggregator.identity.sign_on.sign_ons import CHECK_S, GOOD_S, SignOns
 from fedplcc.aggregator.store.base import ApiKey, Transaction
 from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.config.settings import AggregatorSettings
 from fedplcc.shared.errors import (
     FailedPrecondition,
     FedplccError,
@@ -44,7 +45,7 @@ from tests.unit.aggregator.identity.conftest import Clock
 MINUTE_S = 60.0
 HERE = "192.0.2.7"
 BACK = "https://fl.example.org/v1/sign-on/callback"
-RULES = Rules("roles", {"operators": Scope.RUN, "readers": Scope.READ}, (), "name")
+RULES = Rules("roles", [("operators", Scope.RUN), ("readers", Scope.READ)], (), "name")
 ADA = f"Ada Lovelace <{SUBJECT}>"
 _T = TypeVar("_T")
 
@@ -521,6 +522,13 @@ def test_nobody_takes_the_name_of_another_in_the_audit(subject: str, claims: dic
     found = RULES.person(claims, subject)
     assert found.startswith(person)
     assert len(f"person:{found}") <= 128
+
+
+def test_a_value_may_stand_for_several_scopes() -> None:
+    roles = ("admins=admin", "admins=metrics", "a=b=run")
+    rules = Rules.of(AggregatorSettings(sso_issuer="https://login.example.org", sso_client_id="c", sso_role=roles))
+    assert rules.scopes_of({"roles": "admins"}) == {Scope.ADMIN, Scope.METRICS}
+    assert rules.scopes_of({"roles": ["a=b", {}, 1]}) == {Scope.RUN}
 
 
 def test_a_claim_may_lie_within_objects() -> None:
