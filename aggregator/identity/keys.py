@@ -244,8 +244,9 @@ class Keys:
         self._tell({key_id})
 
     def of_people(self, person: str | None = None) -> Sequence[ApiKey]:
-        """Return the sessions of people, or of one, newest first."""
-        return [key for key in self.list() if key.kind == PERSON and person in (None, key.label)]
+        """Return the sessions of people, or of one, whatever that one is called meanwhile, newest first."""
+        people = [key for key in self.list() if key.kind == PERSON]
+        return people if person is None else [key for key in people if _subject(key.label) == _subject(person)]
 
     def _tell(self, ended: Collection[str]) -> None:
         for listener in self._on_revoked:
@@ -338,6 +339,10 @@ def _held(key: ApiKey, good_until: float = math.inf) -> _Held:
     scopes = frozenset(Scope(scope) for scope in key.scopes)
     person = key.label if key.kind == PERSON else ""
     return _Held(key, Principal(key_id=key.key_id, person=person, scopes=scopes), good_until)
+
+
+def _subject(person: str) -> str:
+    return person.rpartition("<")[2]
 
 
 def _told(scopes: Collection[Scope]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from fedplcc.aggregator.coordinator.service import Coordinator
 from fedplcc.aggregator.servicer.calls import call
 from fedplcc.shared.convert.tasks import taken_inline_from_proto, task_to_proto
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2 as round_pb2
-from fedplcc.shared.types import TakenInline, Task
+from fedplcc.shared.types import TakenInline, Task, TaskKind
 
 
 class InlineTasks:
@@ -25,8 +25,10 @@ class InlineTasks:
 
     async def response(self, task: Task) -> round_pb2.SyncRoundResponse:
         """Return the message of a task, with the blobs that the trainer lacks."""
-        blobs = self._coordinator.small_blobs
-        wanted = blobs.wanted(task.payload, held=self._held, max_bytes=self._max_bytes)
+        blobs, encoded = self._coordinator.small_blobs, task.payload.encoded
+        # Who sat out has no use for the difference and receives the model whole; who took part mostly evaluated it.
+        left_out = {encoded.sha256} if encoded is not None and task.kind is TaskKind.TRAIN else set()
+        wanted = blobs.wanted(task.payload, held=self._held | left_out, max_bytes=self._max_bytes)
         data = blobs.kept(wanted)
         if data is None:
             data = await call(blobs.read, wanted)

@@ -50,10 +50,12 @@ class Couriers:
         folder = state_dir / FOLDER
 
         def lanes(receiver: Receiver) -> Sequence[Lane]:
-            file, away_s = folder / f"{receiver.name}.json", receiver.choice.away_s
-            now = Lane(receiver, NOW, file, source=source, counted=counted)
-            away = folder / f"{receiver.name}.away.json"
-            return now, Lane(receiver, (AWAY,), away, source=source, counted=counted, delay_s=away_s)
+            # Names may have dots: "ops" with these ends is no other receiver's file.
+            now, away = (folder / f"{receiver.name}.{when}.json" for when in ("now", "away"))
+            return (
+                Lane(receiver, NOW, now, source=source, counted=counted),
+                Lane(receiver, (AWAY,), away, source=source, counted=counted, delay_s=receiver.choice.away_s),
+            )
 
         self._lanes = {name: lanes(receiver) for name, receiver in receivers.by_name.items()}
         self._running: list[asyncio.Task[None]] = []

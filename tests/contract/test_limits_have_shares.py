@@ -34,6 +34,8 @@ LIMITS = {
     "aggregator/aggregating/round_work.py RoundWork.__init__ AggregationTurns": "runs take turns by the time they used",
     "aggregator/identity/sign_on/pending.py Pending.require_room Overloaded": "MOST_OF_AN_ADDRESS of an address",
     "aggregator/identity/sign_on/sign_ons.py SignOns.__init__ Semaphore": "MOST_OF_A_PERSON sessions of a person",
+    "aggregator/identity/sign_on/sign_ons.py SignOns.__init__ Semaphore 2": "COMING_OF_AN_ADDRESS of an address",
+    "aggregator/identity/sign_on/sign_ons.py SignOns._place_of Semaphore": "it is the share of an address",
     "aggregator/servicer/calls.py Threads": "CALLS_OF_A_CALLER of a caller",
     "aggregator/servicer/calls.py Threads 2": "CONTROL_CALLS_OF_A_CALLER of a caller",
     "aggregator/servicer/enrol_service.py EnrolServicer.__init__ Threads": "one at a time of an address",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedplcc.shared.types import ENCODED
 from fedplcc.simulation import Simulation
 from fedplcc.state.replay import replay
 from fedplcc.trainer.cancellation import Cancelled
+from tests.chaos.test_lost_answers import Aggregator
 from tests.integration.test_methods_everywhere import (
     ASKS_BETWEEN_INTERRUPTIONS,
     BATCHES_PER_PASS,
@@ -25,7 +27,7 @@ from tests.integration.test_methods_everywhere import (
     document,
     simulated,
 )
-from tests.integration.test_round_bytes import check
+from tests.integration.test_round_bytes import check, received
 from tests.support.federation import tiny_federation
 from tests.support.federation.grpc_client import ENDED, RUN_S, RunControl
 from tests.support.federation.processes import Federation, eventually
@@ -125,6 +127,24 @@ def test_rounds_without_evaluation_and_drawn_cohorts_move_no_more_than_foreseen(
         "a round that follows one without evaluation begins with a difference"
     )
     assert processes.run_to_end(values) == tuple(record.metrics_lines)
+
+
+def test_what_is_sent_is_what_timings_tell_where_a_client_sat_out(data: Path, tmp_path: Path) -> None:
+    values = encoded(data, "fedavg", "int8")
+    values["run"] = {**values["run"], "cohort_size": 1, "rounds": 5}
+    with Federation(tmp_path) as federation:
+        federation.start_aggregator()
+        aggregator = Aggregator(federation)
+        for client in tiny_federation.CLIENTS:
+            federation.start_trainer(client, f"npz:{data / client}.npz")
+        run_id = aggregator.control.create(tiny_federation.run_document(values)).run_id
+        eventually(lambda: aggregator.control.get(run_id).status in ENDED, f"run {run_id} ends", RUN_S)
+        timings = aggregator.control.timings(run_id)
+        cohorts = [set(line["clients"]) for line in timings]
+        assert any(before != after for before, after in pairwise(cohorts)), "somebody sat out"
+        told = sum(received(client) for line in timings for client in line["clients"].values())
+        assert aggregator.value("fedplcc_transfer_bytes_total", direction="sent", kind="model") == told
+        aggregator.control.close()
 
 
 def test_a_round_is_computed_again_from_what_was_decoded(data: Path, folder: Path) -> None:

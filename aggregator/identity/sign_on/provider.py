@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -19,7 +20,7 @@ from urllib.parse import quote_plus, urlsplit
 
 import httpx
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import Key, KeySet
 
 from fedplcc.aggregator.identity.sign_on.id_tokens import MAX_TOKEN, refused
 from fedplcc.shared.errors import FedplccError, InvalidConfig, SignOnRefused, SignOnUnavailable
@@ -140,7 +141,7 @@ class Provider:
         if status != HTTPStatus.OK:
             error = answer.get("error")
             check = error if isinstance(error, str) and error in TOKEN_ERRORS else "provider"
-            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            if status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
                 raise SignOnUnavailable(f"the provider's token endpoint answers {status}")
             raise refused(check, f"the provider refuses this sign-on ({check})")
         life_s = answer.get("expires_in")
@@ -206,12 +207,15 @@ class Provider:
         keys = found.get("keys")
         if status != HTTPStatus.OK or not isinstance(keys, list):
             raise SignOnUnavailable("the provider has no list of keys")
-        # A secret that two share signs nothing here, and keys for encryption neither.
-        public = [key for key in keys if isinstance(key, dict) and key.get("kty") != "oct" and key.get("use") != "enc"]
-        try:
-            return KeySet.import_key_set({"keys": public})
-        except (JoseError, ValueError, TypeError, LookupError) as error:
-            raise SignOnUnavailable("the provider's list of keys is malformed") from error
+        public: list[Key] = []
+        for key in keys:
+            # A secret that two share signs nothing here, and keys for encryption neither.
+            if isinstance(key, dict) and key.get("kty") != "oct" and key.get("use") != "enc":
+                with suppress(JoseError, ValueError, TypeError, LookupError):  # one of a new kind (RFC 7517, 5)
+                    public += KeySet.import_key_set({"keys": [key]}).keys
+        if not public:
+            raise SignOnUnavailable("the provider's list of keys has none that is understood")
+        return KeySet(public)
 
     async def _post(self, metadata: Metadata, address: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         client = {"client_id": self.client_id}

@@ -15,6 +15,8 @@ MAX_NAME = 64
 """Most characters of a person's name in the audit; the rest is cut off."""
 MAX_SUBJECT = 48
 """Most characters of a subject in the audit; of a longer one the audit has the SHA-256."""
+HASHED = "sha256:"
+"""Begins what the audit has in a subject's place."""
 MAX_VALUES = 1_000
 """Most values of a claim that are looked at."""
 
@@ -24,8 +26,8 @@ class Rules:
     """The rules."""
 
     claim: str
-    scopes: Mapping[str, Scope]
-    """What a value of the claim lets a person do."""
+    scopes: Collection[tuple[str, Scope]]
+    """What values of the claim let a person do; a value may stand for several scopes."""
     acr: Collection[str]
     """Values of `acr` that suffice; any if empty."""
     name_claim: str
@@ -33,7 +35,7 @@ class Rules:
     @classmethod
     def of(cls, settings: AggregatorSettings) -> Rules:
         """Return the rules of the settings."""
-        scopes = {value: Scope(scope) for value, _, scope in (text.rpartition("=") for text in settings.sso_role)}
+        scopes = [(value, Scope(scope)) for value, _, scope in (text.rpartition("=") for text in settings.sso_role)]
         return cls(settings.sso_claim, scopes, settings.sso_acr, settings.sso_name_claim)
 
     def has_claim(self, claims: Mapping[str, Any]) -> bool:
@@ -48,9 +50,8 @@ class Rules:
         """
         value = _value(claims, self.claim)
         values = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        found = frozenset(
-            self.scopes[each] for each in values[:MAX_VALUES] if isinstance(each, str) and each in self.scopes
-        )
+        held = {each for each in values[:MAX_VALUES] if isinstance(each, str)}
+        found = frozenset(scope for name, scope in self.scopes if name in held)
         if not found:
             raise refused(
                 "role", "the provider knows you, and the owner of the federation has given your roles nothing"
@@ -70,12 +71,10 @@ class Rules:
         """Return a person's name with the subject, which no other person of the provider has."""
         name = _value(claims, self.name_claim)
         shown = _plain(name)[:MAX_NAME].strip() if isinstance(name, str) else ""
-        is_long = len(subject) > MAX_SUBJECT or not subject.isascii() or _plain(subject) != subject
-        told = (
-            f"sha256:{hashlib.sha256(subject.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
-            if is_long
-            else subject
-        )
+        is_told = len(subject) <= MAX_SUBJECT and subject.isascii() and _plain(subject) == subject
+        is_told &= not subject.startswith(HASHED)
+        digest = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()
+        told = subject if is_told else f"{HASHED}{digest[:32]}"
         return f"{shown or 'nameless'} <{told}>"
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
 from fedplcc.aggregator.identity.keys import SILENT, Keys
 from fedplcc.aggregator.identity.sign_on.id_tokens import UnknownKey, ends_at, refused, verified
@@ -32,7 +34,9 @@ GOOD_S = 45.0
 TICK_S = 1.0
 """Time between two looks at which questions are due."""
 CHECKS_AT_ONCE = 16
-"""Questions that are open at the provider at a time."""
+"""Questions that are open at the provider at a time: of people whose sessions hold, and as many of who would sign on."""
+COMING_OF_AN_ADDRESS = 4
+"""Of those of who would sign on, the most of one address."""
 INTERVALS_S = 1.0, 60.0
 """Least and most time between two questions of a terminal."""
 SLOWER_S = 5.0
@@ -103,6 +107,9 @@ class SignOns:
         self._pending = Pending(steady)
         self._people: dict[str, _Person] = {}
         self._opening, self._asking = asyncio.Lock(), asyncio.Semaphore(CHECKS_AT_ONCE)
+        self._coming = asyncio.Semaphore(CHECKS_AT_ONCE)
+        # A semaphore stays while a task holds it.
+        self._coming_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     # Sign-ons
 
@@ -139,7 +146,8 @@ class SignOns:
             Overloaded, SignOnUnavailable: See `Pending` and `Provider`.
         """
         self._pending.require_room(address)
-        found = await self._provider.device_code(self._scopes)
+        async with self._place_of(address):
+            found = await self._provider.device_code(self._scopes)
         url = found.get("verification_uri")
         user_code, device_code = found.get("user_code"), found.get("device_code")
         if not (isinstance(url, str) and is_trustworthy(url)):
@@ -168,13 +176,14 @@ class SignOns:
         begun = self._pending.take(handle)
         if not begun.redirect_uri or not 1 <= len(code) <= MAX_CODE:
             raise refused("code", "the provider's answer has no code")
-        tokens = await self._provider.tokens(
-            grant_type="authorization_code",
-            code=code,
-            redirect_uri=begun.redirect_uri,
-            code_verifier=begun.verifier,
-        )
-        return await self._open(tokens, begun.nonce)
+        async with self._place_of(begun.address):
+            tokens = await self._provider.tokens(
+                grant_type="authorization_code",
+                code=code,
+                redirect_uri=begun.redirect_uri,
+                code_verifier=begun.verifier,
+            )
+            return await self._open(tokens, begun.nonce)
 
     async def poll(self, handle: str) -> tuple[ApiKey, str] | None:
         """Return the session of a person at a terminal; None while the provider waits for the person.
@@ -189,9 +198,10 @@ class SignOns:
             return None
         begun.next_at = self._steady() + begun.interval_s
         try:
-            tokens = await self._provider.tokens(
-                grant_type="urn:ietf:params:oauth:grant-type:device_code", device_code=begun.device_code
-            )
+            async with self._place_of(begun.address):
+                tokens = await self._provider.tokens(
+                    grant_type="urn:ietf:params:oauth:grant-type:device_code", device_code=begun.device_code
+                )
         except SignOnRefused as error:
             if error.metadata["check"] not in WAITS:
                 self._pending.take(handle)
@@ -202,6 +212,13 @@ class SignOns:
             return None
         self._pending.take(handle)
         return await self._open(tokens, None)
+
+    @asynccontextmanager
+    async def _place_of(self, address: str) -> AsyncGenerator[None, None]:
+        """Hold a place at the provider for who would sign on."""
+        own = self._coming_of.setdefault(address, asyncio.Semaphore(COMING_OF_AN_ADDRESS))
+        async with own, self._coming:
+            yield
 
     async def _open(self, tokens: Tokens, nonce: str | None) -> tuple[ApiKey, str]:
         if not tokens.id:

@@ -2,8 +2,9 @@
 
 A browser reaches the gateway, with its session's cookie if there is one, on behalf of any open page, so a page of another
 site could stop a run without its reader's knowledge. Browsers send the origin of a request in Sec-Fetch-Site and
-Origin, which pages cannot change. A request that changes something is refused if it comes from another origin; programs send
-neither header and are served. Browsers themselves refuse to read answers across origins, as no answer here allows it.
+Origin, which pages cannot change. A request that changes something is refused if it comes from another origin, and so is one
+for a picture, a frame or a script of its page, which could begin sign-ons; programs send none of these headers and are
+served. Browsers themselves refuse to read answers across origins, as no answer here allows it.
 
 The check rests on the name in the address. The owner of a name can point it to 127.0.0.1 at any time; a page from there then
 has the same origin as the gateway. A gateway that listens on loopback, or that was given its names, therefore answers only
@@ -76,7 +77,7 @@ class CrossSiteGuard:
         headers = Headers(scope=scope)
         if not is_named(headers.get("host", ""), scope["app"].state.services.host_names):
             await respond_http(421, None, scope)(scope, receive, send)
-        elif scope["method"] in SAFE_METHODS or comes_from_here(headers):
+        elif comes_from_here(headers) or (scope["method"] in SAFE_METHODS and not is_embedded(headers)):
             await self.app(scope, receive, send)
         else:
             await respond_http(403, None, scope)(scope, receive, send)
@@ -96,6 +97,11 @@ def is_named(host: str, allowed: Collection[str] | None) -> bool:
     except ValueError:
         return False
     return name in allowed or name.endswith(".localhost") or is_loopback(name)
+
+
+def is_embedded(headers: Headers) -> bool:
+    """Whether a browser asks for what it is to show within a page, as a picture, or to hand to a script of it."""
+    return headers.get("sec-fetch-dest", "document") != "document"
 
 
 def comes_from_here(headers: Headers) -> bool:

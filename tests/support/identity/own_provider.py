@@ -33,6 +33,8 @@ class OwnProvider:
     def __init__(self) -> None:
         self.keys = [new_key("one")]
         """Keys that it publishes; it signs with the last."""
+        self.published: list[dict[str, Any]] = []
+        """What it publishes before these."""
         self.claims: dict[str, Any] = {}
         """Claims of ID tokens that differ from good ones; None leaves one out."""
         self.userinfo: dict[str, Any] = {"sub": SUBJECT, "name": "Ada Lovelace", "roles": ["operators"]}
@@ -41,6 +43,8 @@ class OwnProvider:
         self.refreshes = False
         self.statuses: dict[str, int] = {}
         """Status of the answers at a path, where it is not 200."""
+        self.held: dict[str, threading.Event] = {}
+        """What answers at a path wait for."""
         self.metadata: dict[str, Any] = {}
         """Metadata that differ."""
         self.has_signed_on = threading.Event()
@@ -111,7 +115,7 @@ class OwnProvider:
                 **self.metadata,
             }
         if path == "/keys":
-            return 200, {"keys": [key.as_dict(private=False) for key in self.keys]}
+            return 200, {"keys": [*self.published, *(key.as_dict(private=False) for key in self.keys)]}
         if path == "/userinfo":
             return 200, self.userinfo
         if path == "/device":
@@ -148,6 +152,8 @@ class OwnProvider:
 
             def _answer(self, form: dict[str, str]) -> None:
                 provider.asked[self.path] += 1
+                if self.path in provider.held:
+                    provider.held[self.path].wait(60)
                 status, document = provider.answer(self.path, form)
                 body = json.dumps(document).encode()
                 self.send_response(status)

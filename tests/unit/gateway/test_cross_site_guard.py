@@ -92,6 +92,18 @@ def test_links_from_other_sites_lead_here(app: FastAPI, calls: list[Any], header
     assert send(app, "GET", headers).status_code == 200
 
 
+@pytest.mark.parametrize("headers", [each for each in FROM_ELSEWHERE if "Sec-Fetch-Site" in each])
+@pytest.mark.parametrize("use", ["image", "iframe", "empty"])
+def test_a_page_of_another_site_embeds_nothing(
+    app: FastAPI, calls: list[Any], headers: dict[str, str], use: str
+) -> None:
+    answer = send(app, "GET", {**headers, "Sec-Fetch-Dest": use})
+    assert (answer.status_code, answer.json()["code"]) == (403, "CROSS_ORIGIN")
+    assert calls == []
+    assert send(app, "GET", {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": use}).status_code == 200
+    assert send(app, "GET", {**headers, "Sec-Fetch-Dest": "document"}).status_code == 200
+
+
 def test_no_answer_lets_another_site_read_or_embed_it(app: FastAPI) -> None:
     for answer in (
         send(app, "GET", FROM_ELSEWHERE[0]),

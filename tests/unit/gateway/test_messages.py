@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from fedplcc.gateway.messages import mail, undelivered, webhook
+from fedplcc.gateway.messages.couriers import Couriers
 from fedplcc.gateway.messages.delivery import attempt
 from fedplcc.gateway.messages.mail import letter_of
 from fedplcc.gateway.messages.message import MessageKind, kind_of, message_id, message_of
@@ -228,6 +229,19 @@ def test_a_place_is_kept_and_damage_is_told(tmp_path: Path) -> None:
         file.write_text(damage)
         with pytest.raises(InvalidConfig, match="move it away"):
             read_place(file)
+
+
+def test_no_two_lanes_keep_their_places_in_one_file(tmp_path: Path) -> None:
+    names = ("ops", "ops.away", "ops.now", "ops.away.json")
+    lines = [(f"[receivers.'{name}']", *WEBHOOK[1:], 'url = "https://example.org/"') for name in names]
+    couriers = Couriers(
+        read(tmp_path, *(line for each in lines for line in each)),
+        tmp_path,
+        source=lambda: ("f", None),
+        counted=lambda _outcome: None,
+    )
+    files = [lane._file for _receiver, lanes in couriers.receivers for lane in lanes]
+    assert len(set(files)) == len(files) == 2 * len(names)
 
 
 def test_a_webhook_is_called_with_a_signature_of_what_it_gets(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import pytest
 
 from fedplcc.aggregator.identity import keys as keys_module
 from fedplcc.aggregator.identity.keys import Keys
+from fedplcc.aggregator.identity.sign_on import provider as provider_module
 from fedplcc.aggregator.identity.sign_on import sign_ons as sign_ons_module
 from fedplcc.aggregator.identity.sign_on.id_tokens import LEEWAY_S, MAX_TOKEN
 from fedplcc.aggregator.identity.sign_on.pending import MOST_OF_AN_ADDRESS, PENDING_S
@@ -21,6 +23,7 @@ from fedplcc.aggregator.identity.sign_on.rules import Rules
 from fedplcc.aggregator.identity.sign_on.sign_ons import CHECK_S, GOOD_S, SignOns
 from fedplcc.aggregator.store.base import ApiKey, Transaction
 from fedplcc.aggregator.store.database.sql_store import SqlStore
+from fedplcc.shared.config.settings import AggregatorSettings
 from fedplcc.shared.errors import (
     FailedPrecondition,
     FedplccError,
@@ -39,9 +42,10 @@ from fedplcc.shared.identity.principals import Principal, current_principal
 from tests.support.identity.own_provider import CLIENT, SUBJECT, OwnProvider, new_key
 from tests.unit.aggregator.identity.conftest import Clock
 
+MINUTE_S = 60.0
 HERE = "192.0.2.7"
 BACK = "https://fl.example.org/v1/sign-on/callback"
-RULES = Rules("roles", {"operators": Scope.RUN, "readers": Scope.READ}, (), "name")
+RULES = Rules("roles", [("operators", Scope.RUN), ("readers", Scope.READ)], (), "name")
 ADA = f"Ada Lovelace <{SUBJECT}>"
 _T = TypeVar("_T")
 
@@ -186,6 +190,20 @@ def test_a_rotated_key_is_found_at_once_and_the_older_one_is_refused_within_a_mi
         assert setup.provider.asked["/keys"] == 3
 
     setup.run(steps)
+
+
+def test_a_key_of_an_unknown_kind_beside_the_others_keeps_nobody_out(setup: Setup) -> None:
+    of_one = setup.provider.keys[0].as_dict(private=False)
+    unknown: list[dict[str, Any]] = [
+        {**of_one, "kid": "new", "crv": "P-999"},
+        {**of_one, "kid": "off", "x": of_one["y"]},
+        {"kty": ["EC"]},
+    ]
+    setup.provider.published = unknown
+    setup.run(setup.sign_on)
+    setup.provider.keys = []
+    with pytest.raises(SignOnUnavailable, match="none that is understood"):
+        setup.run(lambda sign_ons: sign_ons._provider.keys())
 
 
 def test_a_code_a_state_and_a_handle_are_good_once_and_together(setup: Setup) -> None:
@@ -363,6 +381,45 @@ def test_a_provider_that_is_away_for_long_ends_sessions_whether_anybody_looks_or
     setup.run(steps)
 
 
+@pytest.mark.parametrize("status", [302, 404, 429])
+def test_a_provider_that_is_asked_too_often_signs_nobody_off(setup: Setup, status: int) -> None:
+    setup.provider.refreshes, setup.provider.userinfo = True, {}
+    setup.provider.claims = {"roles": ["operators"]}
+
+    async def steps(sign_ons: SignOns) -> None:
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.statuses["/token"] = status
+        setup.steady.now += CHECK_S
+        await sign_ons.look()
+        setup.keys.principal_of(text)
+
+    setup.run(steps)
+
+
+def test_strangers_who_wait_at_the_provider_sign_nobody_off(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_module, "ANSWER_S", MINUTE_S)
+
+    async def steps(sign_ons: SignOns) -> None:
+        _, text = await setup.sign_on(sign_ons)
+        setup.provider.held["/device"] = asked = threading.Event()
+        strangers = [asyncio.create_task(sign_ons.begin_at_terminal("198.51.100.1")) for _ in range(150)]
+        try:
+            while not setup.provider.asked["/device"]:
+                await asyncio.sleep(0)
+            setup.steady.now += CHECK_S
+            await asyncio.wait_for(sign_ons.look(), MINUTE_S / 2)
+            assert setup.provider.asked["/userinfo"] == 2
+            setup.keys.principal_of(text)
+            await asyncio.wait_for(setup.sign_on(sign_ons), MINUTE_S / 2)
+        finally:
+            for each in strangers:
+                each.cancel()
+            asked.set()
+            await asyncio.gather(*strangers, return_exceptions=True)
+
+    setup.run(steps)
+
+
 def test_a_session_ends_with_the_token_and_goes_on_with_a_fresh_one(setup: Setup, store: SqlStore) -> None:
     wall = Clock()
     keys = setup.keys = Keys(store, clock=wall, steady=setup.steady)
@@ -409,7 +466,10 @@ def test_sessions_of_people_are_bounded(setup: Setup, monkeypatch: pytest.Monkey
     monkeypatch.setattr(keys_module, "MOST_PEOPLE", 2)
 
     async def steps(sign_ons: SignOns) -> None:
-        opened = [await setup.sign_on(sign_ons) for _ in range(3)]
+        opened = []
+        for name in ("Ada", "Ada Lovelace", "Countess of Lovelace"):
+            setup.provider.userinfo["name"] = name
+            opened.append(await setup.sign_on(sign_ons))
         assert len(setup.keys.of_people()) == 2
         setup.keys.principal_of(opened[2][1])
         setup.provider.claims = {"sub": "another"}
@@ -456,12 +516,20 @@ def test_an_absent_provider_is_asked_once_for_all(setup: Setup) -> None:
         ("7", {"name": 3}, "nameless <7>"),
         ("s" * 200, {"name": "Ada"}, "Ada <sha256:"),
         ("a>b", {"name": "Ada"}, "Ada <sha256:"),
+        ("sha256:0123456789abcdef", {"name": "Ada"}, "Ada <sha256:bdee"),
     ],
 )
 def test_nobody_takes_the_name_of_another_in_the_audit(subject: str, claims: dict[str, Any], person: str) -> None:
     found = RULES.person(claims, subject)
     assert found.startswith(person)
     assert len(f"person:{found}") <= 128
+
+
+def test_a_value_may_stand_for_several_scopes() -> None:
+    roles = ("admins=admin", "admins=metrics", "a=b=run")
+    rules = Rules.of(AggregatorSettings(sso_issuer="https://login.example.org", sso_client_id="c", sso_role=roles))
+    assert rules.scopes_of({"roles": "admins"}) == {Scope.ADMIN, Scope.METRICS}
+    assert rules.scopes_of({"roles": ["a=b", {}, 1]}) == {Scope.RUN}
 
 
 def test_a_claim_may_lie_within_objects() -> None:
