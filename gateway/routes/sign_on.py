@@ -16,6 +16,7 @@ from fedplcc.shared import documents
 from fedplcc.shared.documents.document import utc_time
 from fedplcc.shared.errors import (
     FailedPrecondition,
+    FedplccError,
     Overloaded,
     ResourceExhausted,
     SignOnRefused,
@@ -28,6 +29,8 @@ PAGES = Operations("callers", is_listed=False)
 REFUSALS = (FailedPrecondition, Overloaded, SignOnUnavailable)
 SIGNED_ON = "/#signed-on"
 """The console, which is told that a session has begun."""
+FAILED = "/#sign-on-failed="
+"""The console, which is told by the check behind it that none has."""
 BEGUN_S = 600
 """Life of the cookie that binds a sign-on to its browser."""
 
@@ -90,7 +93,12 @@ async def finish_browser_sign_on(
     """Open the console's session of a browser that comes back from the provider."""
     handle = request.cookies.get(_begun_cookie(request), "")
     step = {"handle": handle[:64], "state": state, "code": code}
-    made = await aggregator.sign_on(_address_of(request), finish=step)
+    try:
+        made = await aggregator.sign_on(_address_of(request), finish=step)
+    except (SignOnRefused, SignOnUnavailable) as error:
+        if "text/html" not in request.headers.get("accept", ""):
+            raise
+        return RedirectResponse(f"{FAILED}{_check_of(error)}", 303)
     answer = RedirectResponse(SIGNED_ON, 303)
     is_secure = request.url.scheme == "https"
     answer.set_cookie(
@@ -103,6 +111,11 @@ async def finish_browser_sign_on(
     )
     answer.delete_cookie(_begun_cookie(request), secure=is_secure, httponly=True, samesite="lax")
     return answer
+
+
+def _check_of(error: FedplccError) -> str:
+    check = str(error.metadata.get("check", "")).lower()
+    return check if check.isascii() and check.replace("_", "").isalpha() and len(check) <= 32 else "provider"
 
 
 def _begun_cookie(request: Request) -> str:

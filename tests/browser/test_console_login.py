@@ -73,7 +73,16 @@ def test_a_person_signs_in_at_the_provider_and_out_again(browser: Browser, tmp_p
             button = page.get_by_role("button", name="Sign out")
             expect(button).to_have_attribute("title", "Signed in by Ada Lovelace <ada>")
             button.click()
-            expect(page.locator("body")).to_contain_text("Sign in with University login")
+            provider.set_user("eve", {"name": "Eve", "roles": ["strangers"]})
+            page.get_by_role("link", name="Sign in with University login").click()
+            page.locator("input[name=sub]").fill("eve")
+            page.locator("input[name=sub]").press("Enter")
+            page.wait_for_url(f"{federation.gateway_url}/#/")
+            expect(page.locator("body")).to_contain_text(
+                "Signing in failed. The provider knows you, and gives you no role"
+            )
+            page.goto(f"{federation.gateway_url}/v1/sign-on/callback?error=access_denied&state=x")
+            expect(page.locator("body")).to_contain_text("Signing in failed. It began too long ago")
     finally:
         context.close()
         provider.end()

@@ -10,7 +10,7 @@ import { ApiError, openedSession, openSession, sessions, signedOn } from "./lib/
 import { h } from "./lib/dom.js";
 import { begin as beginRun } from "./run/opening.js";
 import { watchHealth } from "./lib/health.js";
-import { watchSession } from "./lib/session.js";
+import { signOnFailed, watchSession } from "./lib/session.js";
 
 /**
  * @typedef {{show: (root: HTMLElement, params: Record<string, string>) => () => void}} View
@@ -115,7 +115,7 @@ async function change(before) {
 }
 
 /**
- * Open a session if the address brings a code, or tells that single sign-on has opened one. Both leave the address and the history at once. A link may come from anybody:
+ * Open a session if the address brings a code, or tells how single sign-on has ended. Both leave the address and the history at once. A link may come from anybody:
  * where a session is open, the person is asked before another takes its place.
  *
  * @param {string} [page] What the address names in its place.
@@ -125,6 +125,12 @@ async function login(page = "#/") {
   if (location.hash === "#signed-on") {
     history.replaceState(null, "", page || "#/");
     signedOn();
+    return false;
+  }
+  const failed = /^#sign-on-failed=(?<check>[a-z_]{1,32})$/.exec(location.hash)?.groups?.check;
+  if (failed) {
+    history.replaceState(null, "", page || "#/");
+    signOnFailed(failed);
     return false;
   }
   const code = /^#code=(?<code>[A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.groups?.code;

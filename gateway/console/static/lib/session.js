@@ -13,6 +13,24 @@ import { announce, repeat } from "./shell.js";
 const INTERVAL_MS = 15_000;
 const CODE = /(?:^|#code=)(?<code>[A-Za-z0-9_-]{20,64})$/;
 
+/** Why single sign-on failed, by the check that refused it. @type {Record<string, string>} */
+const WHY_NOT = {
+  role: "The provider knows you, and gives you no role in this federation; ask who runs it.",
+  acr: "The provider has to ask you for a second factor.",
+  code: "It was not finished at the provider; try again.",
+  state: "It began too long ago, in another browser, or was not finished; try again.",
+};
+let failedSignOn = "";
+
+/**
+ * Note that single sign-on has failed; whoever is not signed in reads it.
+ *
+ * @param {string} check
+ */
+export function signOnFailed(check) {
+  failedSignOn = `Signing in failed. ${Object.hasOwn(WHY_NOT, check) ? WHY_NOT[check] : `The check ${check} failed; who runs the federation finds more in the audit.`}`;
+}
+
 /**
  * Keep the bars and the button true.
  *
@@ -124,6 +142,8 @@ function missingBar(wasOpen) {
     h("p", null, "Run ", h("code", null, "fedplcc console --no-browser"), " on the aggregator's host."),
     form,
   );
+  if (failedSignOn) bar.children[0].after(h("p", { class: "dialog-failure", "data-tone": "bad" }, failedSignOn));
+  failedSignOn = "";
   void signOnProvider().then((name) => {
     // The one way of most people stands before the owner's.
     if (name) bar.children[0].after(h("p", null, h("a", { class: "button", "data-kind": "primary", href: urlOf("/v1/sign-on/start") }, `Sign in with ${name}`)));
