@@ -34,7 +34,8 @@ MAX_COMPRESSED = 200_000_000
 """Most bytes of the aggregator's image as a registry keeps it."""
 INSTALLED = "from importlib import metadata\nfor found in metadata.distributions(): print(found.name, found.version)"
 SERVES = """
-fedplcc aggregator --state-dir /var/lib/fedplcc/state & until fedplcc doctor --serves 127.0.0.1:50052; do sleep 1; done
+fedplcc aggregator --state-dir /var/lib/fedplcc/state &
+until fedplcc doctor --serves 127.0.0.1:50052; do sleep 1; done
 kill -TERM $!; wait $!
 """
 
