@@ -14,6 +14,7 @@ HEADERS = (
     "last-event-id",
     "origin",
     "range",
+    "sec-fetch-dest",
     "sec-fetch-site",
     "x-fedplcc-console",
     "x-forwarded-for",
