@@ -71,6 +71,7 @@ DECISIONS: dict[str, tuple[str, ...]] = {
         "JoinRequest.model_kind",
         "CommitUpdateRequest.payload",
         "Payload.tensor_groups",
+        "Payload.encoded",
         "Payload.scalars",
         "Payload.ScalarsEntry.key",
         "Payload.ScalarsEntry.value",
