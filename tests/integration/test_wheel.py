@@ -34,7 +34,10 @@ SCRIPTS = {"fedplcc.aggregator.store.migrations.env"}
 """Modules that a library runs as a script."""
 OF_EXTRAS = {
     *(f"fedplcc.tracking.{name}_tracker" for name in ("tensorboard", "mlflow", "wandb")),
-    *(f"fedplcc.aggregator.identity.sign_on.{name}" for name in ("id_tokens", "provider", "sign_ons")),
+    *(
+        f"fedplcc.aggregator.identity.sign_on.{name}"
+        for name in ("id_tokens", "pending", "provider", "rules", "sign_ons")
+    ),
 }
 """Modules that are loaded when somebody asks for a tracker or for single sign-on: the wheel without extras has not what they
 import."""
