@@ -42,10 +42,12 @@ class Beginning:
     Attributes:
         runs: The runs that trained it, the last first; None where nobody says.
         rule: See `RunRecord`.
+        withholds: Whether nothing that is made of training images leaves but releases with noise, no word of copies either.
     """
 
     runs: tuple[str, ...] | None = ()
     rule: Mapping[str, str] = field(default_factory=dict)
+    withholds: bool = False
 
 
 AFRESH = Beginning()
@@ -69,6 +71,7 @@ def beginning_of(config: RunConfig, site: ClientSite) -> Beginning:
     return Beginning(
         runs=lineage(runs or (), of_weights) if runs is not None or of_weights else None,
         rule={key: "not set" if value is None else str(value) for key, value in rule.items()},
+        withholds=config.withholds,
     )
 
 
@@ -125,7 +128,7 @@ class RunData:
             trained = self._trained_before(run_id, record, beginning, on_problem)
             kept = RunRecord(places={at: record.sha256}, latest=record, trained=trained, rule=beginning.rule)
             self._states.keep_data_record(run_id, kept)
-            self._report_copies(run_id, record, on_problem)
+            self._report_copies(run_id, record, None if beginning.withholds else on_problem)
         elif at not in known.places:
             self._enter(run_id, at, known, record)
         elif known.places[at] != record.sha256:

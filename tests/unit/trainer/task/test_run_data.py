@@ -139,6 +139,8 @@ def test_tests_on_copies_of_what_is_trained_on_are_told_once(tmp_path: Path) -> 
         data(tmp_path).check(run_id, None, seen, on_problem=said.append)
     assert [problem.reason for problem in said] == ["COPIES_ON_TWO_SIDES"]
     assert said[0].detail.startswith("2 images for testing or validation have the pixels of images that are trained on")
+    data(tmp_path).check("run-3", None, copies, Beginning(withholds=True), said.append)
+    assert len(said) == 1, "under the claim site no word of it leaves"
 
 
 def test_who_cannot_know_says_so_once(tmp_path: Path) -> None:

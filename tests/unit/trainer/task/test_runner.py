@@ -94,7 +94,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("data") / "images.npz"
     labels = np.array([0] * 8 + [1] * 5)
     images = (rng.integers(0, 60, (13, 16, 16, 3)) + 150 * labels[:, None, None, None]).astype(np.uint8)
-    np.savez(path, x_train=images, y_train=labels, x_test=images[::3], y_test=labels[::3], classes=["a", "c"])
+    tests = images[::3] + np.uint8(1)  # no copies, which are told
+    np.savez(path, x_train=images, y_train=labels, x_test=tests, y_test=labels[::3], classes=["a", "c"])
     return f"npz:{path}"
 
 
