@@ -13,7 +13,7 @@ from tests.support.federation.processes import Federation
 from tests.support.screens.browsing import WAIT_MS, Tab
 
 pytestmark = pytest.mark.slow
-TRAIN_MS = 8 * WAIT_MS
+TRAIN_MS = 2 * WAIT_MS
 """Importing torch and training on a busy machine take their time."""
 
 

@@ -44,7 +44,7 @@ from tests.chaos.scenarios import PATIENCE_S, Operator, Outcome
 
 HOUR_S = 3600.0
 LOOK_S = 0.05
-CALL_S = 20.0
+CALL_S = 60.0
 AWAY = (AggregatorUnavailable, Unavailable, TooManyCalls)
 """Answers of an aggregator that dies, or is asked too often: ask again."""
 

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.fault_proxy import FaultProxy
 from tests.support.federation.processes import eventually
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Echo:

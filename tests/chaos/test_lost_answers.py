@@ -31,7 +31,7 @@ from tests.support.federation.grpc_client import RunControl
 from tests.support.federation.numpy_client import NumpyClient, a_document
 from tests.support.federation.processes import Federation, eventually
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 NUMBERS = itertools.count()
 
 

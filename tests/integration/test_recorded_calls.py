@@ -168,7 +168,7 @@ class Replays:
                 others["gate"] = ((), "KEY_INVALID")
             if name == "RevokeOwnKey":  # the key has ended, whoever shows it
                 others = {other: (metadata, "KEY_INVALID") for other in others}
-            if name == "ReportRefusals":  # a gateway's word about itself
+            if name in ("ReportRefusals", "SignOn"):  # a gateway's word about itself, and a person's who has no key yet
                 others["other-gate"] = ((), "OK")
         for other, (shown, expected) in others.items():
             if other in self._members.held:
@@ -312,6 +312,7 @@ def _administration(members: Members, replays: Replays, admin: Any) -> None:
     admin.ReportRefusals(admin_pb2.ReportRefusalsRequest(refusals=[refused]))
     code = admin.CreateConsoleCode(admin_pb2.CreateConsoleCodeRequest()).code
     admin.RedeemConsoleCode(admin_pb2.RedeemConsoleCodeRequest(code=code))
+    admin.SignOn(admin_pb2.SignOnRequest())
     own = admin.CreateKey(admin_pb2.CreateKeyRequest(label="own", scopes=["read"], valid_s=3600.0)).text
     leaving: Any = replays.of("gate", key=own)
     admin_grpc.AdminServiceStub(leaving).RevokeOwnKey(admin_pb2.RevokeOwnKeyRequest())

@@ -28,7 +28,7 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, "-m", "fedplcc", *sys.argv[1:]])
 """
 """Makes the terminal that of the command, so that Ctrl-C reaches it as a signal."""
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Terminal:

@@ -25,7 +25,7 @@ from fedplcc.trainer.worker import Worker
 from tests.support.federation.numpy_client import NumpyClient
 from tests.support.identity.issued import identity_tls
 
-END_S = 20.0
+END_S = 60.0
 
 
 class NumpyRunner:

@@ -46,7 +46,7 @@ from tests.support.federation.served_gateway import ServedGateway
 OUTPUT = ROOT / "tests-output" / "browser"
 """Screenshots of every run of the tests, and traces of those that failed; ignored by git."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-WAIT_MS = 15_000
+WAIT_MS = 60_000
 """Longest that anything on a page may take; a busy machine is slow, and nothing waits longer than it has to."""
 PAUSE_MS = 20
 ONLY_LOOPBACK = "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"

@@ -21,7 +21,7 @@ from fedplcc.shared.identity.names import Role
 from fedplcc.shared.wire.channels import SERVER_OPTIONS
 from tests.support.federation.certificates import TestAuthority
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class _Shown(admin_grpc.AdminServiceServicer):

@@ -49,7 +49,7 @@ from fedplcc.trainer.worker import LEAST_GAP_S, Worker
 from tests.support.federation.processes import eventually
 from tests.support.records.builders import a_round, a_run, an_update
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 RUN = RunSpec(run_id="run-1", config_json="{}", config_hash="")
 ROUND_1 = Task(kind=TaskKind.TRAIN, run=RUN, round=1)
 ROUND_2 = Task(kind=TaskKind.TRAIN, run=RUN, round=2)

@@ -12,7 +12,7 @@ from fedplcc.aggregator.incoming.inline_blobs import SmallBlobs
 from fedplcc.aggregator.store.blobs.blob_store import BlobStore
 from fedplcc.shared.types import LOCAL_CLUSTER, MODEL, BlobRef, Payload
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class CountingStore(BlobStore):

@@ -15,7 +15,7 @@ from fedplcc.shared.process.barred_addresses import bar
 from fedplcc.shared.process.sockets import Link, OwnSockets
 
 OTHER = "127.0.0.2"
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from fedplcc.shared.wire.statuses import translated
 from tests.support.federation.certificates import Held, TestAuthority
 from tests.support.records.captured_logs import logged
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 ATTEMPTS = 3
 SERVICES = {
     round_service_pb2.DESCRIPTOR.services_by_name["RoundService"]: (
