@@ -60,7 +60,7 @@ from fedplcc.shared.gen.fedplcc.v1 import (
 from fedplcc.shared.identity.names import Role
 from fedplcc.shared.identity.principals import ITSELF, current_principal
 from fedplcc.shared.methods import add_methods
-from fedplcc.shared.process import disk
+from fedplcc.shared.process import disk, traces
 from fedplcc.shared.process.allocator import keep_freed_memory
 from fedplcc.shared.process.certificate_metrics import CertificateSpan
 from fedplcc.shared.process.disk import why_unusable
@@ -142,6 +142,7 @@ def run(settings: AggregatorSettings) -> int:
     keep_freed_memory()
     try:
         require(open_files=SERVICE_FILES)
+        traces.set_up("aggregator")
         add_methods(settings.allow_method, needs_no_torch=True)
         with _locked(settings.state_dir):
             _make_room(settings.state_dir)

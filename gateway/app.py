@@ -44,7 +44,7 @@ from fedplcc.shared.config.settings import GatewaySettings
 from fedplcc.shared.config.settings.variables import warn_of_unknown_variables
 from fedplcc.shared.errors import InvalidConfig
 from fedplcc.shared.methods import add_methods
-from fedplcc.shared.process import disk
+from fedplcc.shared.process import disk, traces
 from fedplcc.shared.process.failpoints import arm_from_environment
 from fedplcc.shared.process.log import get_logger, set_up
 from fedplcc.shared.process.resources import SERVICE_FILES, require
@@ -160,6 +160,7 @@ def run(settings: GatewaySettings) -> int:
     warn_of_unknown_variables()
     try:
         require(open_files=SERVICE_FILES)
+        traces.set_up("gateway")
         add_methods(settings.allow_method, needs_no_torch=True)
         asyncio.run(serve(settings))
     except InvalidConfig as error:

@@ -15,7 +15,7 @@ from fedplcc.shared.config.settings.variables import warn_of_unknown_variables
 from fedplcc.shared.errors import FedplccError, StoreUnavailable
 from fedplcc.shared.identity.credentials import IDENTITY_FILE
 from fedplcc.shared.methods import add_methods
-from fedplcc.shared.process import disk
+from fedplcc.shared.process import disk, traces
 from fedplcc.shared.process.allocator import keep_freed_memory
 from fedplcc.shared.process.failpoints import arm_from_environment
 from fedplcc.shared.process.log import bind, get_logger, set_up
@@ -61,6 +61,7 @@ def run(settings: TrainerSettings) -> int:
     signals = _Signals()
     try:
         require(open_files=TRAINER_FILES, is_service=False)
+        traces.set_up("trainer")
         policy = NO_POLICY if settings.policy is None else read_policy(settings.policy)
         add_methods(settings.allow_method)
         with held_state_dir(settings.state_dir) as token, bind(client_id=settings.client):

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fedplcc.shared.errors import (
     CertificateRevoked,
@@ -32,6 +32,7 @@ from fedplcc.shared.errors import (
     RoundClosed,
     UpdateConflict,
 )
+from fedplcc.shared.process import traces
 from fedplcc.shared.process.failpoints import passing
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.reasons import IdleReason, OwnersWord
@@ -70,6 +71,14 @@ class _Work:
     activity: ClientActivity
     progress: float = 0.0
     is_cancelled: bool = False
+    begun: list[tuple[ClientActivity, float]] = field(default_factory=list[tuple[ClientActivity, float]])
+    """Each activity and when it began, for the task's trace; of many the first."""
+
+    def change(self, activity: ClientActivity) -> None:
+        """Begin another activity."""
+        self.activity = activity
+        if traces.is_on() and len(self.begun) < traces.MAX_PARTS:
+            self.begun.append((activity, time.time()))
 
 
 @dataclass(slots=True)
@@ -219,12 +228,23 @@ class Worker:
             outcome, failure = self._attempt(work)
             self._handled(task, failure)
             self._metrics.tasks.labels(kind, outcome).inc()
-            log.info("task_ended", task=kind, outcome=outcome, duration_s=round(time.monotonic() - begin, 3))
+            seconds = time.monotonic() - begin
+            log.info("task_ended", task=kind, outcome=outcome, duration_s=round(seconds, 3))
+            self._trace(work, traces.ended(kind, seconds), outcome)
         with self._lock:
             self._work = None
         self._heartbeat_asked.put(None)
         if outcome == "cancelled":
             self._refresh(task)
+
+    def _trace(self, work: _Work, span: traces.Part, outcome: str) -> None:
+        """Record a task as a span of its round, with what it did one after another."""
+        assert work.task.run is not None
+        begun = [(FIRST_ACTIVITY[work.task.kind], span.begin), *work.begun]
+        ends = [*(begin for _, begin in begun[1:]), span.end]
+        parts = [traces.Part(activity.value, begin, end) for (activity, begin), end in zip(begun, ends, strict=True)]
+        of = {"client_id": self._client.client_id, "outcome": outcome}
+        traces.record(span, work.task.run.run_id, work.task.round, parts=parts, facts=of)
 
     def _say_idle(self, task: Task) -> None:
         """Log why there is nothing to do: quietly between the tasks of a run that goes on, which is so in every round."""
@@ -266,8 +286,9 @@ class Worker:
 
         def on_activity(activity: ClientActivity, progress: float) -> None:
             is_new = activity is not work.activity
-            work.activity, work.progress = activity, progress
+            work.progress = progress
             if is_new:
+                work.change(activity)
                 self._heartbeat_asked.put(None)
 
         def on_problem(problem: ClientProblem) -> None:

@@ -148,6 +148,21 @@ class RoundTimes:
             seconds[phase], begin = until - begin, until
         return seconds
 
+    def phases(self, current: Round, now: float) -> dict[Phase, tuple[float, float]]:
+        """Return begin and end of each phase of a committed round, of which `seconds` is the length without pauses."""
+        found, begin = {}, self._passed(self.opened_at)
+        for phase, seconds in self.seconds(current, now).items():
+            found[phase] = self._at(begin), self._at(begin + seconds)
+            begin += seconds
+        return found
+
+    def _at(self, passed: float) -> float:
+        """Return the time at which the clock of `_passed` shows this."""
+        for begin, end in self.pauses:
+            if passed > begin:
+                passed += end - begin
+        return passed
+
     def _began(self, client_id: str) -> float | None:
         """Return when a client had its inputs for training, or None if that was not observed."""
         for seen in (self._fetched, self._training, self._uploading, self._updated):

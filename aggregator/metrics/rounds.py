@@ -12,9 +12,10 @@ from prometheus_client import Gauge
 from fedplcc.aggregator.metrics.families import Families
 from fedplcc.aggregator.metrics.round_times import Phase, RoundTimes
 from fedplcc.aggregator.rounds.machine import run_facts
+from fedplcc.shared.process import traces
 from fedplcc.shared.process.metrics import PHASE_SECONDS
 from fedplcc.shared.reasons import DropReason
-from fedplcc.shared.types import ClientActivity, Run, RunStatus, Task, TaskKind
+from fedplcc.shared.types import ClientActivity, Round, Run, RunStatus, Task, TaskKind
 
 RESULTS = ("committed", "interrupted", "abandoned", "no_quorum")
 """Results of a round, or of an attempt at one; see `result_of`."""
@@ -135,6 +136,8 @@ class RoundMetrics:
         if before.current_round.number or result != "committed":  # round 0, the first model, is no round of training
             self._ended.labels(result).inc()
         times = self._open.pop(after.run_id, None) if not run_facts.has_open_round(after) else None
+        if result == "committed" and times is not None and after.current_round is not None:
+            _trace(after, after.current_round, times, now)
         if (
             result == "committed"
             and times is not None
@@ -213,3 +216,16 @@ class RoundMetrics:
         known = earlier.dropped if earlier is not None and earlier.number == current.number else {}
         for client_id in set(current.dropped) - set(known):
             self._dropped.labels(current.dropped[client_id].reason.value).inc()
+
+
+def _trace(run: Run, current: Round, times: RoundTimes, now: float) -> None:
+    """Record a committed round as a span, with its phases if this process saw them all."""
+    phases = {} if times.is_found or not current.number else times.phases(current, now)
+    traces.record(
+        traces.Part("round" if current.number else "run start", times.opened_at, now),
+        run.run_id,
+        current.number,
+        parts=[traces.Part(phase.value, begin, end) for phase, (begin, end) in phases.items() if end > begin],
+        is_round=True,
+        facts={"method": run.method, "updates": len(current.updates), "dropped": len(current.dropped)},
+    )

@@ -25,6 +25,7 @@ from fedplcc.gateway.http.guards.slots import Slots
 from fedplcc.gateway.http.metrics import UNKNOWN_ROUTE, GatewayMetrics
 from fedplcc.gateway.http.problem import respond, respond_http
 from fedplcc.shared.errors import Internal, TransferIdle
+from fedplcc.shared.process import traces
 from fedplcc.shared.process.log import bind, get_logger
 from fedplcc.shared.process.repeated_lines import CRASHES, RepeatedLines
 from fedplcc.shared.wire.call_logs import as_name
@@ -132,8 +133,11 @@ class _Exchange:
         client = self._scope.get("client")
         problem = self._scope.get("state", {}).get("problem")
         why = {} if problem is None else {"reason": problem.code, "detail": problem.detail}
+        level = self._level("" if problem is None else problem.code)
+        if problem is None and level == logging.INFO:
+            self._trace()
         log.log(
-            self._level("" if problem is None else problem.code),
+            level,
             "request",
             method=self._scope["method"],
             path=self._path,
@@ -147,6 +151,13 @@ class _Exchange:
             **why,
             **{name: as_name(str(value)) for name, value in self._scope.get("path_params", {}).items()},
         )
+
+    def _trace(self) -> None:
+        """Record what changed a run as a span of the trace that has its start."""
+        run_id = self._scope["state"].get("run_id") or _named(self._scope).get("run_id")
+        if run_id is not None:
+            span = traces.ended(f"{self._scope['method']} {self._route}", time.perf_counter() - self._begin)
+            traces.record(span, str(run_id), 0)
 
     def _level(self, reason: str) -> int:
         level = self._level_of_one()

@@ -94,6 +94,7 @@ async def create_run(
     key = request_id_of(idempotency_key) or uuid.uuid4().hex
     run = documents.Run.of(await aggregator.create_run(config_json, request_id=key))
     response.headers["Location"] = run.links.self
+    request.state.run_id = run.run_id  # its address does not name it
     return run
 
 

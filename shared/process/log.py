@@ -22,6 +22,8 @@ import structlog
 from structlog.stdlib import BoundLogger, ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from fedplcc.shared.process import traces
+
 Level = Literal["debug", "info", "warning", "error"]
 _Entry = TypeVar("_Entry")
 
@@ -152,9 +154,18 @@ def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 
 
+def _traced(_logger: WrappedLogger | None, _method: str, event: EventDict) -> EventDict:
+    """Return the event with the id of its round's trace, where there are traces."""
+    run_id, number = event.get("run_id"), event.get("round")
+    if traces.is_on() and isinstance(run_id, str):
+        event["trace_id"] = traces.trace_id(run_id[:MAX_NAME], number if isinstance(number, int) else 0)
+    return event
+
+
 _HANDLER = "fedplcc"
 _COMMON: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
+    _traced,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),

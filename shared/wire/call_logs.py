@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from fedplcc.shared.codes import Code
 from fedplcc.shared.errors import FedplccError
+from fedplcc.shared.process import traces
 from fedplcc.shared.process.log import bind_task, bound, get_logger
 
 REQUEST_ID_KEY = "x-request-id"
@@ -112,6 +113,14 @@ class Call:
             "peer": self.peer,
             "caller": caller,
         }
+
+    def trace(self, seconds: float) -> None:
+        """Record the call as a span of the round that it names, or of the run."""
+        run_id, number = self.facts.get("run_id"), self.facts.get("round")
+        if isinstance(run_id, str):
+            named = {name: str(fact) for name, fact in self.facts.items() if name == "client_id"}
+            span = traces.ended(as_name(self.method).removeprefix("/"), seconds)
+            traces.record(span, run_id, number if isinstance(number, int) else 0, facts=named)
 
     def _know(self, facts: Mapping[str, object]) -> None:
         new = {name: value for name, value in facts.items() if name not in self.facts}

@@ -53,8 +53,10 @@ def start(
     A file that it begins with (run.initial_model = "file:PATH") is sent first.
     """
     import json
+    import time
 
     from fedplcc.runs.configuration import Overrides, chosen_file, read_federation
+    from fedplcc.shared.process import traces
     from fedplcc.terminal.progress import console_for, shown_transfers
 
     federation = read_federation(chosen_file(config), Overrides(assignments=assignments or ()))
@@ -66,9 +68,12 @@ def start(
             size_bytes = file.stat().st_size
             with shown_transfers(console_for(json=as_json), "sending") as on_bytes:
                 await there.upload_model(file, on_bytes=lambda count: on_bytes(file.name, count, size_bytes))
+        begin = time.perf_counter()
         run = await there.create_run(document, request_id=key)
+        traces.record(traces.ended("fedplcc run start", time.perf_counter() - begin), run.run_id, 0)
         return run, "" if as_json else await _about_clients(there, run)
 
+    traces.set_up("command")
     run, note = ask_gateway(way, begin)
     print_run(run, f"run {run.run_id} is {run.status}; follow it with: fedplcc run watch {run.run_id}", as_json=as_json)
     if note:

@@ -18,6 +18,7 @@ import grpc.aio
 
 from fedplcc.shared.errors import FailedPrecondition, FedplccError, Internal, KeyInvalid, TransferIdle, Unauthenticated
 from fedplcc.shared.identity.principals import current_principal
+from fedplcc.shared.process import traces
 from fedplcc.shared.process.failpoints import failpoint, passing
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.process.repeated_lines import CRASHES, RepeatedLines
@@ -271,6 +272,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
             level = self._repeated.level(level, _caller(call), call.method if subject is None else subject, reason)
         if _lines.isEnabledFor(level):
             self._log.log(level, "rpc", **call.line(code, error, seconds, current_principal.get().caller))
+        if traces.is_on() and code == "OK" and level >= logging.INFO:
+            call.trace(seconds)
 
 
 def _forgetting(handle: Callable[[Any, Any], Awaitable[_Out]]) -> Callable[[Any, Any], Awaitable[_Out]]:
