@@ -152,16 +152,16 @@ class RoundTimes:
         """Return begin and end of each phase of a committed round, of which `seconds` is the length without pauses."""
         found, begin = {}, self._passed(self.opened_at)
         for phase, seconds in self.seconds(current, now).items():
-            found[phase] = self._at(begin), self._at(begin + seconds)
+            found[phase] = self._at(begin, now), self._at(begin + seconds, now)
             begin += seconds
         return found
 
-    def _at(self, passed: float) -> float:
-        """Return the time at which the clock of `_passed` shows this."""
+    def _at(self, passed: float, now: float) -> float:
+        """Return the time within the round at which the clock of `_passed` shows this."""
         for begin, end in self.pauses:
             if passed > begin:
                 passed += end - begin
-        return passed
+        return max(self.opened_at, min(passed, now))
 
     def _began(self, client_id: str) -> float | None:
         """Return when a client had its inputs for training, or None if that was not observed."""

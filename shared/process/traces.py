@@ -26,6 +26,8 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 """Variables of which one names the collector, as OTLP over HTTP; without them there are no traces."""
 EXPORT_S = 2.0
 """Longest attempt to reach the collector, unless OTEL_EXPORTER_OTLP_TIMEOUT is set; a process that ends waits for it."""
+LINE_S = 60.0
+"""Shortest time between two lines about a collector that cannot be reached."""
 MAX_PARTS = 64
 """Most parts of a span."""
 
@@ -86,10 +88,24 @@ def set_up(service: str) -> None:
     provider = TracerProvider(resource=resource, id_generator=Ids())
     timeout_s = None if os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT") else EXPORT_S
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=timeout_s)))
-    logging.getLogger("opentelemetry.sdk").setLevel(
-        logging.ERROR
-    )  # it has a line for each span that a full queue drops
+    for told in (OTLPSpanExporter.__module__, "opentelemetry.sdk._shared_internal"):
+        logging.getLogger(told).addFilter(_Rarely())
     _tracer = provider.get_tracer("fedplcc", VERSION)
+
+
+class _Rarely(logging.Filter):
+    """A line a minute of a library that has one for each attempt to reach a collector, or for each span that it drops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written."""
+        if record.levelno < logging.ERROR or time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + LINE_S
+        return True
 
 
 def record(

@@ -165,3 +165,10 @@ def test_whatever_was_seen_the_phases_are_never_negative_and_sum_to_the_age(
     found = times.seconds(the_round("ann", "bob", record=known), END)
     assert min(found.values()) >= 0
     assert sum(found.values()) == pytest.approx(times.age_s(END), abs=1e-6)
+    placed = times.phases(the_round("ann", "bob", record=known), END)
+    bounds = [at for span in placed.values() for at in span]
+    assert bounds == sorted(bounds)
+    assert 100.0 <= bounds[0] <= bounds[-1] <= END
+    for phase, (begin, end) in placed.items() if all(at >= 100.0 for at in pauses) else ():
+        paused = sum(max(0.0, min(end, until) - max(begin, since)) for since, until in times.pauses)
+        assert end - begin - paused == pytest.approx(found[phase], abs=1e-6)
