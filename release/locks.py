@@ -28,8 +28,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 FOLDER = "locks"
 DEPLOYED = {
-    "aggregator": ("aggregator", "gateway", "postgres", "sso"),
-    "trainer": ("gpu", "photos", "dicom", "export"),
+    "aggregator": ("aggregator", "gateway", "postgres", "sso", "traces"),
+    "trainer": ("gpu", "photos", "dicom", "export", "traces"),
 }
 """Extras of each lock that a host installs."""
 LOCKS = {"dev": ("dev",), **DEPLOYED}
