@@ -160,7 +160,7 @@ def ended(name: str, seconds: float) -> Part:
 
 
 def _digest(run_id: str, number: int) -> str:
-    return hashlib.sha256(f"fedplcc trace\0{run_id}\0{number}".encode()).hexdigest()
+    return hashlib.sha256(f"trace\0{run_id}\0{number}".encode()).hexdigest()
 
 
 def _ns(seconds: float) -> int:
