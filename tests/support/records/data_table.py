@@ -44,6 +44,13 @@ def _picture(mode: str, kind: str = "tif") -> Callable[[Path], Path]:
 
 
 def _transparent(root: Path) -> Path:
+    image = Image.new("RGBA", (4, 4), (*COLOUR, 0))
+    image.putpixel((0, 0), (0, 0, 0, 255))
+    image.save(root / "image.png")
+    return root / "image.png"
+
+
+def _unseen(root: Path) -> Path:
     Image.new("RGBA", (4, 4), (*COLOUR, 0)).save(root / "image.png")
     return root / "image.png"
 
@@ -103,7 +110,8 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Window]] = [
     ("ICC profile that is damaged", _profiled(P3[:200]), None),
     ("ICC profile of grey on colours", _profiled(GREY_18), None),
     ("PNG that states linear light (gamma 1), grey 84", _linear, None),
-    ("transparent", _transparent, None),
+    ("transparent but for one black pixel", _transparent, None),
+    ("transparent everywhere", _unseen, None),
     ("EXIF: turned by 90 degrees, 8 x 4", _turned, None),
     ("16 bits, whole range", _numbers([0, 32768, 65535], "u2", "png"), None),
     ("16 bits, white is zero", _numbers([0, 32768, 65535], "u2", tags={262: 0}), None),
