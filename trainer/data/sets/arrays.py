@@ -17,6 +17,7 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.parser_lock import PARSER_LOCK
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.names import alike_said, composed, listed
+from fedplcc.trainer.data.sets.doubts import groups_alike
 from fedplcc.trainer.data.source import Pixels, Samples, Source
 from fedplcc.trainer.factories import import_factory
 
@@ -128,7 +129,7 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
         names,
         _samples(x_train, train_ids, "train", train_groups),
         _samples(x_test, test_ids, "test", test_groups),
-        remarks=tuple(alike_said(names)),
+        remarks=(*alike_said(names), *groups_alike((*(train_groups or ()), *(test_groups or ())))),
     )
 
 
@@ -159,7 +160,8 @@ def _texts(value: Any, number: int, what: str) -> tuple[str, ...]:
     if number and groups.dtype.kind not in "iuUSO":
         raise InvalidData(f"{what} must hold texts or whole numbers, not {groups.dtype}")
     texts = tuple(composed(_text(name) if isinstance(name, str | bytes) else str(name)) for name in groups.tolist())
-    wrong = next((name for name in texts if not 1 <= len(name) <= MOST_OF_A_GROUP), None)
+    lost = groups.dtype.kind == "O" and any(value is None or value != value for value in groups.tolist())
+    wrong = "None" if lost else next((name for name in texts if not 1 <= len(name) <= MOST_OF_A_GROUP), None)
     if wrong is not None:
         raise InvalidData(f"{what}: {wrong[:20]!r} is no name of 1 to {MOST_OF_A_GROUP} characters")
     return texts
@@ -218,8 +220,9 @@ def _labels(value: Any, num_images: int, what: str) -> IntArray | list[str]:
         raise InvalidData(f"{what} must hold whole numbers or names of classes, not {labels.dtype}")
     if labels.shape != (num_images,):
         raise InvalidData(f"{what} must have the shape [{num_images}], one label an image, not {list(labels.shape)}")
-    if labels.size and labels.min() < 0:
-        raise InvalidData(f"{what} holds the label {labels.min()}; labels are counted from 0")
+    if labels.min() < 0 or labels.max() > np.iinfo(np.int64).max:
+        wrong = labels.min() if labels.min() < 0 else labels.max()
+        raise InvalidData(f"{what} holds the label {wrong}; labels are counted from 0")
     return labels.astype(np.int64)
 
 

@@ -503,14 +503,15 @@ class TestDicom:
         plain = {"RescaleSlope": 1 + of_frame, "RescaleIntercept": -1024}
         plain |= {"WindowCenter": 40, "WindowWidth": 400} if of_frame else {"WindowCenter": 0, "WindowWidth": 2000}
         self.write(pydicom, tmp_path / "plain.dcm", values, **plain)
-        assert np.array_equal(*(read_pixels(tmp_path / name, window, 2) for name in ("enhanced.dcm", "plain.dcm")))
+        found, expected = (read_pixels(tmp_path / name, window, 2) for name in ("enhanced.dcm", "plain.dcm"))
+        assert np.array_equal(found, expected)
         del own[1]
         self.write(pydicom, tmp_path / "short.dcm", values, **all_frames)
         assert "describes 1 frames" in why_unreadable(tmp_path / "short.dcm", window, 2)
 
     def test_a_table_of_colours_that_uses_the_lower_8_of_16_bits_is_refused(self, pydicom: Any, tmp_path: Path) -> None:
         for top, reason in ((255, "uses the lower 8"), (65535, "")):
-            table = {"PhotometricInterpretation": "PALETTE COLOR"}
+            table: dict[str, Any] = {"PhotometricInterpretation": "PALETTE COLOR"}
             for colour in ("Red", "Green", "Blue"):
                 table[f"{colour}PaletteColorLookupTableDescriptor"] = [2, 0, 16]
                 table[f"{colour}PaletteColorLookupTableData"] = np.array([0, top], np.uint16).tobytes()
