@@ -120,7 +120,10 @@ def text_of(value: Any, where: str) -> str:
         InvalidData: It is missing, a fraction, negative, or no single line of text.
     """
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+        try:
+            value = value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidData(f"{where}: the label {value!r} is no text in UTF-8") from error
     if isinstance(value, list | tuple | dict):
         raise InvalidData(f"{where}: the label {value!r} is not one name")
     text = composed(str(value if value is not None else "")).strip()
