@@ -5,7 +5,6 @@ Shape legend: N images, B batch, S image size, D feature size, M classes, G prot
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +13,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from fedplcc.models.trained_model import TrainedModel
@@ -23,6 +21,7 @@ from fedplcc.terminal.printable import printable
 from fedplcc.trainer.data import ImageSet
 from fedplcc.trainer.data.images.pixels import read_pixels
 from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window
+from fedplcc.trainer.data.sets.walking import Walk
 from fedplcc.trainer.data.source import fit_image
 from fedplcc.trainer.learning.device_images import DeviceImages
 from fedplcc.trainer.learning.ops import TorchOps
@@ -96,9 +95,8 @@ def csv_lines(
 def image_files(paths: Iterable[Path], on_problem: OnProblem) -> Iterator[Path]:
     """Yield the named files, and the images in named folders, sorted by path.
 
-    In a folder only names that end as images do count, at any depth; names that begin with a dot are ignored.
+    What counts as an image in a folder is as in data that are trained on: see walking.py. Other files are left alone.
     """
-    endings = tuple(Image.registered_extensions())
     for path in paths:
         if not path.is_dir():
             if path.exists():
@@ -106,24 +104,14 @@ def image_files(paths: Iterable[Path], on_problem: OnProblem) -> Iterator[Path]:
             else:
                 on_problem(f"there is no file {path}")
             continue
-        found = sorted(
-            Path(parent, name)
-            for parent, folders, names in _walk(path, on_problem)
-            for name in names
-            if name.lower().endswith(endings) and not name.startswith(".")
-        )
+        try:
+            found = Walk(path, is_class=True).files({"": [""]})[""]
+        except OSError as error:
+            on_problem(f"cannot read the folder {error.filename}: {error.strerror}")
+            continue
         if not found:
             on_problem(f"the folder {path} holds no images")
-        yield from found
-
-
-def _walk(folder: Path, on_problem: OnProblem) -> Iterator[tuple[str, list[str], list[str]]]:
-    def unreadable(error: OSError) -> None:
-        on_problem(f"cannot read the folder {error.filename}: {error.strerror}")
-
-    for parent, folders, names in os.walk(folder, onerror=unreadable):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield parent, folders, names
+        yield from (path / name for name in found)
 
 
 def predictions(

@@ -17,6 +17,8 @@ Names = tuple[str, ...]
 NamesAt = Callable[[int], "Names | None"]
 """Returns the names that the label of a numbered image counts in; None where nobody names them."""
 
+_NUM_COMPARED = 8
+"""Labels of a wrapper that are compared with those of the data set in it."""
 _DEPTH = 16
 """Most data sets that are wrapped in one another."""
 
@@ -45,6 +47,8 @@ def names_of(data: Any, depth: int = _DEPTH) -> NamesAt:
         )
     if len(inner) == 1 and _is_sequence(getattr(data, "indices", None)) and len(data) == len(data.indices):
         of_whole, indices = names_of(inner[0], depth - 1), data.indices
+        if any(_all(of_whole, len(inner[0])) - {None}):
+            _check_kept(data, inner[0], lambda number: int(indices[number]))
         return lambda number: of_whole(int(indices[number]))
     parts = [names_of(each, depth - 1) for each in inner]
     if len(inner) > 1 and hasattr(data, "cumulative_sizes") and sum(map(len, inner)) == len(data):
@@ -59,7 +63,33 @@ def names_of(data: Any, depth: int = _DEPTH) -> NamesAt:
     if len(known) > 1:
         lists = " and ".join(f"[{listed(names)}]" if names else "none" for names in sorted(known, key=str))
         raise InvalidData(f"the data sets in it name their classes differently, {lists}; name them with classes=")
+    if len(inner) == 1 and known - {None}:
+        if len(data) != len(inner[0]):
+            raise InvalidData(
+                f"it has {len(data)} images and a data set of {len(inner[0])} in it, whose classes need not be those of its "
+                "labels; name them with classes="
+            )
+        _check_kept(data, inner[0], int)
     return lambda number: next(iter(known), None)
+
+
+def _check_kept(data: Any, inner: Any, number_in: Callable[[int], int]) -> None:
+    """Refuse a wrapper whose labels are others than those of the data set in it, whose names they would have.
+
+    Raises:
+        InvalidData: It is so.
+    """
+    for number in np.unique(np.linspace(0, max(0, len(data) - 1), min(len(data), _NUM_COMPARED)).astype(int)).tolist():
+        try:
+            own, there = (label_of(each[i][1], None) for each, i in ((data, number), (inner, number_in(number))))
+        # A data set is anyone's code; what cannot be had, and what is no label, is refused where it is read.
+        except Exception:
+            return
+        if own != there:
+            raise InvalidData(
+                f"its label of image {number} is {own}, and {there} in the data set in it, whose classes are named: "
+                "labels are changed on the way; name them with classes="
+            )
 
 
 def own_names(data: Any) -> Names | None:
@@ -67,7 +97,9 @@ def own_names(data: Any) -> Names | None:
     classes, by_number = getattr(data, "classes", None), _by_number(data)
     if not (_is_sequence(classes) and len(classes)):
         return by_number
-    names = tuple(", ".join(map(str, each)) if isinstance(each, tuple | list) else str(each) for each in classes)
+    names = tuple(
+        composed(", ".join(map(str, each)) if isinstance(each, tuple | list) else str(each)) for each in classes
+    )
     if len(set(names)) < len(names):
         raise InvalidData(f"its classes name one twice, {listed(names)}; name the labels with classes=")
     if by_number is not None and set(by_number) == set(names) and by_number != names:
@@ -81,7 +113,7 @@ def _by_number(data: Any) -> Names | None:
     numbers_of = getattr(data, "class_to_idx", None)
     if not isinstance(numbers_of, Mapping) or not numbers_of:
         return None
-    by_number = {int(number): str(name) for name, number in numbers_of.items()}
+    by_number = {int(number): composed(str(name)) for name, number in numbers_of.items()}
     if sorted(by_number) != list(range(len(by_number))):
         raise InvalidData("its class_to_idx does not count the classes from 0; name them with classes=")
     return tuple(by_number[number] for number in range(len(by_number)))
@@ -107,7 +139,8 @@ def _inner(data: Any) -> list[Any]:
 
 def _is_data_set(value: Any) -> bool:
     plain = isinstance(value, str | bytes | list | tuple | dict | set | np.ndarray | np.generic | type)
-    return not plain and not hasattr(value, "dtype") and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    plain = plain or hasattr(value, "dtype") or hasattr(value, "forward")  # a list of layers has a length too
+    return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
 def _all(of_each: NamesAt, count: int) -> set[Names | None]:
@@ -120,8 +153,13 @@ def label_of(label: Any, names: Names | None) -> str:
     Raises:
         InvalidData: It is a fraction, negative, no single value, or beyond the names.
     """
-    if isinstance(label, str | bytes):
-        return composed(label.decode() if isinstance(label, bytes) else label)
+    if isinstance(label, bytes):
+        try:
+            label = label.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidData(f"its label {label!r} is no text in UTF-8") from error
+    if isinstance(label, str):
+        return composed(label)
     plain = label.detach().cpu().numpy() if hasattr(label, "detach") else label
     if isinstance(plain, np.ndarray):
         if plain.size != 1:

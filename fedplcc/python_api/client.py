@@ -25,6 +25,7 @@ from fedplcc.trainer.data.images.pixels import picture as as_rgb
 from fedplcc.trainer.data.images.scaling import Unreadable, Unstated
 from fedplcc.trainer.data.names import composed, listed
 from fedplcc.trainer.data.sets.arrays import groups_of
+from fedplcc.trainer.data.sets.doubts import groups_alike
 
 STORED = "fedplcc-data"
 """Folder of the written images, beside the folders of runs."""
@@ -107,7 +108,9 @@ class Client:
         for name in ("train", "test"):
             if isinstance(getattr(self, name), str | os.PathLike):
                 raise InvalidData(f"{name}= is images; give a folder or a specification as data=")
-        if isinstance(self.classes, str) or len(set(names := list(map(str, self.classes or ())))) < len(names):
+        if isinstance(self.classes, str) or len(
+            set(names := [composed(str(name)) for name in self.classes or ()])
+        ) < len(names):
             raise InvalidData(f"classes= is a list of names, each once, not {self.classes!r}")
         of_python = (self.test, self.classes, self.groups, self.test_groups)
         if self.data is not None and any(value is not None for value in of_python):
@@ -156,11 +159,12 @@ class Client:
             arrays[f"y_{split}"] = np.array([ids[name] for name in labels], np.int64)
         arrays["classes"] = np.array(names)
         sizes = (len(arrays["x_train"]), len(arrays["x_test"]))
-        for split, groups in zip(
-            ("train", "test"), groups_of((self.groups, self.test_groups), sizes, "the client"), strict=True
-        ):
-            if groups is not None:
-                arrays[f"groups_{split}"] = np.array(groups, np.str_)
+        groups = groups_of((self.groups, self.test_groups), sizes, "the client")
+        for remark in groups_alike(group for side in groups for group in side or ()):
+            warnings.warn(remark, stacklevel=2)
+        for split, of_side in zip(("train", "test"), groups, strict=True):
+            if of_side is not None:
+                arrays[f"groups_{split}"] = np.array(of_side, np.str_)
         digest = hashlib.sha256()
         for name, array in sorted(arrays.items()):
             digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
@@ -186,7 +190,7 @@ class Client:
         Raises:
             InvalidData: The data set has other names than `classes`, or names that cannot be told.
         """
-        given = None if self.classes is None else tuple(str(name) for name in self.classes)
+        given = None if self.classes is None else tuple(composed(str(name)) for name in self.classes)
         if images is None or isinstance(images, tuple):
             return lambda number: given
         _length(images, split)
@@ -270,6 +274,8 @@ def _length(images: LabelledImages, split: str) -> int:
     try:
         if not hasattr(images, "__getitem__"):
             raise TypeError("it has no numbered images")
+        if hasattr(images, "indices") and np.asarray(images.indices).dtype == bool:
+            raise TypeError("its indices are true or false, which count as 1 and 0; give numbers of images")
         return len(images)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise InvalidData(
@@ -285,10 +291,14 @@ def _named(label: Any, names: Names | None, what: str) -> str:
 
 
 def _pairs(images: LabelledImages, split: str, names_at: NamesAt) -> Iterator[tuple[npt.NDArray[np.uint8], str]]:
+    first = np.zeros(0, np.uint8)
     for number in range(len(images)):
         what = f"{split} image {number}"
         try:
-            picture, label = images[number]
+            sample = images[number]
+            if isinstance(sample, Mapping):
+                raise InvalidData(f"it is a dict of {listed([*map(str, sample)])}, and no pair of an image and a label")
+            picture, label = sample
             pixels = _pixels(picture)
         except InvalidData as error:
             raise InvalidData(f"{what}: {error.detail}") from error
@@ -301,6 +311,13 @@ def _pairs(images: LabelledImages, split: str, names_at: NamesAt) -> Iterator[tu
         if pixels.shape[2] not in (1, 3):
             raise InvalidData(f"{what}: images are of [height, width, 1 or 3], not {list(pixels.shape)}")
         yield pixels, _named(label, names_at(number), what)
+        first = pixels if not number else first
+    if len(images) and not np.array_equal(_pixels(images[0][0]), first):
+        warnings.warn(
+            f"{split} image 0 is another one each time that it is read: the run keeps the first reading of all images; "
+            "give them as they are, and change them by the keys of [training]",
+            stacklevel=2,
+        )
 
 
 def _pixels(picture: Any) -> npt.NDArray[np.uint8]:

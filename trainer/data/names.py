@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 MAX_NAMED = 12
 """Most names in a list of a sentence."""
 
-_LOOK = str.maketrans("АВСЕНІЈКМОРЅТХаԁеһіјкорѕтухΑΒΕΖΗΙΚΜΝΟΡΤΥΧαονρ", "ABCEHIJKMOPSTXadehijkopstyxABEZHIKMNOPTYXaovp")
-"""Letters of other alphabets that look like those of Latin."""
+_LOOK = str.maketrans(
+    "АВСЕНІЈКМОРЅТХаԁеһіјкорѕтухΑΒΕΖΗΙΚΜΝΟΡΤΥΧαονρı\u2010\u2011\u2012\u2013\u2014\u2212",
+    "ABCEHIJKMOPSTXadehijkopstyxABEZHIKMNOPTYXaovpi------",
+)
+"""Letters of other alphabets that look like those of Latin, and dashes."""
 
 
 def composed(name: str) -> str:
@@ -31,7 +35,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     alike = next((each for each in names if each != name and looks(each) == looks(name)), None)
     if alike is not None:
         return f"; {alike!r} looks alike and is another name: {code_points(name)}, not {code_points(alike)}"
-    found = difflib.get_close_matches(name, names, n=1)
+    found = [each for each in names if looks(each).casefold() == looks(name).casefold() and each != name]
+    found = found or difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
@@ -53,10 +58,14 @@ def printable(name: str) -> str:
 
 
 def alike(names: Iterable[str]) -> list[str]:
-    """Return the names that differ from another one in capital letters, spaces or look alone, those of one kind joined."""
+    """Return the names that differ from another one in writing alone, those of one kind joined.
+
+    Writing is capital letters, look, the signs between words, and noughts before a number.
+    """
     kinds: dict[str, list[str]] = {}
     for name in names:
-        kinds.setdefault(looks(name).casefold(), []).append(repr(name))
+        written = re.sub(r"[\s_-]+", " ", looks(name).casefold())
+        kinds.setdefault(re.sub(r"(?<![0-9.])0+(?=[0-9])", "", written), []).append(repr(name))
     return [" and ".join(of_kind) for of_kind in kinds.values() if len(of_kind) > 1]
 
 

@@ -44,6 +44,13 @@ def _picture(mode: str, kind: str = "tif") -> Callable[[Path], Path]:
 
 
 def _transparent(root: Path) -> Path:
+    image = Image.new("RGBA", (4, 4), (*COLOUR, 0))
+    image.putpixel((0, 0), (0, 0, 0, 255))
+    image.save(root / "image.png")
+    return root / "image.png"
+
+
+def _unseen(root: Path) -> Path:
     Image.new("RGBA", (4, 4), (*COLOUR, 0)).save(root / "image.png")
     return root / "image.png"
 
@@ -103,7 +110,8 @@ PICTURES: list[tuple[str, Callable[[Path], Path], Window]] = [
     ("ICC profile that is damaged", _profiled(P3[:200]), None),
     ("ICC profile of grey on colours", _profiled(GREY_18), None),
     ("PNG that states linear light (gamma 1), grey 84", _linear, None),
-    ("transparent", _transparent, None),
+    ("transparent but for one black pixel", _transparent, None),
+    ("transparent everywhere", _unseen, None),
     ("EXIF: turned by 90 degrees, 8 x 4", _turned, None),
     ("16 bits, whole range", _numbers([0, 32768, 65535], "u2", "png"), None),
     ("16 bits, white is zero", _numbers([0, 32768, 65535], "u2", tags={262: 0}), None),
@@ -141,6 +149,8 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
     ("`train/`, `valid/`", ["train/cat/{}", "valid/cat/{}"], ""),
     ("`train/` alone", ["train/cat/{}"], ""),
     ("`CLASS/train/`, `CLASS/test/`", ["cat/train/{}", "cat/test/{}", "dog/train/{}", "dog/test/{}"], ""),
+    ("`seg_train/`, `seg_test/`", ["seg_train/cat/{}", "seg_test/cat/{}"], ""),
+    ("`train/`, `test/test/`", ["train/cat/{}", "test/test/{}"], ""),
     ("images straight in `test/`", ["train/cat/{}", "test/{}"], ""),
     ("a class called train", ["train/{}", "bus/{}"], ""),
     ("`__MACOSX/`, `@eaDir/` beside the classes", ["cat/{}", "dog/{}", "__MACOSX/{}", "@eaDir/{}"], ""),
@@ -149,6 +159,7 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
     ("a parent of sites", ["north/cat/{}", "north/dog/{}", "south/cat/{}", "south/dog/{}"], ""),
     ("a parent of sites with sides", [f"{a}/{b}/cat/{{}}" for a in ("north", "south") for b in ("train", "test")], ""),
     ("annotations beside the images", ["cat/{}", "cat/0.xml", "dog/{}"], ""),
+    ("masks beside the images", ["cat/{}", "cat/0_mask.png", "dog/{}"], ""),
     ("a class folder without images", ["cat/{}", "dog/{}", "owl/readme.txt"], ""),
     ("`Cat/`, `cat/`", ["Cat/{}", "cat/{}"], ""),
     ("other classes in `test/`", ["train/cat/{}", "train/dog/{}", "test/cat/{}", "test/owl/{}"], ""),
@@ -164,6 +175,7 @@ LAYOUTS: list[tuple[str, list[str], str]] = [
         ["x/{}"],
         "path,label,split,group\nx/0.png,nv,train,p1\nx/1.png,mel,test,p1\n",
     ),
+    ("`?labels=`, a column `set`", ["x/{}"], "path,label,set\nx/0.png,nv,train\nx/1.png,nv,test\n"),
     ("`?labels=`, a label of 0.5", ["x/{}"], "path,label\nx/0.png,0.5\n"),
     ("`?labels=`, a quote without its end", ["x/{}"], 'path,label\nx/0.png,"nv\nx/1.png,mel\n'),
     ("`?labels=`, labels 001 and 002", ["x/{}"], "path,label\nx/0.png,001\nx/1.png,002\n"),

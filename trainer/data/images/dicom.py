@@ -19,6 +19,8 @@ from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Window, scal
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _MAY_BE_EMPTY = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "NumberOfFrames")
 """Elements that some machines write without a value."""
+_GROUPS = ("PixelValueTransformationSequence", "FrameVOILUTSequence")
+"""Functional groups of an enhanced file that say what its numbers mean, and how they are shown."""
 MOST_OF_AN_ERROR = 120
 """Most characters of pydicom's own words in a reason."""
 
@@ -54,6 +56,7 @@ def read_dicom(path: Path, window: Window, frame: int | None) -> Pixels:
 def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixels:
     if not any(name in dataset for name in _PIXELS):
         raise Unreadable("it is DICOM without pixels, such as a report or a list of files")
+    _take_groups(dataset, frame)
     for name in _MAY_BE_EMPTY:
         if name in dataset and dataset.get(name) in (None, ""):
             delattr(dataset, name)
@@ -66,6 +69,8 @@ def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixe
         return np.ascontiguousarray(values)
     if dataset.PhotometricInterpretation == "PALETTE COLOR":
         colours = pixels.apply_color_lut(values, dataset)
+        if colours.dtype.itemsize > 1 and colours.max() < 256:
+            raise Unreadable("its table of colours has entries of 16 bits, and uses the lower 8; convert the file")
         return scale(colours[..., :3], (0, 2 ** (8 * colours.dtype.itemsize) - 1))
     rescaled = pixels.apply_modality_lut(values, dataset)
     if isinstance(window, tuple):
@@ -77,6 +82,22 @@ def _shown(dataset: Any, pixels: Any, window: Window, frame: int | None) -> Pixe
     if dataset.PhotometricInterpretation == "MONOCHROME1":
         grey = 255 - grey
     return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def _take_groups(dataset: Any, frame: int | None) -> None:
+    """Set what an enhanced file states in its functional groups: those of the frame, else those of all frames.
+
+    Raises:
+        Unreadable: A group of the frame is missing.
+    """
+    shared, own = dataset.get("SharedFunctionalGroupsSequence"), dataset.get("PerFrameFunctionalGroupsSequence")
+    if own and len(own) < (frame or 1):
+        raise Unreadable(f"it describes {len(own)} frames, and not frame {frame}")
+    for groups in (shared and shared[0], own and own[(frame or 1) - 1]):
+        for name in _GROUPS:
+            for group in (groups.get(name) if groups else None) or ():
+                for element in group:
+                    dataset[element.tag] = element
 
 
 def _check_range(dataset: Any, values: npt.NDArray[Any], rescaled: npt.NDArray[Any]) -> None:
@@ -93,6 +114,8 @@ def _check_range(dataset: Any, values: npt.NDArray[Any], rescaled: npt.NDArray[A
         if first <= 0:
             raise Unreadable(f"its window has the width {first:g}; set data.window in numbers")
         return
+    if values.dtype.kind == "f":
+        raise Unreadable(f"its fractions, to {rescaled.max():g}, have no window; set data.window in numbers")
     stored = int(dataset.BitsStored)
     if values.dtype.kind not in "iu" or stored <= 8 or stored != int(dataset.BitsAllocated):
         return

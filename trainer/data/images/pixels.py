@@ -9,6 +9,7 @@ without a word.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import IO, Any
@@ -25,14 +26,14 @@ from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Wi
 WHITE = (255, 255, 255, 255)
 """What shows through transparent pixels."""
 UNSAID = "its {what} state no range, and the largest is {top:g}; set data.window in numbers, or to 'auto'"
-_SUBFILE, _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 254, 258, 262, 339
+_SUBFILE, _BITS, _PHOTOMETRIC, _PLANES, _EXTRA, _SAMPLE_FORMAT = 254, 258, 262, 284, 338, 339
 _REDUCED_OR_MASK = 0b101
 """Bits of a page's subfile type: it is a smaller copy of another page, or its mask."""
 _TAIL = 64
 """Bytes of zeros at a file's end of which a copy that broke off is suspected."""
 _RANGES = ((280, 281), (340, 341))
 """Tags of TIFF: MinSampleValue with MaxSampleValue, SMinSampleValue with SMaxSampleValue."""
-_SIGNED = 2
+_SIGNED = _SEPARATE = 2
 _ORIENTED = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
 """Keys of a picture's information that may state how it is turned."""
 
@@ -73,6 +74,8 @@ def _reason(error: Exception) -> str:
         return f"its colour profile, or a text in it, has more than {PngImagePlugin.MAX_TEXT_CHUNK:,} bytes"
     if isinstance(error, UnidentifiedImageError):
         return "it is no image that can be read here"
+    if isinstance(error, SyntaxError) and "not a TIFF file" in str(error):
+        return "its EXIF, which may say how it is turned, is damaged"
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if isinstance(error, OSError) and error.strerror:
@@ -104,12 +107,33 @@ def _of_file(image: Image.Image, file: IO[bytes], window: Window, frame: int | N
     _choose(image, frame)
     if _breaks_off(file, image.format or ""):
         raise Unreadable("it is cut off: from some place on it has nothing but zeros")
-    tiles: list[Any] = list(getattr(image, "tile", []))
-    is_halved = any(";16" in str(tile[-1]) for tile in tiles)
+    _check_channels(image)
+    tiles = " ".join(str(tile[-1]) for tile in getattr(image, "tile", []))
+    is_halved, clear = ";16" in tiles, image.info.get("transparency")
+    if is_halved and isinstance(clear, tuple):
+        raise Unreadable(
+            "its one transparent colour is of 16 bits, and its colours can be had in 8 alone; convert the file"
+        )
+    if image.format == "PNG" and isinstance(clear, int) and (few := re.search("L;([24])", tiles)):
+        image.info["transparency"] = clear * (255 // (2 ** int(few[1]) - 1))  # Pillow scales the pixels alone
     pixels = picture(image, window)
     if is_halved and not _numeric(image):
         _check_halved(image, window)
     return pixels
+
+
+def _check_channels(image: Image.Image) -> None:
+    """Refuse channels of TIFF that Pillow gives as something else.
+
+    Raises:
+        Unreadable: It is so.
+    """
+    if image.format != "TIFF":
+        return
+    if image.mode == "RGBA" and _tag(image, _EXTRA) is None:
+        raise Unreadable("it has four channels and does not say what the fourth is; convert it to RGB")
+    if _tag(image, _PLANES) == _SEPARATE and (_tag(image, _BITS) or 1) > 8 and len(image.getbands()) > 1:
+        raise Unreadable("its colours of more than 8 bits lie in planes, one after the other; convert the file")
 
 
 def _choose(image: Image.Image, frame: int | None) -> None:
@@ -183,6 +207,7 @@ def picture(image: Image.Image, window: Window = None) -> Pixels:
         values = _values(image, signed)
         is_clear = values == clear if isinstance(clear := image.info.get("transparency"), int) else None
         seen = values if is_clear is None else values[~is_clear]
+        _check_seen(not seen.size)
         low, high = window if isinstance(window, tuple) else stated or whole_range(seen)
         if not isinstance(window, tuple) and (gamma := stated_gamma(image)) is not None:
             values = high * of_gamma(values / high, gamma)
@@ -217,9 +242,16 @@ def _shown(image: Image.Image) -> Image.Image:
 def _over_white(image: Image.Image) -> Pixels:
     shown = image.convert("LA") if image.mode == "La" else image
     shown = _shown(shown).convert("RGBA")
-    if shown.getchannel("A").getextrema() == (255, 255):
+    opacity = shown.getchannel("A").getextrema()
+    _check_seen(opacity == (0, 0))
+    if opacity == (255, 255):
         return np.asarray(shown.convert("RGB"))
     return np.asarray(Image.alpha_composite(Image.new("RGBA", shown.size, WHITE), shown).convert("RGB"))
+
+
+def _check_seen(is_clear: bool) -> None:
+    if is_clear:
+        raise Unreadable("all of it is transparent, and nothing is seen; convert it to a picture without transparency")
 
 
 def _numeric(image: Image.Image) -> bool:

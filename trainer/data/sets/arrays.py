@@ -17,6 +17,8 @@ from fedplcc.shared.errors import InvalidData
 from fedplcc.shared.process.parser_lock import PARSER_LOCK
 from fedplcc.shared.types import IntArray
 from fedplcc.trainer.data.names import alike_said, composed, listed
+from fedplcc.trainer.data.sets.doubts import groups_alike
+from fedplcc.trainer.data.sets.labels_file import text_of
 from fedplcc.trainer.data.source import Pixels, Samples, Source
 from fedplcc.trainer.factories import import_factory
 
@@ -128,7 +130,7 @@ def source_of(arrays: DatasetArrays, origin: str) -> Source:
         names,
         _samples(x_train, train_ids, "train", train_groups),
         _samples(x_test, test_ids, "test", test_groups),
-        remarks=tuple(alike_said(names)),
+        remarks=(*alike_said(names), *groups_alike((*(train_groups or ()), *(test_groups or ())))),
     )
 
 
@@ -158,8 +160,9 @@ def _texts(value: Any, number: int, what: str) -> tuple[str, ...]:
         raise InvalidData(f"{what} must name the group of each of {number} images, not {list(groups.shape)}")
     if number and groups.dtype.kind not in "iuUSO":
         raise InvalidData(f"{what} must hold texts or whole numbers, not {groups.dtype}")
-    texts = tuple(composed(_text(name) if isinstance(name, str | bytes) else str(name)) for name in groups.tolist())
-    wrong = next((name for name in texts if not 1 <= len(name) <= MOST_OF_A_GROUP), None)
+    texts = tuple(_text(name if isinstance(name, str | bytes) else str(name), what) for name in groups.tolist())
+    lost = groups.dtype.kind == "O" and any(value is None or value != value for value in groups.tolist())
+    wrong = "None" if lost else next((name for name in texts if not 1 <= len(name) <= MOST_OF_A_GROUP), None)
     if wrong is not None:
         raise InvalidData(f"{what}: {wrong[:20]!r} is no name of 1 to {MOST_OF_A_GROUP} characters")
     return texts
@@ -211,15 +214,17 @@ def _labels(value: Any, num_images: int, what: str) -> IntArray | list[str]:
         and num_images
         and all(isinstance(label, str | bytes) for label in labels.tolist())
     ):
-        return [composed(_text(label)) for label in labels.tolist()]
+        texts = {label: text_of(label, what) for label in dict.fromkeys(labels.tolist())}
+        return [texts[label] for label in labels.tolist()]
     if not labels.size:
         return np.zeros(0, np.int64)
     if not np.issubdtype(labels.dtype, np.integer):
         raise InvalidData(f"{what} must hold whole numbers or names of classes, not {labels.dtype}")
     if labels.shape != (num_images,):
         raise InvalidData(f"{what} must have the shape [{num_images}], one label an image, not {list(labels.shape)}")
-    if labels.size and labels.min() < 0:
-        raise InvalidData(f"{what} holds the label {labels.min()}; labels are counted from 0")
+    if labels.min() < 0 or labels.max() > np.iinfo(np.int64).max:
+        wrong = labels.min() if labels.min() < 0 else labels.max()
+        raise InvalidData(f"{what} holds the label {wrong}; labels are counted from 0")
     return labels.astype(np.int64)
 
 
@@ -227,11 +232,14 @@ def _class_names(value: Any, origin: str) -> tuple[str, ...]:
     names = np.asarray(value)
     if names.ndim != 1 or names.dtype.kind not in "US":
         raise InvalidData(f"classes of {origin} must be a list of texts, not {names.dtype}{list(names.shape)}")
-    texts = tuple(composed(_text(name)) for name in names.tolist())
-    if len(set(texts)) < len(texts):
-        raise InvalidData(f"classes of {origin} name a class twice")
+    texts = tuple(_text(name, f"classes of {origin}") for name in names.tolist())
+    if len(set(texts)) < len(texts) or "" in texts:
+        raise InvalidData(f"classes of {origin} {'have an empty name' if '' in texts else 'name a class twice'}")
     return texts
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _text(value: str | bytes, what: str) -> str:
+    try:
+        return composed(value.decode() if isinstance(value, bytes) else value)
+    except UnicodeDecodeError as error:
+        raise InvalidData(f"{what}: {value!r} is no text in UTF-8") from error

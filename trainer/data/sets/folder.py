@@ -23,6 +23,7 @@ from fedplcc.trainer.data.images.scaling import Pixels, Unreadable, Unstated, Wi
 from fedplcc.trainer.data.images.store import image_key
 from fedplcc.trainer.data.names import alike_said, code_points, composed, listed, printable
 from fedplcc.trainer.data.roles import TEST, has_role, key_of
+from fedplcc.trainer.data.sets.doubts import companions, groups_alike
 from fedplcc.trainer.data.sets.labels_file import TABLES, Entry, read_labels
 from fedplcc.trainer.data.sets.layout import TRAIN, VALIDATION, Layout, layout_of
 from fedplcc.trainer.data.sets.walking import Walk, is_system
@@ -207,7 +208,7 @@ def _grouped(entry: Entry, pattern: str) -> Entry:
         raise InvalidData(
             f"the group {pattern!r} finds a text without letters in {entry.path}; every image needs a group"
         )
-    return Entry(path=entry.path, label=entry.label, side=entry.side, group=group)
+    return Entry(path=entry.path, label=entry.label, side=entry.side, group=composed(group))
 
 
 def _labelled(root: Path, test_every: int, options: Options, labels: str) -> Source:
@@ -231,12 +232,13 @@ def _source(
     """Return images as a source, each on the side that it was given or has by its name."""
     sides: dict[str, list[tuple[Entry, str]]] = {TRAIN: [], TEST: [], VALIDATION: []}
     for entry, below in found:
-        key = key_of(below) if entry.group is None else composed(entry.group)
+        key = key_of(below) if entry.group is None else entry.group
         sides[entry.side or (TEST if has_role(key, TEST, test_every) else TRAIN)].append((entry, key))
     _check_groups(sides)
-    remarks = (*remarks, *_by_side(names, sides))
-    ids = {name: i for i, name in enumerate(names)}
     paths = [entry.path for of_side in sides.values() for entry, _ in of_side]
+    alike = groups_alike(entry.group for entry, _ in found if entry.group is not None)
+    remarks = (*remarks, *_by_side(names, sides), *companions(paths), *alike)
+    ids = {name: i for i, name in enumerate(names)}
     auto = _auto_of(root, paths, frame)
 
     def samples(*of_sides: str) -> Samples:

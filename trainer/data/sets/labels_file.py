@@ -10,6 +10,7 @@ import io
 import math
 import os
 import stat
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ from typing import Any
 from fedplcc.shared.errors import InvalidData
 from fedplcc.trainer.data.images.endings import IMAGE_ENDINGS
 from fedplcc.trainer.data.names import composed, listed, nearest, printable
+from fedplcc.trainer.data.sets.doubts import columns_left
 from fedplcc.trainer.data.sets.layout import TEST, TRAIN, VALIDATION, side_of
 
 TABLES = (".csv", ".tsv", ".tab", ".parquet")
 """Endings of tables, in small letters."""
+COLUMNS = ("path", "label", "split", "group")
 MISSING = frozenset({"", "nan", "<na>", "null", "n/a", "#n/a"})
 """What tables have where nothing is known, in small letters; "none" may be a class."""
 
@@ -54,6 +57,7 @@ def read_labels(path: Path, root: Path, group: str | None) -> tuple[list[Entry],
     if not rows:
         raise InvalidData(f"{path} lists no image")
     columns = list(rows[0][1])
+    group = group.lower() if group is not None and group.lower() in COLUMNS else group
     for needed in ("path", "label", *([group] if group else [])):
         if needed not in columns:
             raise InvalidData(f"{path} has no column {needed!r}; it has {listed(columns)}")
@@ -77,7 +81,9 @@ def read_labels(path: Path, root: Path, group: str | None) -> tuple[list[Entry],
         raise InvalidData(
             f"{path} gives {given[True]} images a split and {given[False]} none; give it to all or to none"
         )
-    return entries, (*_remarks(entries, root), *_unlisted(entries, path, root))
+    known = (*COLUMNS[:3], *([group, "group"] if group else []))
+    left = columns_left([row for _, row in rows], known)
+    return entries, (*_remarks(entries, root), *_unlisted(entries, path, root), *left)
 
 
 def _unlisted(entries: Sequence[Entry], path: Path, root: Path) -> tuple[str, ...]:
@@ -101,7 +107,7 @@ def _entry(row: Mapping[str, Any], group: str | None, where: str) -> Entry:
         side = side_of(str(split).strip())
         if side is None:
             raise InvalidData(f"{where}: the split {split!r} is none of {TRAIN}, {TEST} and {VALIDATION}")
-    of_group = None if group is None else str(row[group] if row[group] is not None else "").strip()
+    of_group = None if group is None else composed(str(row[group] if row[group] is not None else "")).strip()
     if group is not None and (of_group or "").lower() in MISSING:
         raise InvalidData(f"{where}: no {group}, which all images need where the column is used")
     return Entry(path=os.path.normpath(path), label=label, side=side, group=of_group)
@@ -114,7 +120,10 @@ def text_of(value: Any, where: str) -> str:
         InvalidData: It is missing, a fraction, negative, or no single line of text.
     """
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+        try:
+            value = value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidData(f"{where}: the label {value!r} is no text in UTF-8") from error
     if isinstance(value, list | tuple | dict):
         raise InvalidData(f"{where}: the label {value!r} is not one name")
     text = composed(str(value if value is not None else "")).strip()
@@ -125,7 +134,7 @@ def text_of(value: Any, where: str) -> str:
             f"{where}: the label '{printable(text[:60])}' is not one line of text; look for a quote without its end"
         )
     try:
-        number = float(text)
+        number = float(unicodedata.normalize("NFKC", text).replace(",", ".").replace("\u2212", "-"))
     except ValueError:
         return text
     if not math.isfinite(number) or number < 0 or not (text.isascii() and text.isdigit()):
@@ -169,17 +178,28 @@ def _rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
         io.StringIO(text, newline=""), delimiter="\t" if is_tabbed else _delimiter(text), skipinitialspace=True
     )
     try:
-        reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = _columns(reader.fieldnames or (), path)
         rows = [(reader.line_num, dict(row)) for row in reader]
     except csv.Error as error:
         raise InvalidData(f"line {reader.line_num} of {path} cannot be read: {error}") from error
-    twice = next((name for name in ("path", "label", "split", "group") if reader.fieldnames.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidData(f"{path} has two columns {twice!r}; leave one")
     for number, row in rows:
         if None in row or None in row.values():
             raise InvalidData(f"line {number} of {path} has another number of columns than its first line")
     return rows
+
+
+def _columns(given: Sequence[str], path: Path) -> list[str]:
+    """Return the names of columns, those of `COLUMNS` in small letters.
+
+    Raises:
+        InvalidData: One of these is there twice.
+    """
+    names = [name.strip() for name in given]
+    names = [name.lower() if name.lower() in COLUMNS else name for name in names]
+    twice = next((name for name in COLUMNS if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"{path} has two columns {twice!r}; leave one")
+    return names
 
 
 def _delimiter(text: str) -> str:
@@ -187,7 +207,7 @@ def _delimiter(text: str) -> str:
     head = text.lstrip().splitlines()[0] if text.strip() else ""
 
     def parts(sign: str) -> tuple[int, int]:
-        names = {name.strip().strip('"') for name in head.split(sign)}
+        names = {name.strip().strip('"').lower() for name in head.split(sign)}
         return len(names & {"path", "label"}), head.count(sign)
 
     return max(",;\t", key=parts)
@@ -203,4 +223,5 @@ def _parquet(path: Path) -> list[tuple[int, dict[str, Any]]]:
     # pyarrow raises its own errors on a damaged file.
     except Exception as error:
         raise InvalidData(f"cannot read {path} as parquet: {error}") from error
-    return list(enumerate(rows, start=2))
+    columns = _columns(list(rows[0]) if rows else (), path)
+    return [(number, dict(zip(columns, row.values(), strict=True))) for number, row in enumerate(rows, start=2)]

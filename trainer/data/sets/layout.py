@@ -22,6 +22,9 @@ SIDES: Mapping[str, str] = {
     **dict.fromkeys(("val", "valid", "validation", "validationset", "valset", "valdata"), VALIDATION),
 }
 """The side that a folder holds, by its name in small letters and without signs."""
+_LIKE_SIDES = re.compile(
+    r"(?:^|[^a-z])(train(?:ing)?|test(?:ing)?|val(?:id|idation)?|dev|eval|holdout)(?:[^a-z]|$)", re.IGNORECASE
+)
 WRAPPERS = frozenset({"data", "dataset", "images", "image", "img", "imgs", "pictures", "photos"})
 
 
@@ -103,6 +106,9 @@ def _sided(root: Path, below: str, names: Sequence[str], sides: Mapping[str, Seq
             raise InvalidData(
                 f"images lie straight in {here / name}; put the images of each class in a folder of the class's name there"
             )
+        inner = folders_in(here / name)
+        if len(inner) == 1 and side_of(inner[0]) == side_of(name):
+            raise InvalidData(f"{here / name} holds one folder, {inner[0]}/, around its images; move what is in it up")
     if others := [name for name in names if name not in chosen.values()]:
         remarks.append(f"beside {', '.join(f'{name}/' for name in chosen.values())}: {listed(others)} left alone")
     return Layout(
@@ -120,6 +126,7 @@ def _classes(root: Path, below: str, names: Sequence[str]) -> Layout:
     inner = {name: folders_in(here / name) for name in names}
     straight = {name: holds_images(here / name) for name in names}
     nested = [name for name in names if inner[name] and not straight[name]]
+    _check_names(here, inner, [name for name in names if inner[name] or straight[name]])
     remarks = [] if not names or not holds_images(here) else [f"images straight in {here} are of no class and left out"]
     if len(names) == 1 and nested:
         (name,) = names
@@ -147,6 +154,23 @@ def _classes(root: Path, below: str, names: Sequence[str]) -> Layout:
                 f"{here} is a parent of sites, and one site is folder:{here / first}"
             )
     return Layout(sides={}, classes={name: [os.path.join(below, name)] for name in names}, remarks=tuple(remarks))
+
+
+def _check_names(here: Path, inner: Mapping[str, Sequence[str]], filled: Sequence[str]) -> None:
+    """Refuse folders that are no classes by their names: those of sides, and one around the sides among others.
+
+    Raises:
+        InvalidData: It is so.
+    """
+    sides = {name: match[1].lower() for name in filled if (match := _LIKE_SIDES.search(name))}
+    if len(sides) == len(filled) and len({side_of(word) for word in sides.values()}) > 1:
+        raise InvalidData(
+            f"{here} holds {listed(filled)}, which are named as sides and not as classes; call them train and test, with "
+            "the class folders in each"
+        )
+    for name in inner if len(inner) > 1 else ():
+        if _plain(name) in WRAPPERS and len({side_of(each) for each in inner[name]} - {None}) > 1:
+            raise InvalidData(f"{here / name} holds the sides {listed(inner[name])}; name it: folder:{here / name}")
 
 
 def _holds_data_set(place: Path, inner: Sequence[str]) -> bool:

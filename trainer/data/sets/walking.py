@@ -85,9 +85,16 @@ class Walk:
         left_out: Number of files that are left out, by what they are.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_class: bool = False) -> None:
+        """Prepare.
+
+        Args:
+            root: The data set's folder.
+            is_class: Whether it is the one folder to walk through itself.
+        """
         self._root = root
-        self._seen = {_identity(os.stat(place)) for place in (root, *root.resolve().parents)}
+        around = root.resolve().parents
+        self._seen = {_identity(os.stat(place)) for place in (around if is_class else (root, *around))}
         self.left_out: Counter[str] = Counter()
 
     def files(self, folders: Mapping[Key, Iterable[str]]) -> dict[Key, list[str]]:

@@ -22,7 +22,7 @@ from fedplcc.models import evaluation, onnx_export
 from fedplcc.models.confusion_matrix import confusion_matrix
 from fedplcc.models.evaluation import evaluate_model, evaluation_folder
 from fedplcc.models.onnx_export import Comparison
-from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTable
+from fedplcc.models.prediction import NearestPrototype, Prediction, PredictionTable, image_files
 from fedplcc.models.trained_model import read_trained_model
 from fedplcc.shared.tensors import prototypes_from_bytes
 from fedplcc.trainer.data import Split
@@ -145,6 +145,22 @@ def test_what_cannot_be_read_is_named_and_the_others_are_predicted(run: Path, pi
         f"fedplcc: there is no file {tmp_path / '*.jpg'}",
         f"fedplcc: the folder {empty} holds no images",
     ]
+
+
+def test_images_of_a_folder_are_those_that_data_of_the_same_folder_have(pictures: Path, tmp_path: Path) -> None:
+    """By their first bytes, behind links and of DICOM too; what a system keeps beside them is none."""
+    root, away = tmp_path / "root", tmp_path / "away"
+    content = (pictures / "a.png").read_bytes()
+    dicom = bytes(128) + b"DICM"
+    places = {"1.PNG": content, "IM0001": dicom, "b/x.dcm": dicom, "__MACOSX/1.png": content, "notes.txt": b"none"}
+    for place, there in {**places, "../away/2": content}.items():
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_bytes(there)
+    (root / "link").symlink_to(away)
+    (root / "b" / "circle").symlink_to(root)
+    problems: list[str] = []
+    found = [str(path.relative_to(root)) for path in image_files([root], problems.append)]
+    assert (found, problems) == (["1.PNG", "IM0001", "b/x.dcm", "link/2"], [])
 
 
 def test_no_image_at_all_is_wrong_usage(run: Path, tmp_path: Path) -> None:

@@ -234,6 +234,69 @@ def test_data_sets_of_other_orders_in_one_wrapper_and_changed_labels_are_refused
     assert taken(tmp_path, train=turned, classes=NAMES[::-1])[0] == {0: "owl"}
 
 
+def test_a_wrapper_that_changes_labels_gives_no_names_of_the_data_set_in_it(tmp_path: Path) -> None:
+    """As one that takes two classes of many and counts them anew; `classes=` says what it counts in."""
+
+    class Turned(Wrapper):
+        def __getitem__(self, number: int) -> Any:
+            image, label = self.base[number]
+            return image, 2 - label
+
+    class TurnedPart(Turned):
+        indices = (0, 1, 2)
+
+    class Some(Wrapper):
+        def __len__(self) -> int:
+            return 2
+
+    base = Pairs([0, 1, 2], NAMES)
+    for turned in (Turned(base), TurnedPart(base)):
+        with pytest.raises(InvalidData, match="its label of image 0 is 2, and 0 in the data set in it"):
+            taken(tmp_path, train=turned)
+        assert taken(tmp_path, train=turned, classes=NAMES)[0] == {0: "owl", 1: "dog", 2: "cat"}
+    with pytest.raises(InvalidData, match="it has 2 images and a data set of 3 in it"):
+        taken(tmp_path, train=Some(base))
+    layers: Any = Wrapper(base)
+    layers.transform = torch.nn.Sequential(torch.nn.Identity())
+    assert taken(tmp_path, train=layers)[0] == {0: "cat", 1: "dog", 2: "owl"}
+
+
+@pytest.mark.parametrize("indices", [np.array([True, False]), torch.tensor([True, False]), [True, False]])
+def test_a_mask_is_no_list_of_numbers(indices: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="its indices are true or false"):
+        taken(tmp_path, train=Subset(Pairs([0, 1], NAMES), indices), classes=NAMES)
+
+
+def test_images_that_change_with_each_reading_are_warned_of(tmp_path: Path) -> None:
+    class Augmented(Pairs):
+        def __getitem__(self, number: int) -> tuple[Any, Any]:
+            self.first += 1
+            return super().__getitem__(number)
+
+    with pytest.warns(UserWarning, match="train image 0 is another one each time that it is read"):
+        taken(tmp_path, train=Augmented([0, 1], NAMES))
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"train": [{"image": 0, "label": 1}]}, "train image 0: it is a dict of image, label, and no pair"),
+        ({"train": Pairs([b"\xff"])}, "is no text in UTF-8"),
+        ({"train": Pairs([0, 1]), "classes": ["\u00fc", "u\u0308"]}, "a list of names, each once"),
+        ({"train": Pairs([0, 1], ["\u00fc", "u\u0308"])}, "its classes name one twice"),
+        ({"train": Pairs([0, 1], NAMES), "groups": ["a", None]}, "'None' is no name"),
+    ],
+)
+def test_what_says_too_little_is_refused(data: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=sentence):
+        taken(tmp_path, **data)
+
+
+def test_groups_that_differ_in_writing_alone_are_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="groups whose names look like one name: '01' and '1'"):
+        taken(tmp_path, train=Pairs([0], NAMES), test=Pairs([1], NAMES, 9), groups=[1], test_groups=["01"])
+
+
 def test_numbers_are_the_classes_of_a_run_whose_classes_are_numbers(tmp_path: Path) -> None:
     assert taken(tmp_path, ["2", "0", "1"], train=Pairs([2, 0, 1]))[0] == {0: "2", 1: "0", 2: "1"}
 

@@ -291,6 +291,13 @@ def test_without_a_column_of_sides_each_image_has_its_role_by_its_group(tmp_path
         ([("scans/1.png", "0.5", "train", "p1")], "the label 0.5 is a fraction or negative"),
         ([("scans/1.png", "-1", "train", "p1")], "the label -1 is a fraction or negative"),
         ([("scans/1.png", "1e0", "train", "p1")], "the label 1e0 is a fraction"),
+        ([("scans/1.png", '"0,5"', "train", "p1")], "the label 0,5 is a fraction"),
+        ([("scans/1.png", "\u22121", "train", "p1")], "the label \u22121 is a fraction or negative"),
+        (
+            [("scans/1.png", "a", "train", "\u00fc"), ("3.png", "a", "test", "u\u0308")],
+            "the group '\u00fc' has images for",
+        ),
+        ([("scans/1.png", "a", "train", "p1"), ("S/3.png", "a", "test", "p2")], "S/3.png among them"),
         ([("scans/1.png", "", "train", "p1")], "no label"),
         ([("scans/1.png", "mel", "fold1", "p1")], "the split 'fold1' is none of"),
         ([("scans/1.png", "mel", "train", "")], "no group"),
@@ -321,6 +328,8 @@ def test_what_is_wrong_in_a_labels_file_is_refused_with_its_line(
     ("text", "sentence"),
     [
         ("path,label,label\n3.png,a,b\n", "has two columns 'label'"),
+        ("path,label,Label\n3.png,a,b\n", "has two columns 'label'"),
+        ("Path,Label,Split\n3.png,a,dev\n", "the split 'dev' is none of"),
         ("path,label\n\n3.png,\n", "line 3 of .*: no label"),
         ("path,label\n3.png,caf\xe9\n", "is no text in UTF-8"),
     ],
@@ -375,6 +384,17 @@ def test_labels_of_parquet_are_single_names(labels: list[Any], sentence: str, tm
         (["a/1.png", "a/2.png"], "path,label\na/1.png,x\n", "1 images are not in labels.csv, a/2.png among them"),
         (["a/1.png"], "path,label,split\na/1.png,x,test\n", "no image is for training"),
         (["a/1.png", "a/2.png"], "path,label\na/1.png,x\na/2.png,X\n", "look like one name: 'X' and 'x'"),
+        (["1/1.png", "01/2.png"], "", "look like one name: '01' and '1'"),
+        (["a b/1.png", "a_b/2.png", "a\u2013b/3.png"], "", "look like one name: 'a b' and 'a_b' and 'a\u2013b'"),
+        (["a/1.png", "a/1_mask.png"], "", "1 images are named as masks or small copies of others, a/1_mask.png"),
+        (["a/1.png", "a/thumbs/1.png"], "", "1 images are named as masks or small copies of others, a/thumbs/1.png"),
+        (["a/1.png", "a/2.png"], "path,label,set\na/1.png,x,train\na/2.png,x,Test\n", "the column 'set' names sides"),
+        (["a/1.png", "a/2.png"], "path,label,patient_id\na/1.png,x,7\na/2.png,x,7\n", "with &group=patient_id"),
+        (
+            ["a/1.png", "a/2.png"],
+            "path,label,group\na/1.png,x,P1\na/2.png,x,p1\n",
+            "groups whose names look like one name: 'P1' and 'p1'",
+        ),
     ],
 )
 def test_what_may_not_be_meant_is_said(places: list[str], labels: str, remark: str, tmp_path: Path) -> None:
@@ -384,6 +404,40 @@ def test_what_may_not_be_meant_is_said(places: list[str], labels: str, remark: s
         (tmp_path / "labels.csv").write_text(labels)
     source = open_source(f"folder:{tmp_path}{'?labels=labels.csv' if labels.count(chr(10)) > 1 else ''}", 2)
     assert any(remark in each for each in source.remarks), source.remarks
+
+
+@pytest.mark.parametrize("name", ["seg", "m\u00e4sk", "mask", "masks of rats", "1_maskot"])
+def test_names_of_masks_are_said_only_beside_their_images(name: str, tmp_path: Path) -> None:
+    put(tmp_path / "a" / f"{name}.png")
+    put(tmp_path / "a" / "1.png")
+    assert not any("masks" in each for each in open_source(f"folder:{tmp_path}", 2).remarks)
+
+
+@pytest.mark.parametrize(
+    ("places", "sentence"),
+    [
+        (["seg_train/seg_train/cat", "seg_test/seg_test/cat"], "seg_test, seg_train, which are named as sides"),
+        (["train2017/cat", "val2017/cat"], "which are named as sides"),
+        (["train_images", "test_images"], "which are named as sides"),
+        (["train/cat", "dev/cat"], "which are named as sides"),
+        (["train/train/cat", "test/test/cat"], "test holds one folder, test/, around its images; move"),
+        (["train/cat", "test/test"], "test holds one folder, test/, around its images; move"),
+        (
+            ["images/train/cat", "images/val/cat", "labels/train/cat"],
+            "images holds the sides train, val; name it: folder:",
+        ),
+        (["train_station", "dog"], ""),
+        (["train_station", "train_track"], ""),
+    ],
+)
+def test_sides_that_are_named_otherwise_are_no_classes(places: list[str], sentence: str, tmp_path: Path) -> None:
+    for place in places:
+        put(tmp_path / place / "1.png")
+    if sentence:
+        with pytest.raises(InvalidData, match=sentence):
+            names(tmp_path)
+    else:
+        assert names(tmp_path)["classes"] == sorted(places)
 
 
 def test_names_that_are_no_text_are_shown_by_escapes_and_no_class(tmp_path: Path) -> None:

@@ -209,6 +209,15 @@ def test_numbers_of_a_part_of_their_type_need_a_range_from_the_file_or_the_run(
         assert np.abs(grey_of(tmp_path / "tagged.tif").reshape(-1) - exact).max() <= 2
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_the_transparent_number_of_few_bits_shows_white_and_no_other(bits: int, tmp_path: Path) -> None:
+    values = np.arange(2**bits, dtype=np.uint8).reshape(1, -1, 1).repeat(8 // bits, axis=1)
+    for clear in range(2**bits):
+        deep_png(tmp_path / "x.png", values, (clear,), bits)
+        shown = np.where(values == clear, 255, values * (255 // (2**bits - 1)))
+        assert np.array_equal(grey_of(tmp_path / "x.png"), shown[:, :, 0])
+
+
 def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     for value in (np.nan, np.inf):
         tiff(tmp_path / "a.tif", np.array([[0, value]], np.float32))
@@ -216,35 +225,34 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
             read_pixels(tmp_path / "a.tif", (0, 1))
 
 
-def deep_png(path: Path, values: np.ndarray[Any, Any], clear: tuple[int, ...] = ()) -> None:
-    """Write a PNG of 16 bits a channel by hand: Pillow writes none with colours."""
+def deep_png(path: Path, values: np.ndarray[Any, Any], clear: tuple[int, ...] = (), bits: int = 16) -> None:
+    """Write a PNG of 16 bits a channel, or of grey of few, by hand: Pillow writes neither with all that they may have."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
-    rows = b"".join(b"\0" + row.tobytes() for row in values.astype(">u2"))
+    deep = (
+        values.astype(">u2") if bits == 16 else np.packbits(np.unpackbits(values.astype(np.uint8), axis=2)[..., -bits:])
+    )
+    rows = b"".join(b"\0" + row.tobytes() for row in deep.reshape(len(values), -1))
     kind = {1: 0, 2: 4, 3: 2, 4: 6}[values.shape[2]]
-    head = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, kind, 0, 0, 0)
+    head = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], bits, kind, 0, 0, 0)
     key = chunk(b"tRNS", struct.pack(f">{len(clear)}H", *clear)) if clear else b""
     data = chunk(b"IDAT", zlib.compress(rows))
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + key + data + chunk(b"IEND", b""))
 
 
-@pytest.mark.parametrize("num_channels", [2, 3, 4])
-@pytest.mark.parametrize("has_clear_part", [False, True])
+@pytest.mark.parametrize(("num_channels", "has_clear_part"), [(2, False), (2, True), (3, False), (4, False), (4, True)])
 def test_deep_colours_that_would_come_out_black_are_refused(
     num_channels: int, has_clear_part: bool, tmp_path: Path
 ) -> None:
     """Pillow reads the upper 8 bits; what is transparent, and shows white, hides no dark picture."""
     for top, is_read in ((65535, True), (4095, False)):
         values = np.linspace(0, top, 16 * num_channels).astype(np.uint16).reshape(4, 4, num_channels)
-        clear: tuple[int, ...] = ()
-        if num_channels == 3 and has_clear_part:
-            values[0, 0] = clear = (65535, 65535, 0)
-        elif num_channels != 3:
+        if num_channels != 3:
             values[:, :, -1] = 65535
             values[0, 0] = (*[65535] * (num_channels - 1), 0) if has_clear_part else values[0, 0]
-        deep_png(tmp_path / "x.png", values, clear)
+        deep_png(tmp_path / "x.png", values)
         if is_read:
             shown = np.broadcast_to(values[1:, :, : 3 if num_channels > 2 else 1] >> 8, (3, 4, 3))
             assert np.array_equal(read_pixels(tmp_path / "x.png")[1:], shown)
@@ -337,6 +345,19 @@ def test_what_ends_in_zeros_is_refused_where_its_decoder_fills_in_colours(kind: 
         (lambda path: path.mkdir(), "no regular file"),
         (os.mkfifo, "no regular file"),
         (lambda path: None, "no such file"),
+        (lambda path: deep_png(path, np.zeros((1, 2, 3)), (0, 0, 1)), "its one transparent colour is of 16 bits"),
+        (
+            lambda path: tiff(path, np.zeros((2, 8), np.uint8), tag256=2, tag277=4, photometric=2),
+            "does not say what the fourth is",
+        ),
+        (
+            lambda path: tiff(path, np.zeros((2, 6), np.uint16), tag256=2, tag277=3, tag284=2, photometric=2),
+            "lie in planes",
+        ),
+        (lambda path: Image.new("RGBA", (2, 2)).save(path), "all of it is transparent"),
+        (lambda path: Image.new("LA", (2, 2)).save(path, "TGA"), "all of it is transparent"),
+        (lambda path: deep_png(path, np.full((1, 2, 1), 7), (7,)), "all of it is transparent"),
+        (lambda path: Image.new("RGB", (2, 2)).save(path, "JPEG", exif=b"Exif\0\0none"), "its EXIF, which may say"),
     ],
 )
 def test_what_cannot_be_read_has_a_reason(make: Callable[[Path], object], reason: str, tmp_path: Path) -> None:
@@ -460,6 +481,43 @@ class TestDicom:
         self.write(pydicom, tmp_path / "a.dcm", values, **dict.fromkeys((name, others.get(name, name)), ""))
         self.write(pydicom, tmp_path / "b.dcm", values)
         assert np.array_equal(read_pixels(tmp_path / "a.dcm"), read_pixels(tmp_path / "b.dcm"))
+
+    @pytest.mark.parametrize("of_frame", [False, True])
+    @pytest.mark.parametrize("window", [None, (-160, 240)])
+    def test_functional_groups_say_what_the_numbers_of_a_frame_mean(
+        self, pydicom: Any, of_frame: bool, window: Any, tmp_path: Path
+    ) -> None:
+        """Enhanced CT and MR state rescale and window there alone; a frame's own groups go before those of all frames."""
+
+        def groups(slope: int, centre: int, width: int) -> Any:
+            found, meaning, shown = (pydicom.Dataset() for _ in range(3))
+            meaning.RescaleSlope, meaning.RescaleIntercept = slope, -1024
+            shown.WindowCenter, shown.WindowWidth = centre, width
+            found.PixelValueTransformationSequence, found.FrameVOILUTSequence = [meaning], [shown]
+            return found
+
+        own = [pydicom.Dataset(), groups(2, 40, 400) if of_frame else pydicom.Dataset()]
+        values = np.stack([np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)] * 2)
+        all_frames = {"SharedFunctionalGroupsSequence": [groups(1, 0, 2000)], "PerFrameFunctionalGroupsSequence": own}
+        self.write(pydicom, tmp_path / "enhanced.dcm", values, **all_frames)
+        plain = {"RescaleSlope": 1 + of_frame, "RescaleIntercept": -1024}
+        plain |= {"WindowCenter": 40, "WindowWidth": 400} if of_frame else {"WindowCenter": 0, "WindowWidth": 2000}
+        self.write(pydicom, tmp_path / "plain.dcm", values, **plain)
+        found, expected = (read_pixels(tmp_path / name, window, 2) for name in ("enhanced.dcm", "plain.dcm"))
+        assert np.array_equal(found, expected)
+        del own[1]
+        self.write(pydicom, tmp_path / "short.dcm", values, **all_frames)
+        assert "describes 1 frames" in why_unreadable(tmp_path / "short.dcm", window, 2)
+
+    def test_a_table_of_colours_that_uses_the_lower_8_of_16_bits_is_refused(self, pydicom: Any, tmp_path: Path) -> None:
+        for top, reason in ((255, "uses the lower 8"), (65535, "")):
+            table: dict[str, Any] = {"PhotometricInterpretation": "PALETTE COLOR"}
+            for colour in ("Red", "Green", "Blue"):
+                table[f"{colour}PaletteColorLookupTableDescriptor"] = [2, 0, 16]
+                table[f"{colour}PaletteColorLookupTableData"] = np.array([0, top], np.uint16).tobytes()
+            self.write(pydicom, tmp_path / "a.dcm", np.array([[0, 1]], np.uint16), **table)
+            assert reason in why_unreadable(tmp_path / "a.dcm")
+        assert grey_of(tmp_path / "a.dcm").tolist() == [[0, 255]]
 
     def test_a_report_has_no_pixels(self, pydicom: Any, tmp_path: Path) -> None:
         kept = self.write(pydicom, tmp_path / "a.dcm", np.zeros((8, 8), np.uint16))

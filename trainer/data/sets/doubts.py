@@ -1,0 +1,61 @@
+"""Signs that images, groups or columns of a table are not what they are taken for, as sentences for the owner. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedplcc.trainer.data.names import alike, listed, printable
+from fedplcc.trainer.data.sets.layout import side_of
+
+_WORDS = (
+    r"masks?|seg|segmentations?|superpixels?|gt|ground_?truth|labels?|annotations?|overlays?|heatmaps?|thumb(?:nail)?s?"
+)
+_COMPANION = re.compile(rf"(.+?)[ _.-]+(?:{_WORDS})[ _.-]?[0-9]*", re.IGNORECASE)
+_COMPANIONS = re.compile(_WORDS, re.IGNORECASE)
+_PERSON = re.compile(r"patient|lesion|subject|person|study|case|camera|scanner", re.IGNORECASE)
+
+
+def companions(paths: Sequence[str]) -> list[str]:
+    """Return a sentence on images that may be masks or small copies of others, by their names or their folders'."""
+    stems = {os.path.splitext(path)[0] for path in paths}
+
+    def is_companion(path: str) -> bool:
+        place, name = os.path.split(os.path.splitext(path)[0])
+        match = _COMPANION.fullmatch(name)
+        below = place.split(os.sep)[1:]  # the first folder is a class or a side
+        return (match is not None and os.path.join(place, match[1]) in stems) or any(
+            _COMPANIONS.fullmatch(each) for each in below
+        )
+
+    found = [path for path in paths if is_companion(path)]
+    if not found or len(found) == len(paths):
+        return []
+    return [
+        f"{len(found)} images are named as masks or small copies of others, {printable(min(found))} among them: "
+        "they count as images; take them away if they are none"
+    ]
+
+
+def groups_alike(groups: Iterable[str]) -> list[str]:
+    """Return a sentence on groups that differ in writing alone, of which each may have its own role."""
+    kinds = alike(sorted(set(groups)))
+    return [f"groups whose names look like one name: {listed(kinds)}; write each in one way"] if kinds else []
+
+
+def columns_left(rows: Sequence[Mapping[str, Any]], known: Sequence[str]) -> list[str]:
+    """Return a sentence on each column that is left alone and may give sides or groups."""
+    said = []
+    for column in (name for name in rows[0] if name not in known):
+        values = [value for row in rows if (value := str(row[column]).strip())]
+        kinds = set(values)
+        if kinds and all(side_of(value) for value in kinds):
+            said.append(f"the column {column!r} names sides and is left alone: call it split to divide images by it")
+        elif "group" not in known and _PERSON.search(column) and len(kinds) < len(values):
+            said.append(
+                f"the column {column!r} is left alone, and has values of several images: with &group={column} nobody's "
+                "images are on both sides"
+            )
+    return said
