@@ -226,7 +226,7 @@ def test_a_version_that_is_too_far_away_is_refused_by_name_and_the_way_back_ends
     assert gateway.end() == 0
     gateway.installed = far.folder
     gateway.start()
-    eventually(lambda: refusal in gateway.log(), "the gateway says so", RUN_S)
+    eventually(lambda: said_version(gateway) == FAR and refusal in gateway.log(), "the gateway says so", RUN_S)
     operator.replace("gateway", None)
     operator.typed("run", "resume", run_id)
     operator.wait_training(run_id, 3)
