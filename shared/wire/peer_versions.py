@@ -36,7 +36,7 @@ def check_version(user_agent: str) -> None:
     if found is not None and not works_with(found[1]):
         raise VersionRefused(
             f"this is fedplcc {VERSION}, and the caller's is {found[1]}: a version works with the minor version before it "
-            "and after it; docs/operations.md#upgrade says in which order to upgrade",
+            "and after it; deploy/README.md#upgrade says in which order to upgrade",
             version=VERSION,
             caller_version=found[1],
         )

@@ -216,16 +216,16 @@ def manifest_from_bytes(data: bytes) -> Manifest:
         ValueError: It is damaged.
     """
     document = json.loads(data)
-    match document:
-        case {"version": int(version), "content": dict(content), "sha256": str(sha256)}:
-            pass
-        case _:
-            raise ValueError("no manifest")
-    if sha256_hex(canonical_json(content).encode()) != sha256:
-        raise ValueError("not as it was written")
-    if version > VERSION or content.keys() - {each.name for each in fields(Manifest)}:
+    if not isinstance(document, dict):
+        raise ValueError("no manifest")
+    version, content = document.get("version"), document.get("content")
+    is_whole = isinstance(content, dict) and sha256_hex(canonical_json(content).encode()) == document.get("sha256")
+    has_more = is_whole and content.keys() - {each.name for each in fields(Manifest)}
+    if (isinstance(version, int) and version > VERSION) or has_more:
         raise StoreUnavailable(
             f"a newer version than fedplcc {PROGRAM} wrote what this client keeps; nothing of it is read or changed: use "
             "that version, or put a copy of the state directory back that was made before"
         )
+    if version != VERSION or not is_whole:
+        raise ValueError("not as it was written")
     return _MANIFEST.validate_python(content)
