@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import urllib.error
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,7 @@ class Operator:
             process = self.federation.processes[name]
             assert process.end() == 0, f"{name} ends cleanly"
             self.start_as(name, version)
-            said = VERSION if version is None else version.version
-            eventually(lambda process=process, said=said: said_version(process) == said, f"{name} is {said}", RUN_S)
+            wait_version(process, VERSION if version is None else version.version)
 
     def start_as(self, name: str, version: Installed | None) -> None:
         """Start a part that has ended as a version."""
@@ -128,6 +128,26 @@ def said_version(process: Process) -> str | None:
     begun = ("aggregator_ready", "gateway_ready", "trainer_starting")
     lines = (json.loads(line) for line in process.log().splitlines() if any(f'"{name}"' in line for name in begun))
     return next((str(line["version"]) for line in reversed([*lines])), None)
+
+
+def wait_version(process: Process, version: str) -> None:
+    eventually(lambda: said_version(process) == version, f"{process.name} is {version}", RUN_S)
+
+
+def wait_line(process: Process, text: str) -> None:
+    eventually(lambda: text in process.log(), f"{process.name} says {text!r}", RUN_S)
+
+
+def problem_of(federation: Federation) -> dict[str, Any] | None:
+    """The problem that the gateway answers with, once it is that of versions."""
+    try:
+        federation.ask("/v1/runs")
+    except urllib.error.HTTPError as error:
+        problem: dict[str, Any] = json.load(error)
+        return problem if problem["code"] == "VERSION_REFUSED" else None
+    except OSError:
+        pass
+    return None
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +238,8 @@ def test_a_version_that_is_too_far_away_is_refused_by_name_and_the_way_back_ends
     operator.command = None
     trainer = federation.processes[VICTIM]
     operator.replace("one trainer", far)
-    eventually(lambda: refusal in trainer.log() and '"VERSION_REFUSED"' in trainer.log(), "the trainer says so", RUN_S)
+    wait_line(trainer, refusal)
+    assert '"VERSION_REFUSED"' in trainer.log()
     assert trainer.is_running, "it waits for an aggregator of another version"
     operator.replace("one trainer", None)
     operator.wait(run_id, "paused")
@@ -226,18 +247,18 @@ def test_a_version_that_is_too_far_away_is_refused_by_name_and_the_way_back_ends
     assert gateway.end() == 0
     gateway.installed = far.folder
     gateway.start()
-    eventually(lambda: said_version(gateway) == FAR and refusal in gateway.log(), "the gateway says so", RUN_S)
+    wait_version(gateway, FAR)
+    wait_line(gateway, refusal)
     operator.replace("gateway", None)
     operator.typed("run", "resume", run_id)
     operator.wait_training(run_id, 3)
     operator.hold(run_id)
     operator.replace("aggregator", far)
-    for process in (
-        federation.processes["gateway"],
-        *(federation.processes[f"trainer-{name}"] for name in ("left", "right")),
-    ):
-        refused = f"this is fedplcc {FAR}, and the caller's is {VERSION}"
-        eventually(lambda process=process, refused=refused: refused in process.log(), f"{process.name} says so", RUN_S)
+    refusal = f"this is fedplcc {FAR}, and the caller's is {VERSION}"
+    for name in tiny_federation.CLIENTS:
+        wait_line(federation.processes[f"trainer-{name}"], refusal)
+    refused = eventually(lambda: problem_of(federation), "the gateway says so", RUN_S)
+    assert refused["detail"].startswith(refusal)
     operator.replace("aggregator", None)
     operator.wait(run_id, "paused")
     operator.typed("run", "resume", run_id)

@@ -218,9 +218,9 @@ def manifest_from_bytes(data: bytes) -> Manifest:
     document = json.loads(data)
     if not isinstance(document, dict):
         raise ValueError("no manifest")
-    version, content = document.get("version"), document.get("content")
+    version, content = document.get("version"), document.get("content", {})
     is_whole = isinstance(content, dict) and sha256_hex(canonical_json(content).encode()) == document.get("sha256")
-    has_more = is_whole and content.keys() - {each.name for each in fields(Manifest)}
+    has_more = is_whole and {*content} - {each.name for each in fields(Manifest)}
     if (isinstance(version, int) and version > VERSION) or has_more:
         raise StoreUnavailable(
             f"a newer version than fedplcc {PROGRAM} wrote what this client keeps; nothing of it is read or changed: use "
