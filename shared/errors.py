@@ -264,6 +264,12 @@ class FailedPrecondition(FedplccError):
     reason = "FAILED_PRECONDITION"
 
 
+class VersionRefused(FailedPrecondition):
+    """The caller's version of fedplcc is more than one minor version away; bring both to versions that work together."""
+
+    reason = "VERSION_REFUSED"
+
+
 class RoundClosed(FailedPrecondition):
     """The round does not accept this any more, or not yet."""
 

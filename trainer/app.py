@@ -124,6 +124,7 @@ def _serve(settings: TrainerSettings, policy: Policy, token: str, signals: _Sign
     states = ClientStates(
         settings.state_dir / STATES_FOLDER / settings.client, keeps_sent=True
     )  # a folder for each client
+    _ = states.manifest  # before anything is asked for: a newer version's state keeps the trainer from starting
     kept = Kept(settings.state_dir)
     gate = Gate(kept, None if settings.policy is None else policy.approve)
     runner = TaskRunner(site, states, metrics=metrics, keeps_evaluated=True, gate=gate)

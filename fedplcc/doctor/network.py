@@ -13,6 +13,7 @@ from fedplcc.remote.own_identity import identity_below
 from fedplcc.shared.errors import FedplccError, TlsFailed
 from fedplcc.shared.version import VERSION
 from fedplcc.shared.wire.addresses import split_address
+from fedplcc.shared.wire.peer_versions import works_with
 from fedplcc.shared.wire.trouble.connection_trouble import unknown_name_sentence
 
 TIMEOUT_S = 3.0
@@ -124,6 +125,7 @@ def _version_of(address: str, identity: Path | None) -> str | None:
     from fedplcc.shared.identity.credentials import Credentials
     from fedplcc.shared.wire.channels import open_channel
     from fedplcc.shared.wire.serving.interceptor import VERSION_KEY
+    from fedplcc.shared.wire.statuses import translate
     from fedplcc.shared.wire.tls import ClientTls
 
     tls = None if identity is None else ClientTls(lambda: Credentials.load(identity))
@@ -132,8 +134,8 @@ def _version_of(address: str, identity: Path | None) -> str | None:
         call: Any = channel.unary_unary(method, bytes, bytes)  # an empty message is no byte, the answer's are left
         try:
             _answer, state = call.with_call(b"", timeout=TIMEOUT_S)
-        except grpc.RpcError:
-            return None
+        except grpc.RpcError as error:
+            return translate(error).metadata.get("version")  # of who refuses ours
     return next((value for key, value in state.trailing_metadata() or () if key == VERSION_KEY), None)
 
 
@@ -142,9 +144,14 @@ def _same_version(what: str, text: str, version: str | None) -> Finding:
         return warning(
             what, f"{text}, but does not say its version: it is not fedplcc {VERSION}; install the same everywhere"
         )
+    if not works_with(version):
+        return problem(
+            what, f"{text} with fedplcc {version}, which does not work with {VERSION} here: install the same everywhere"
+        )
     if version != VERSION:
         return warning(
-            what, f"{text} with fedplcc {version}, and here is {VERSION}: install the same version everywhere"
+            what,
+            f"{text} with fedplcc {version}, which works with {VERSION} here; install the same everywhere in the end",
         )
     return ok(what, f"{text} with fedplcc {version}, as here")
 

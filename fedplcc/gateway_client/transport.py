@@ -23,6 +23,7 @@ from fedplcc.gateway_client.own_keys import key_for
 from fedplcc.shared.codes import Code
 from fedplcc.shared.errors import BlobTooLarge, FedplccError, InvalidConfig, TlsFailed, TooManyOpenRuns, Unavailable
 from fedplcc.shared.wire.addresses import is_loopback, join_address, require_secure
+from fedplcc.shared.wire.peer_versions import USER_AGENT
 from fedplcc.shared.wire.trouble.connection_trouble import speaks_grpc, unknown_name
 from fedplcc.shared.wire.trouble.tls_trouble import certificate_at
 
@@ -75,7 +76,7 @@ class Transport:
         key = key_for(self.url) if key is None else key
         self._http = httpx.AsyncClient(
             base_url=self.url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"User-Agent": USER_AGENT, **({"Authorization": f"Bearer {key}"} if key else {})},
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             # A proxy that the environment names cannot reach this machine's own loopback.
             trust_env=not is_loopback(httpx.URL(self.url).host),

@@ -18,7 +18,7 @@ import httpx
 from fedplcc.gateway.messages.message import Message
 from fedplcc.gateway.messages.receivers import Receiver, Webhook
 from fedplcc.gateway.messages.undelivered import SEND_S, Undelivered
-from fedplcc.shared.version import VERSION
+from fedplcc.shared.wire.peer_versions import USER_AGENT
 
 CONNECT_S = 10.0
 """Longest wait for a connection, and longest silence in it."""
@@ -56,7 +56,7 @@ async def _post(receiver: Receiver, webhook: Webhook, message_id: str, message: 
     headers = {
         **signed_headers(receiver.secret, message_id, int(time.time()), body),
         "Content-Type": "application/json",
-        "User-Agent": f"fedplcc/{VERSION}",
+        "User-Agent": USER_AGENT,
     }
     # Without the environment: no variable leads a message through a proxy that the file does not name.
     client = httpx.AsyncClient(verify=receiver.tls, trust_env=False, follow_redirects=False, timeout=CONNECT_S)

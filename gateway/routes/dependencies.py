@@ -17,6 +17,7 @@ from fedplcc.gateway.refused_requests import RefusedRequests
 from fedplcc.gateway.run_service import RunServiceClient
 from fedplcc.shared.errors import AggregatorUnavailable, ScopeMissing
 from fedplcc.shared.identity.api_keys import Scope, includes
+from fedplcc.shared.wire.peer_versions import check_version
 
 MAX_EVENT_STREAMS = 256
 """Event streams open at a time; each holds a call to the aggregator open."""
@@ -92,6 +93,7 @@ def services_of(request: Request) -> Services:
 
 
 def _aggregator(request: Request) -> RunServiceClient:
+    check_version(request.headers.get("user-agent", ""))
     client = services_of(request).aggregator
     if client is None:
         raise AggregatorUnavailable("the gateway has not joined a federation yet; its log says why", part="aggregator")

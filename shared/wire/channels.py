@@ -11,6 +11,7 @@ from fedplcc.shared.identity.certificates import AGGREGATOR_DNS
 from fedplcc.shared.process.failpoints import is_armed
 from fedplcc.shared.wire.addresses import join_address, require_secure, split_address
 from fedplcc.shared.wire.call_failpoints import CallFailpoints
+from fedplcc.shared.wire.peer_versions import USER_AGENT
 from fedplcc.shared.wire.tls import ClientTls
 
 IDLE_S = 60.0
@@ -47,8 +48,9 @@ SERVER_OPTIONS = (
     # With port reuse, a second server on the same port would start without an error and take half of the calls.
     ("grpc.so_reuseport", 0),
 )
-CHANNEL_OPTIONS = (
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     *_COMMON_OPTIONS,
+    ("grpc.primary_user_agent", USER_AGENT),
     *_keepalive(KEEPALIVE_S),
     ("grpc.enable_http_proxy", 0),
     # One connection per channel: channels to one address would otherwise share a connection and its flow control.
@@ -60,7 +62,7 @@ CHANNEL_OPTIONS = (
 )
 
 
-def with_keepalive(options: Sequence[tuple[str, int]], keepalive_s: float) -> list[tuple[str, int]]:
+def with_keepalive(options: Sequence[tuple[str, int | str]], keepalive_s: float) -> list[tuple[str, int | str]]:
     """Return the options with this keepalive in place of theirs."""
     return list({**dict(options), **dict(_keepalive(keepalive_s))}.items())
 
@@ -129,7 +131,7 @@ def channel_options(
     Raises:
         InvalidConfig: `http_proxy` is no address.
     """
-    options: list[tuple[str, int | str]] = [*with_keepalive(CHANNEL_OPTIONS, keepalive_s)]
+    options = with_keepalive(CHANNEL_OPTIONS, keepalive_s)
     if is_tls:
         # One name whatever address is dialled: network address translation, tunnels and moves need no new certificate.
         options.append(("grpc.ssl_target_name_override", AGGREGATOR_DNS))

@@ -20,6 +20,7 @@ from fedplcc.gateway_client.clients import AsyncGateway
 from fedplcc.remote.fetch import fetch_run
 from fedplcc.shared import documents
 from fedplcc.shared.config.settings import GatewaySettings
+from fedplcc.shared.wire.peer_versions import USER_AGENT
 from tests.support.federation.served_gateway import ServedGateway
 from tests.unit.aggregator.coordinator.test_best_round import Validating
 
@@ -61,6 +62,23 @@ def test_a_name_that_an_operation_does_not_know_is_refused(served: tuple[ServedG
     assert "pagesize" in found.detail or found.detail == "query: this operation takes none"
     if path == "/v1/runs":
         assert found.detail == "query: unknown name 'pagesize'; did you mean 'page_size'?"
+
+
+@pytest.mark.parametrize(
+    ("agent", "status"),
+    [("fedplcc/99.0.0", 400), ("fedplcc/99.0.0 httpx", 400), (USER_AGENT, 200), ("Mozilla/5.0", 200)],
+)
+def test_a_program_of_a_version_that_is_too_far_away_is_refused_and_probes_are_not(
+    served: tuple[ServedGateway, str], agent: str, status: int
+) -> None:
+    gateway, _ = served
+    answer = gateway.http.get("/v1/runs", headers={"User-Agent": agent})
+    assert answer.status_code == status
+    if status == 400:
+        found = documents.Problem.model_validate_json(answer.content)
+        assert found.code == "VERSION_REFUSED"
+        assert "the caller's is 99.0.0" in (found.detail or "")
+    assert gateway.http.get("/livez", headers={"User-Agent": agent}).status_code == 200
 
 
 @pytest.mark.parametrize("action", ["pause", "resume"])

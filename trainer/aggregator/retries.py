@@ -20,6 +20,7 @@ from fedplcc.shared.errors import (
     TransferIdle,
     Unavailable,
     UploadSuperseded,
+    VersionRefused,
 )
 from fedplcc.shared.process.log import get_logger
 from fedplcc.shared.wire.backoff import backoff
@@ -33,9 +34,9 @@ GIVE_UP_AFTER = 6
 LOG_AFTER = 4
 """Attempts after which a warning says what a task waits for."""
 
-PASSING = (Unavailable, CertificateExpired, ClientIdTaken, NotAMember, Overloaded, TransferIdle)
+PASSING = (Unavailable, CertificateExpired, ClientIdTaken, NotAMember, Overloaded, TransferIdle, VersionRefused)
 """Errors that pass: the aggregator comes back, the certificate is renewed, the other instance ends, this one joins again,
-the aggregator is less busy, or this machine or the network moves again."""
+the aggregator is less busy, this machine or the network moves again, or an aggregator of another version starts."""
 DOUBTFUL = (BlobNotFound, BlobCorrupt, ChunkOutOfOrder, UploadSuperseded)
 """Errors that pass when a transfer begins anew or the task is asked for again, unless something is wrong for good."""
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from fedplcc.shared.config.run import canonical_json
+from fedplcc.shared.errors import StoreUnavailable
 from fedplcc.shared.tensors import sha256_hex
 from fedplcc.shared.types import BlobRef, CommittedUpdate, ForgottenRun, Membership, Update
+from fedplcc.shared.version import VERSION as PROGRAM
 
 CLIENT_STATE = "client_state"
 """Role of the blob that holds a client's state."""
@@ -24,7 +26,8 @@ KEPT_RECORDS = 32
 """Most records of runs that have ended."""
 MANIFEST = "manifest.json"
 VERSION = 1
-"""Version of the manifest's form; another one is not read."""
+"""Version of the manifest's form. A later one, or one with a field that this version does not know, is refused; a new field
+in what a manifest holds needs another version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,7 @@ def manifest_in(folder: Path) -> Manifest:
 
     Raises:
         FileNotFoundError: Nothing has been kept yet.
+        StoreUnavailable: A newer version wrote it.
         ValueError: The manifest is damaged.
     """
     return manifest_from_bytes((folder / MANIFEST).read_bytes())
@@ -208,12 +212,20 @@ def manifest_from_bytes(data: bytes) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ValueError: It is of another version, or damaged.
+        StoreUnavailable: A newer version of fedplcc wrote it.
+        ValueError: It is damaged.
     """
     document = json.loads(data)
-    if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise ValueError("another version")
-    content = document.get("content")
-    if sha256_hex(canonical_json(content).encode()) != document.get("sha256"):
+    if not isinstance(document, dict):
+        raise ValueError("no manifest")
+    version, content = document.get("version"), document.get("content", {})
+    is_whole = isinstance(content, dict) and sha256_hex(canonical_json(content).encode()) == document.get("sha256")
+    has_more = is_whole and {*content} - {each.name for each in fields(Manifest)}
+    if (isinstance(version, int) and version > VERSION) or has_more:
+        raise StoreUnavailable(
+            f"a newer version than fedplcc {PROGRAM} wrote what this client keeps; nothing of it is read or changed: use "
+            "that version, or put a copy of the state directory back that was made before"
+        )
+    if version != VERSION or not is_whole:
         raise ValueError("not as it was written")
     return _MANIFEST.validate_python(content)

@@ -22,11 +22,17 @@ from fedplcc.shared.errors import (
     RunDeleted,
     RunNotFound,
     StoreUnavailable,
+    VersionRefused,
 )
 
 SCHEMA = "#/components/schemas/{model}"
 """Reference to a schema of the OpenAPI document."""
-OF_AGGREGATOR: tuple[type[FedplccError], ...] = (MalformedRequest, AggregatorUnavailable, StoreUnavailable)
+OF_AGGREGATOR: tuple[type[FedplccError], ...] = (
+    MalformedRequest,
+    VersionRefused,
+    AggregatorUnavailable,
+    StoreUnavailable,
+)
 """Problems of operations that call the aggregator."""
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

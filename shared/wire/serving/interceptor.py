@@ -27,6 +27,7 @@ from fedplcc.shared.wire.call_failpoints import SERVER_SIDE, step_of, with_failp
 from fedplcc.shared.wire.call_logs import Call, expect_callers_to_leave, is_of_a_caller_that_left, level_of
 from fedplcc.shared.wire.call_observer import CallObserver
 from fedplcc.shared.wire.channels import IDLE_S
+from fedplcc.shared.wire.peer_versions import check_version
 from fedplcc.shared.wire.serving.caller import NOTED, Callers
 from fedplcc.shared.wire.serving.connections import Connection, Connections
 from fedplcc.shared.wire.serving.places import Places
@@ -227,6 +228,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
                 try:
                     self._connections.admitted(connection, current_principal.get())
                     is_let_in = True
+                    check_version(str(call.metadata.get("user-agent", "")))
                     yield
                 finally:
                     self._callers.closed(admitted)

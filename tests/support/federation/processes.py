@@ -71,16 +71,19 @@ class Process:
         self.log_file = folder / f"{name}.log"
         self.environment: dict[str, str] = {}
         """What it gets beside this process's environment."""
+        self.installed: Path | None = None
+        """Folder of another version's packages (other_versions.py), whose command it is started by; this tree if None."""
         self.may_fork = True
         """Whether a fork of one that has loaded the same will do (forks.py)."""
         self._process: subprocess.Popen[bytes] | forks.Forked | None = None
 
     def start(self) -> None:
         assert self._process is None or self._process.poll() is not None, f"{self.name} runs already"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **self.environment}
-        module, *arguments = as_module(self.arguments)
+        packages, is_ours = self.installed or ROOT, self.installed is None
+        environment = {**os.environ, "PYTHONPATH": str(packages), "PYTHONUNBUFFERED": "1", **self.environment}
+        module, *arguments = as_module(self.arguments) if is_ours else ["fedplcc", *self.arguments]
         with self.log_file.open("ab") as log, Path(os.devnull).open("rb") as nothing:
-            if self.may_fork and not self._prefix and forks.can_fork(module, arguments, self.environment):
+            if is_ours and self.may_fork and not self._prefix and forks.can_fork(module, arguments, self.environment):
                 self._process = forks.parent_of(module).fork(
                     module, arguments, self.folder, environment, (nothing, log, log)
                 )

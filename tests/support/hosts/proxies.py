@@ -1,4 +1,5 @@
-"""A proxy as it stands between hosts: it cuts idle calls and holds answers back. For connections see chaos/fault_proxy.py.
+"""A proxy as it stands between hosts: it cuts idle calls and holds answers back, or shares connections out among gateways.
+For faults of connections see chaos/fault_proxy.py.
 
 Each runs in a thread of its own on a free port of loopback, and is ended by leaving its block.
 """
@@ -6,8 +7,11 @@ Each runs in a thread of its own on a free port of loopback, and is ended by lea
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import grpc
@@ -97,3 +101,42 @@ class CallProxy(Proxy, grpc.GenericRpcHandler):  # type: ignore[type-arg]  # gen
             await server.start()
             await self._up(port)
             await server.stop(0)
+
+
+class RoundRobin(Proxy):
+    """Passes each new connection on to the next of its targets that takes it."""
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        super().__init__(targets[0])
+        self._next = itertools.cycle(targets)
+        self._num_targets = len(targets)
+        self.passed: Counter[str] = Counter()
+        """Connections by target."""
+        self.last = ""
+        """Target of the last connection."""
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        await self._up(server.sockets[0].getsockname()[1])
+        server.close()
+
+    async def _pass_on(self, reads: asyncio.StreamReader, writes: asyncio.StreamWriter) -> None:
+        for target in itertools.islice(self._next, self._num_targets):
+            host, _, port = target.rpartition(":")
+            with suppress(OSError):
+                there_reads, there_writes = await asyncio.open_connection(host, int(port))
+                self.passed[target] += 1
+                self.last = target
+                await asyncio.gather(_copy(reads, there_writes), _copy(there_reads, writes))
+                return
+        writes.close()
+
+
+async def _copy(reads: asyncio.StreamReader, writes: asyncio.StreamWriter) -> None:
+    try:
+        with suppress(OSError):
+            while data := await reads.read(1 << 16):
+                writes.write(data)
+                await writes.drain()
+    finally:
+        writes.close()

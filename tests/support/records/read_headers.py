@@ -16,6 +16,7 @@ HEADERS = (
     "range",
     "sec-fetch-dest",
     "sec-fetch-site",
+    "user-agent",
     "x-fedplcc-console",
     "x-forwarded-for",
     "x-forwarded-proto",

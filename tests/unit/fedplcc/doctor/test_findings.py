@@ -403,7 +403,9 @@ def test_addresses_that_are_none_are_told() -> None:
 
 def test_versions_and_clocks_that_differ_are_told() -> None:
     assert network._same_version("x", "it serves", VERSION).status is Status.OK
-    assert "with fedplcc 9.9" in network._same_version("x", "it serves", "9.9").sentence
+    assert network._same_version("x", "it serves", f"{VERSION.rpartition('.')[0]}.99").status is Status.WARNING
+    refused = network._same_version("x", "it serves", "9.9")
+    assert (refused.status, "with fedplcc 9.9" in refused.sentence) == (Status.PROBLEM, True)
     assert "does not say its version" in network._same_version("x", "it serves", None).sentence
     subject = Subject(state=Path(), probes=probes(wall_clock=lambda: 1_767_225_700.0))
     (skewed,) = network._clock(subject, "Thu, 01 Jan 2026 00:00:00 GMT")

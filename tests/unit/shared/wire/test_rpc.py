@@ -24,6 +24,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from fedplcc.shared import errors
 from fedplcc.shared.gen.fedplcc.v1 import round_service_pb2, round_service_pb2_grpc
 from fedplcc.shared.process import log
+from fedplcc.shared.wire import channels
 from fedplcc.shared.wire.backoff import backoff
 from fedplcc.shared.wire.call_logs import OutgoingCalls
 from fedplcc.shared.wire.call_observer import CallObserver
@@ -111,6 +112,19 @@ async def error_of(call: Callable[[Any], Awaitable[None]], error: Exception) -> 
         with pytest.raises(errors.FedplccError) as raised, translated():
             await call(stub)
         return raised.value
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_caller_of_a_version_that_is_too_far_away_is_refused_before_its_request_is_read(
+    call: Callable[[Any], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = dict(channels.CHANNEL_OPTIONS) | {"grpc.primary_user_agent": "fedplcc/99.0.0"}
+    monkeypatch.setattr(channels, "CHANNEL_OPTIONS", tuple(options.items()))
+
+    error = asyncio.run(error_of(call, ValueError("it was read")))
+    assert isinstance(error, errors.VersionRefused)
+    assert "the caller's is 99.0.0" in error.detail
+    assert error.metadata["caller_version"] == "99.0.0"
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedplcc.shared.config.run import canonical_json
 from fedplcc.shared.errors import DiskFull, StoreUnavailable
 from fedplcc.shared.process import failpoints
-from fedplcc.shared.tensors import blob_ref, to_bytes
+from fedplcc.shared.tensors import blob_ref, sha256_hex, to_bytes
 from fedplcc.shared.types import MODEL, BlobRef, CommittedUpdate, ForgottenRun, Membership, Payload, Update
 from fedplcc.trainer.task.client_state import ClientStates
 from fedplcc.trainer.task.manifest import (
     CLIENT_STATE,
     MANIFEST,
+    VERSION,
     Manifest,
     Promoted,
     Staged,
@@ -282,7 +284,7 @@ class TestDamage:
         assert ClientStates(folder).finished(an_entry(2)[0].identity) is not None
 
     @pytest.mark.parametrize(
-        "content", [b"", b"{}", b"[]", b"\xff", b'{"version": 2}', b'{"version": 1, "content": {}, "sha256": "0"}']
+        "content", [b"", b"{}", b"[]", b"\xff", b'{"version": "2"}', b'{"version": 1, "content": {}, "sha256": "0"}']
     )
     def test_a_damaged_manifest_means_that_nothing_is_kept(self, folder: Path, content: bytes) -> None:
         (folder / MANIFEST).write_bytes(content)
@@ -290,6 +292,22 @@ class TestDamage:
         assert states.manifest == Manifest()
         states.stage(*an_entry(3))
         assert ClientStates(folder).finished(an_entry(3)[0].identity) is not None
+
+    @pytest.mark.parametrize("is_field", [False, True], ids=["another form", "another field"])
+    def test_what_a_newer_version_keeps_is_refused_and_stays(self, folder: Path, is_field: bool) -> None:
+        document = json.loads((folder / MANIFEST).read_bytes())
+        if is_field:
+            document["content"]["later"] = {}
+            document["sha256"] = sha256_hex(canonical_json(document["content"]).encode())
+        else:
+            document = {"version": VERSION + 1}
+        (folder / MANIFEST).write_text(json.dumps(document))
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        states = ClientStates(folder)
+        for touch in (lambda: states.manifest, lambda: states.stage(*an_entry(3))):
+            with pytest.raises(StoreUnavailable, match="a newer version than fedplcc"):
+                touch()
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
     def test_every_flipped_bit_of_the_manifest_is_noticed(self, folder: Path) -> None:
         whole, kept = (folder / MANIFEST).read_bytes(), ClientStates(folder).manifest
