@@ -26,16 +26,17 @@ def files(
         ),
     ] = Path(),
 ) -> None:
-    """Write the files that a deployment needs: Compose, Dockerfiles with locks, systemd, a Helm chart, Prometheus, Grafana.
+    """Write what a deployment needs: Compose, Dockerfiles with locks, systemd, a Helm chart, Prometheus and Grafana.
 
-    Nothing is overwritten: a file that is there and differs is named, and none is written. The guide is deploy/README.md among
-    them.
+    Nothing is overwritten: a file that is there and differs is named, and none is written. The guide to them is
+    deploy/README.md.
     """
     from fedplcc.deployment.files import WHEEL, deployment_files, write_files
 
-    written, count = write_files(folder), len(deployment_files())
-    there = "" if len(written) == count else f", {count - len(written)} were there already"
-    print(f"wrote {len(written)} files into {folder.resolve()}{there}; begin with deploy/README.md")
+    written = write_files(folder)
+    print(
+        f"wrote {len(written)} of {len(deployment_files())} files into {folder.resolve()}; begin with deploy/README.md"
+    )
     if not (folder / WHEEL).is_file():
         print(f"for containers copy {WHEEL} into the same folder: the images install it")
     print("then, in that folder: docker compose -f deploy/compose.yaml up --detach --build")
