@@ -35,7 +35,7 @@ exclude_patterns = [
     "experiments/*/*",  # git keeps no report there
     *sorted(NOT_OURS),
     *(
-        f"fedplcc/{name}/**" for name in ("aggregator", "gateway", "shared", "trainer")
+        f"fedplcc/{name}/**" for name in ("aggregator", "deployment", "gateway", "shared", "trainer")
     ),  # links to folders that are read
 ]
 highlight_language = "text"

@@ -11,7 +11,7 @@ import typer
 
 from fedplcc.command import doctor, exit_codes, services, shared_options
 from fedplcc.command.examples import examples
-from fedplcc.command.files import config, config_init, data, weights
+from fedplcc.command.files import config, config_init, data, deploy, weights
 from fedplcc.command.listing import ADMIT, KEEP, PREPARE, SERVE, STEER, TRY, USE, AllCommands
 from fedplcc.command.members import ca, client, invite, join, key, login
 from fedplcc.command.model import drawing, using
@@ -48,6 +48,9 @@ config_group.command("check", epilog=config.EXAMPLES)(config.check)
 app.add_typer(config_group, name="config", rich_help_panel=PREPARE)
 app.add_typer(weights.app, name="weights", rich_help_panel=PREPARE)
 app.command("doctor", rich_help_panel=PREPARE, epilog=doctor.EXAMPLES)(doctor.doctor)
+deploy_group = _group("Get what a deployment needs besides the program.")
+deploy_group.command("files", epilog=deploy.EXAMPLES)(deploy.files)
+app.add_typer(deploy_group, name="deploy", rich_help_panel=SERVE)
 for service in services.SERVICES:
     app.command(service.__name__, rich_help_panel=SERVE)(service)
 AllCommands.built_when_called.update(services.BUILDERS)
@@ -55,7 +58,6 @@ site_group = _group("Decide what this site takes part in, and see what left it."
 site_group.command("pending", epilog=approving.PENDING_EXAMPLES)(approving.pending)
 site_group.command("approve", epilog=approving.APPROVE_EXAMPLES)(approving.approve)
 site_group.command("reject", epilog=approving.REJECT_EXAMPLES)(approving.reject)
-site_group.command("withdraw", epilog=approving.WITHDRAW_EXAMPLES)(approving.withdraw)
 policy_group = _group("Write the policy of this site's owner, and say what it allows.")
 policy_group.command("init", epilog=policy.INIT_EXAMPLES)(policy.init)
 policy_group.command("check", epilog=policy.CHECK_EXAMPLES)(policy.check)

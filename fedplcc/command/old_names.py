@@ -31,6 +31,7 @@ NEW_NAMES: Mapping[str, str] = {
     "run stages": "fedplcc run status RUN",
     "run tag": "fedplcc run edit RUN --tag TAG",
     "runs": "fedplcc run list --local",
+    "site withdraw": "fedplcc site reject RUN",
     "state replay": "fedplcc state audit STATE_DIR --replay RUN --round T",
 }
 """By the words of the old name: the command that does it now."""

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import yaml
 
 from fedplcc.aggregator.identity.authority import FOLDER as IDENTITY_FOLDER
 from fedplcc.aggregator.identity.gateway_invitation import GATEWAY_FILE
+from fedplcc.deployment.files import WHEEL, deployment_files, write_files
 from fedplcc.shared.config.run import parse_federation
 from fedplcc.shared.config.settings import (
     INVITATION,
@@ -27,6 +29,7 @@ from fedplcc.shared.config.settings import (
     TrainerSettings,
     from_command_line,
 )
+from fedplcc.shared.version import VERSION
 from tests.support import ROOT
 from tests.support.hosts.compose import DEPLOY, VARIABLE, compose, interpolated
 from tests.support.records import deploy_guide
@@ -55,6 +58,9 @@ UNITS = {
 EXPOSURE = 20
 """Most that `systemd-analyze security` may find, in tenths: 0 may do nothing, 100 everything."""
 PROGRAM = "/opt/fedplcc/bin/fedplcc"
+README, OPERATIONS = ROOT / "README.md", ROOT / "docs" / "operations.md"
+OF_THE_OPERATOR = {"deploy/.env"}
+"""What the guides tell an operator to write."""
 
 
 @pytest.fixture(autouse=True)
@@ -446,9 +452,50 @@ def test_two_hosts_take_at_most_eight_commands() -> None:
 def test_the_installation_of_the_guide_names_the_package_s_own_extras() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (install,) = deploy_guide.blocks(INSTALL)
-    named = re.findall(r"pip install '\.\[([\w,]+)\]'", guide())
-    assert re.search(r"-m venv \.venv && \.venv/bin/pip install '\.\[", install.text)
+    wheel = re.escape(f"./{WHEEL}")
+    named = re.findall(rf"pip install '{wheel}\[([\w,]+)\]'", guide())
+    assert re.search(rf"-m venv \.venv && \.venv/bin/pip install '{wheel}\[", install.text)
     assert {extra for each in named for extra in each.split(",")} <= extras.keys()
+
+
+NAMED = (README, OPERATIONS, *sorted(DEPLOY.rglob("*.md")))
+"""Documents whose files of a deployment are written."""
+
+
+def paths_named_in(document: Path) -> set[str]:
+    """Files and folders of a deployment that a document links to, or whose path it writes in a command, from the root."""
+    text = document.read_text()
+    if document == README:
+        text = text.partition("## Deploy it")[2].partition("\n## ")[0]
+    links = (re.sub(r"#.*", "", link) for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link)
+    linked = {os.path.relpath(document.parent / link, ROOT) for link in links if link}
+    typed = set(re.findall(r"(?<![\w/.-])(?:deploy/[\w./*-]*\w|Dockerfile\.\w+|locks/\w+\.txt)", text))
+    return {path for path in linked | typed if path.startswith(("deploy", "Dockerfile", "locks"))} - OF_THE_OPERATOR
+
+
+@pytest.mark.parametrize("document", NAMED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_guide_names_is_written(document: Path, tmp_path: Path) -> None:
+    write_files(tmp_path)
+    named = paths_named_in(document)
+    assert named or document.parent == DEPLOY
+    assert [path for path in sorted(named) if not list(tmp_path.glob(path))] == []
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES.values())
+def test_an_image_is_made_of_its_lock_and_this_version_s_wheel(dockerfile: str) -> None:
+    text, written = (ROOT / dockerfile).read_text(), deployment_files()
+    assert re.findall(r"^ARG VERSION=(.*)$", text, re.MULTILINE) == [VERSION]
+    copied = re.findall(r"^COPY (?!--from)(\S+) \./$", text.replace("${VERSION}", VERSION), re.MULTILINE)
+    assert copied == [f"locks/{dockerfile.removeprefix('Dockerfile.')}.txt", WHEEL]
+    assert copied[0] in written
+    let_in = [line[1:] for line in written[".dockerignore"].read_text().splitlines() if line.startswith("!")]
+    assert all(any(fnmatch(name, f"{pattern}*") for pattern in let_in) for name in copied)
+
+
+def test_documents_name_the_wheel_of_this_version() -> None:
+    texts = {path: path.read_text() for path in (*NAMED, *(ROOT / "docs").rglob("*.md"))}
+    found = [name for text in texts.values() for name in re.findall(r"fedplcc-\d[\w.]*-py3-none-any\.whl", text)]
+    assert set(found) == {WHEEL}
 
 
 def services_that_the_guide_starts() -> list[list[str]]:

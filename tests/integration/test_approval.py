@@ -157,7 +157,7 @@ def test_a_run_waits_for_north_until_it_is_approved_there_and_a_withdrawal_ends_
     eventually(lambda: control.get(run_id).round >= 2, "rounds go on with north", 120)
     assert "was approved already" in site(federation, "approve", run_id)
 
-    site(federation, "withdraw", run_id, "--reason", "enough")
+    site(federation, "reject", run_id, "--reason", "enough")
     eventually(lambda: [each.client_id for each in control.get(run_id).retired] == ["north"], "north has left", 20)
     eventually(lambda: control.get(run_id).round > 3 and True, "the run goes on with south", 60)
     (problem,) = [client.problem for client in control.clients() if client.client_id == "north"]
@@ -197,7 +197,7 @@ def test_a_server_sees_of_a_run_that_waits_a_join_heartbeats_and_that_it_waits(k
             before = len(server.requests)
             eventually(lambda: len(server.requests) > before + 3, "it goes on to say that it is there")
             assert {problem.reason for problem in problems()} == {OwnersWord.AWAITED}
-            deciding.reject(Kept(tmp_path / "ann"), "run-1", "not for this study")
+            deciding.refuse(Kept(tmp_path / "ann"), "run-1", "not for this study")
             eventually(lambda: problems()[-1].reason == OwnersWord.REJECTED, "it says that its owner has decided")
             assert problems()[-1].detail.endswith("not for this study")
         finally:

@@ -1,6 +1,7 @@
-"""Both Dockerfiles built by buildah, and what is in the images. Debootstrap makes the base, so that no registry is asked.
+"""Both Dockerfiles built by buildah from a wheel and the files that it carries, and what is in the images.
 
-The aggregator's image takes minutes; the trainer's loads several GB, and is built where FEDPLCC_TEST_TRAINER_IMAGE is set.
+Debootstrap makes the base, so that no registry is asked. The aggregator's image takes minutes; the trainer's loads several
+GB, and is built where FEDPLCC_TEST_TRAINER_IMAGE is set.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from fedplcc.deployment.files import write_files
 from fedplcc.shared.version import VERSION
 from release.locks import read_lock
 from tests.support import ROOT
 from tests.support.federation.processes import TOLD
+from tests.support.sources import build_wheel, copy_sources
 
 UID = "10001"
 NAMES = ("aggregator", "trainer")
@@ -52,19 +55,10 @@ def call(*command: str) -> str:
 class Image:
     """An image that was built, and a way to run commands in it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, folder: Path) -> None:
         self.tag = f"localhost/fedplcc-test-{name}"
-        call(
-            "buildah",
-            "build",
-            "--format=docker",
-            f"--build-arg=BASE={BASE}",
-            "-f",
-            f"Dockerfile.{name}",
-            "-t",
-            self.tag,
-            ".",
-        )
+        file = str(folder / f"Dockerfile.{name}")
+        call("buildah", "build", "--format=docker", f"--build-arg=BASE={BASE}", "-f", file, "-t", self.tag, str(folder))
         self._container = call("buildah", "from", self.tag)
 
     def run(self, *command: str) -> str:
@@ -100,9 +94,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
     call("buildah", "commit", "--quiet", container, BASE)
     call("buildah", "rm", container)
     images: list[Image] = []
+    sources, deployment = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("deployment")
+    copy_sources(sources)
+    build_wheel(sources, deployment, "--no-isolation")
+    write_files(deployment)
 
     def build(name: str) -> Image:
-        images.append(Image(name))
+        images.append(Image(name, deployment))
         return images[-1]
 
     try:
@@ -155,12 +153,10 @@ def test_an_image_has_the_lock_s_packages_no_compiler_and_files_that_its_user_ca
 def test_both_dockerfiles_take_packages_by_their_locks_hashes_alone() -> None:
     for name in NAMES:
         text = (ROOT / f"Dockerfile.{name}").read_text().replace("\\\n", "")
-        installs = [each for each in re.findall(r"pip [^&;]*install [^&;]*", text) if "CPU_INDEX" not in each]
-        assert len(installs) == 3
+        installs = [each for each in re.findall(r"pip [^&;\n]*install [^&;\n]*", text) if "CPU_INDEX" not in each]
+        assert len(installs) == 2
         assert [each for each in installs if "--require-hashes" not in each and "--no-index" not in each] == []
-        assert f"locks/{name}.txt" in text
-        assert f'image.version="{VERSION}"' in text
-    assert "!locks" in (ROOT / ".dockerignore").read_text().splitlines()
+        assert 'image.version="${VERSION}"' in text
 
 
 def test_hadolint_finds_nothing() -> None:

@@ -1,8 +1,8 @@
 """A person who follows deploy/README.md to the letter: its commands, as they stand, on two hosts.
 
-Prepared is what the guide takes for granted: a clone on each host, with images below /srv/images. Of its commands only the
-installation is not run, because that a wheel and an image install from nothing is proved by tests of their own; in its place
-this environment's `fedplcc` is on the PATH.
+Prepared is what the guide takes for granted: images below /srv/images. Of its commands only the installation is not run,
+because that a wheel and an image install from nothing is proved by tests of their own; in its place this environment's
+`fedplcc` is on the PATH, and what `fedplcc deploy files` writes is there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedplcc.deployment.files import write_files
 from tests.support import ROOT
 from tests.support.federation.processes import TOLD, eventually
 from tests.support.federation.remote_runs import RUN_S, RemoteRuns, key_of
@@ -47,7 +48,7 @@ class Person:
         self.invitations: dict[str, str] = {}
         """The line for each host, as `fedplcc invite` printed it."""
         for name in self.hosts:
-            shutil.copytree(ROOT / "deploy", self.clone(name) / "deploy")
+            write_files(self.clone(name))
 
     def clone(self, host: str) -> Path:
         return self.folder / host / "fedplcc"
@@ -199,7 +200,7 @@ def test_what_is_run_in_a_container_works_beside_a_gateway(person: Person) -> No
         ["run", "watch"],
     ]
     elsewhere = person.folder / "north" / "container"
-    shutil.copytree(ROOT / "deploy", elsewhere / "deploy")
+    write_files(elsewhere)
     for line in inner[2:]:
         person.types(person.hub, line, cwd=elsewhere)
     assert hashed(elsewhere / "first") == hashed(person.clone("north") / "first")

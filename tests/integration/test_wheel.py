@@ -23,8 +23,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from fedplcc.deployment.files import WHEEL
 from fedplcc.shared.version import VERSION
 from tests.support import ROOT
+from tests.support.sources import build_wheel, copy_sources, tracked
 
 LINKED = ("aggregator", "gateway", "shared", "trainer")
 """Folders that are packages of `fedplcc` by a link."""
@@ -99,17 +101,15 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     top = tmp_path_factory.mktemp("wheel")
     sources, environment, foreign = top / "sources", top / "environment", top / "foreign"
     foreign.mkdir()
-    _copy_sources(sources)
-    build, install = ["build", "--wheel", "--outdir", str(top)], ["install", "--quiet", "--disable-pip-version-check"]
+    copy_sources(sources)
     # Modules are compiled when they are imported, which spares most of torch's.
-    install.append("--no-compile")
+    install, flags = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"], list[str]()
     if request.param == "wheel":
-        build.append("--no-isolation")
+        flags.append("--no-isolation")
         install.append("--no-deps")
     elif not _reaches_an_index(top / "probe"):
         pytest.skip("needs a package index, and pip reaches none")
-    _run([sys.executable, "-m", *build, str(sources)], top)
-    (wheel,) = top.glob("*.whl")
+    wheel = build_wheel(sources, top, *flags)
     _run([sys.executable, "-m", "venv", str(environment)], top)
     if request.param == "wheel":
         (libraries,) = environment.glob("lib/python*/site-packages")
@@ -127,8 +127,8 @@ def test_the_wheel_holds_the_packages_with_their_data_and_nothing_else(installed
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"fedplcc"}
     assert len(names) == len(set(names))
-    sources = {str(path.relative_to(ROOT)) for path in _tracked("fedplcc") if not path.is_symlink()}
-    sources |= {f"fedplcc/{path.relative_to(ROOT)}" for name in LINKED for path in _tracked(name)}
+    sources = {str(path.relative_to(ROOT)) for path in tracked("fedplcc") if not path.is_symlink()}
+    sources |= {f"fedplcc/{path.relative_to(ROOT)}" for name in LINKED for path in tracked(name)}
     assert {name for name in sources if name.endswith((".py", ".pyi", ".toml"))} <= set(names)
     assert {name for name in sources if name.startswith("fedplcc/gateway/console/static/")} <= set(names)
 
@@ -149,6 +149,17 @@ def test_every_module_is_imported_from_the_installed_wheel(installed: Installed)
     undeclared = {name for name in loaded if name in homes and declared.isdisjoint(map(canonicalize_name, homes[name]))}
     assert loaded >= {"torch", "fastapi", "sqlalchemy"}
     assert undeclared == set(), "loaded, and not among what the wheel asks for"
+
+
+def test_the_files_of_a_deployment_are_written_from_the_wheel_as_a_clone_has_them(
+    installed: Installed, tmp_path: Path
+) -> None:
+    assert installed.run("fedplcc", "deploy", "files", str(tmp_path)).startswith("wrote ")
+    locks = [ROOT / "locks" / f"{name}.txt" for name in ("aggregator", "trainer")]
+    kept = [*tracked("deploy"), *tracked("Dockerfile.*"), ROOT / ".dockerignore", *locks]
+    written = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert written == {path.relative_to(ROOT): path.read_bytes() for path in kept}
+    assert installed.wheel.name == WHEEL, "what the Dockerfiles take"
 
 
 def test_the_console_is_served_from_the_installed_wheel(installed: Installed) -> None:
@@ -206,24 +217,6 @@ def _required_by(name: str) -> Sequence[str]:
         return importlib.metadata.requires(name) or ()
     except importlib.metadata.PackageNotFoundError:
         return ()
-
-
-def _copy_sources(folder: Path) -> None:
-    """What version control knows, as it is now: a wheel must not depend on files that only this checkout has."""
-    for path in _tracked("."):
-        target = folder / path.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, target, follow_symlinks=False)
-
-
-def _tracked(folder: str) -> list[Path]:
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--", folder], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if listing.returncode != 0:
-        pytest.skip("needs a checkout that git knows")
-    paths = [ROOT / name for name in listing.stdout.split("\0") if name]
-    return [path for path in paths if path.exists()]
 
 
 def _run(command: Sequence[str], folder: Path, stdin: str = "", timeout_s: float = INSTALL_S) -> str:

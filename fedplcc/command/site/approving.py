@@ -1,4 +1,4 @@
-"""`fedplcc site pending`, `approve`, `reject` and `withdraw`: the owner's decisions about runs, at the trainer's host."""
+"""`fedplcc site pending`, `approve` and `reject`: the owner's decisions about runs, at the trainer's host."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ PENDING_EXAMPLES = examples("fedplcc site pending", "fedplcc site pending --all"
 APPROVE_EXAMPLES = examples(
     "fedplcc site approve digits-0f3a", "fedplcc site approve digits-0f3a --document 5c1fd2e09ab3"
 )
-REJECT_EXAMPLES = examples('fedplcc site reject digits-0f3a --reason "not for this study"')
-WITHDRAW_EXAMPLES = examples("fedplcc site withdraw digits-0f3a")
+REJECT_EXAMPLES = examples(
+    "fedplcc site reject digits-0f3a", 'fedplcc site reject digits-0f3a --reason "not for this study"'
+)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.", show_default=False)]
 Reason = Annotated[
@@ -110,29 +111,23 @@ def approve(
 
 @explains_errors
 def reject(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir = None) -> int:
-    """Reject a run that waits: the client leaves it, and nothing is read for it."""
-    from fedplcc.trainer.owner.approval import deciding
+    """Say no to a run: nothing is read for one that waits, and this site's part in one that is under way ends.
 
-    deciding.reject(_kept(state_dir), run_id, reason)
-    print(f"run {run_id} is rejected: this client leaves it")
-    return ExitCode.OK
-
-
-@explains_errors
-def withdraw(run_id: RunId, *, reason: Reason = "", state_dir: TrainerStateDir = None) -> int:
-    """End this site's part in a run within a heartbeat: its task is cancelled, and the client leaves the run.
-
-    What the client has sent before stays in the run's models. It works without a policy too.
+    Its task is cancelled within a heartbeat, and the client leaves the run. What it has sent before stays in the run's
+    models. It works without a policy too.
     """
     from fedplcc.trainer.owner.approval import deciding
+    from fedplcc.trainer.owner.approval.decisions import Ruling
 
     kept = _kept(state_dir)
     is_known = _is_known(kept, run_id)
-    deciding.withdraw(kept, run_id, reason)
+    if deciding.refuse(kept, run_id, reason).ruling is Ruling.REJECTED:
+        print(f"run {run_id} is rejected: this client leaves it")
+        return ExitCode.OK
     if not is_known:
         say(
-            f"nothing that left this site was for a run {run_id}: see that this is its id ('fedplcc site log' has those "
-            "that ran here); the decision holds should it ask"
+            f"no run {run_id} waits, and nothing that left this site was for it: see that this is its id ('fedplcc site "
+            "pending' and 'site log' have those of this site); the decision holds should it ask"
         )
     print(f"this site's part in run {run_id} is withdrawn: the trainer ends it within a heartbeat")
     return ExitCode.OK

@@ -83,34 +83,16 @@ def approve(kept: Kept, run_id: str, document: str = "") -> Decision:
     return kept.decide(Ruling.APPROVED, run_id, asked)
 
 
-def reject(kept: Kept, run_id: str, reason: str = "") -> Decision:
-    """Reject a run that waits.
-
-    Raises:
-        InvalidConfig: No such run waits, or the reason is too long.
-        FailedPrecondition: It was approved.
-        StoreUnavailable: The decision cannot be kept.
-    """
-    asked, last = kept.asked(run_id), kept.decisions().of(run_id)
-    if asked is None and last is not None and last.ruling is Ruling.APPROVED:
-        raise FailedPrecondition(f"run {run_id} was approved: end its part with 'fedplcc site withdraw {run_id}'")
-    if asked is None and (last is None or last.ruling is not Ruling.REJECTED):
-        raise _unknown(run_id)
-    return kept.decide(Ruling.REJECTED, run_id, asked, reason=reason)
-
-
-def withdraw(kept: Kept, run_id: str, reason: str = "") -> Decision:
-    """End the site's part in a run, also in one that needed no approval.
+def refuse(kept: Kept, run_id: str, reason: str = "") -> Decision:
+    """Say no to a run: one that waits is rejected; in any other the site's part ends, also if it needed no approval.
 
     Raises:
         InvalidConfig: It is no id of a run, or the reason is too long.
-        FailedPrecondition: It waits for approval.
         StoreUnavailable: The decision cannot be kept.
     """
-    last = kept.decisions().of(run_id)
-    if kept.asked(run_id) is not None and (last is None or last.ruling is Ruling.APPROVED):
-        raise FailedPrecondition(f"run {run_id} waits for approval: 'fedplcc site reject {run_id}' says no to it")
-    return kept.decide(Ruling.WITHDRAWN, run_id, None, reason=reason)
+    asked, last = kept.asked(run_id), kept.decisions().of(run_id)
+    is_rejected = asked is not None or (last is not None and last.ruling is Ruling.REJECTED)
+    return kept.decide(Ruling.REJECTED if is_rejected else Ruling.WITHDRAWN, run_id, asked, reason=reason)
 
 
 def _document(asked: Asked | None, last: Decision | None) -> str:

@@ -127,10 +127,8 @@ class _Page:
         match form.get("ruling"):
             case "approve" if form.get("document"):
                 made = deciding.approve(self._kept, run_id, form["document"])
-            case "reject":
-                made = deciding.reject(self._kept, run_id, reason)
-            case "withdraw":
-                made = deciding.withdraw(self._kept, run_id, reason)
+            case "reject" | "withdraw":
+                made = deciding.refuse(self._kept, run_id, reason)
             case _:
                 return "nothing was decided"
         return f"run {made.run_id} is {made.ruling.value}"

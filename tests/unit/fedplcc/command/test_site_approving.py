@@ -1,4 +1,4 @@
-"""`fedplcc site pending`, `approve`, `reject` and `withdraw`, and what `fedplcc doctor` says of a site's approvals."""
+"""`fedplcc site pending`, `approve` and `reject`, and what `fedplcc doctor` says of a site's approvals."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def doctor(state: Path) -> tuple[str, str]:
 
 
 def test_a_withdrawal_under_an_id_that_nothing_here_has_says_so(state: Path) -> None:
-    code, text = called("withdraw", "run-1x")
-    assert (code, "nothing that left this site was for a run run-1x" in text) == (ExitCode.OK, True)
+    code, text = called("reject", "run-1x")
+    assert (code, "no run run-1x waits, and nothing that left this site was for it" in text) == (ExitCode.OK, True)
     refused(Kept(state), a_task())
     called("approve", "run-1")
-    assert "nothing that left" not in called("withdraw", "run-1")[1]
+    assert "nothing that left" not in called("reject", "run-1")[1]
 
 
 def test_a_run_that_asks_again_is_not_listed_as_approved(state: Path) -> None:
@@ -71,13 +71,14 @@ def test_a_run_is_shown_approved_and_withdrawn(state: Path) -> None:
     assert called("approve", "run-1", "--document", facts["document_sha256"][:8])[1].startswith("run run-1 is approved")
     assert "was approved already" in called("approve", "run-1")[1]
     assert called("pending")[1].endswith("approved: run-1")
-    assert called("withdraw", "run-1", "--reason", "enough")[0] == ExitCode.OK
+    assert called("reject", "run-1", "--reason", "enough")[0] == ExitCode.OK
     code, text = called("approve", "run-1")
     assert "takes part again from the next round on" in text
     assert (code, "fedplcc run client admit run-1 CLIENT" in text) == (ExitCode.OK, True)
     refused(Kept(state), a_task("run-2"))
     assert called("reject", "run-2", "--reason", "no")[1] == "run run-2 is rejected: this client leaves it"
-    assert called("reject", "run-3")[0] == ExitCode.USAGE
+    assert "is rejected" in called("reject", "run-2")[1], "it stays what it was"
+    assert called("reject", "../run-3")[0] == ExitCode.USAGE
 
 
 def test_what_does_not_hold_and_a_site_without_a_policy_are_told(state: Path) -> None:
@@ -87,7 +88,7 @@ def test_what_does_not_hold_and_a_site_without_a_policy_are_told(state: Path) ->
     decisions.write_text(decisions.read_text().replace("run-1", "run-2"))
     assert "No approval counts" in called("pending")[1]
     assert (doctor(state)[0], "No approval counts" in doctor(state)[1]) == ("warning", True)
-    called("withdraw", "run-3")
+    called("reject", "run-3")
     assert "decisions.jsonl.damaged-1" in called("pending")[1]
     assert (doctor(state)[0], "decisions.jsonl.damaged-1" in doctor(state)[1]) == ("warning", True)
     decisions.unlink()
@@ -103,7 +104,7 @@ def test_all_lists_what_was_decided_with_time_and_who(state: Path) -> None:
     called("approve", "run-1")
     called("reject", "run-2", "--reason", "not for this study")
     called("approve", "run-3")
-    called("withdraw", "run-3")
+    called("reject", "run-3")
     text, day = called("pending", "--all")[1], f"{datetime.now(UTC):%Y-%m-%d}"
     user = f"by user {os.getuid()}"
     assert [text.index(each) for each in ("run-3: withdrawn ", "run-2: rejected ", "run-1: approved ")] == sorted(

@@ -77,7 +77,7 @@ def test_without_a_policy_and_with_always_nothing_waits_and_a_withdrawal_holds(k
     assert refused(kept, a_task(), rule=None) is None
     assert not kept.folder.exists(), "nothing is written for a site without a policy"
     assert refused(kept, a_task(), rule="always") is None
-    deciding.withdraw(kept, "run-1", "no longer")
+    deciding.refuse(kept, "run-1", "no longer")
     for rule in (None, "always", "matching", "each"):
         why = refused(kept, a_task(), rule=rule)
         assert isinstance(why, RunWithdrawn)
@@ -108,17 +108,17 @@ def test_a_matching_run_differs_in_name_and_seed_and_has_no_more_rounds(kept: Ke
     assert isinstance(refused(kept, a_task("run-2", rounds=4), "matching"), AwaitsApproval)
     assert isinstance(refused(kept, a_task("run-2", clients=["ann", "bob"]), "matching"), AwaitsApproval)
     assert isinstance(refused(kept, a_task("run-2", seed=7), "each"), AwaitsApproval)
-    deciding.withdraw(kept, "run-1")
+    deciding.refuse(kept, "run-1")
     assert isinstance(refused(kept, a_task("run-3"), "matching"), AwaitsApproval), "what was withdrawn covers nothing"
 
 
 def test_a_rejected_run_stays_rejected_until_it_is_approved(kept: Kept) -> None:
     refused(kept, a_task())
-    deciding.reject(kept, "run-1", "not for this study")
+    deciding.refuse(kept, "run-1", "not for this study")
     why = refused(kept, a_task())
     assert isinstance(why, RunRejected)
     assert deciding.waiting(kept) == []
-    assert deciding.reject(kept, "run-1").reason == "not for this study"
+    assert deciding.refuse(kept, "run-1").reason == "not for this study"
     deciding.approve(kept, "run-1")
     assert refused(kept, a_task()) is None
 
@@ -127,15 +127,12 @@ def test_a_rejected_run_stays_rejected_until_it_is_approved(kept: Kept) -> None:
     ("decide", "error", "says"),
     [
         (lambda kept: deciding.approve(kept, "run-9"), InvalidConfig, "no run 'run-9' waits here"),
-        (lambda kept: deciding.reject(kept, "run-9"), InvalidConfig, "no run 'run-9' waits here"),
         (lambda kept: deciding.approve(kept, "../run-1"), InvalidConfig, "no id of a run"),
-        (lambda kept: deciding.withdraw(kept, "../run-1"), InvalidConfig, "no id of a run"),
-        (lambda kept: deciding.withdraw(kept, "waits"), FailedPrecondition, "fedplcc site reject waits"),
-        (lambda kept: deciding.reject(kept, "run-1"), FailedPrecondition, "fedplcc site withdraw run-1"),
+        (lambda kept: deciding.refuse(kept, "../run-1"), InvalidConfig, "no id of a run"),
         (lambda kept: deciding.approve(kept, "waits", "0" * 64), FailedPrecondition, "nothing was approved"),
         (lambda kept: deciding.approve(kept, "waits", ""), None, ""),
-        (lambda kept: deciding.reject(kept, "waits", "x" * 501), InvalidConfig, "at most 500"),
-        (lambda kept: deciding.reject(kept, "waits", "a\nb"), InvalidConfig, "printable"),
+        (lambda kept: deciding.refuse(kept, "waits", "x" * 501), InvalidConfig, "at most 500"),
+        (lambda kept: deciding.refuse(kept, "waits", "a\nb"), InvalidConfig, "printable"),
     ],
 )
 def test_what_cannot_be_decided_is_refused_with_what_to_do(
@@ -178,7 +175,7 @@ def test_changed_decisions_approve_nothing_and_a_no_that_can_be_read_stays(kept:
     for run_id in ("run-1", "run-2", "run-3"):
         refused(kept, a_task(run_id))
     deciding.approve(kept, "run-1")
-    deciding.reject(kept, "run-2")
+    deciding.refuse(kept, "run-2")
     deciding.approve(kept, "run-3")
     path = kept.folder / "decisions.jsonl"
     path.write_text("\n".join(MEDDLING[meddling](path.read_text().splitlines())) + "\n")
@@ -204,12 +201,12 @@ def test_changed_decisions_approve_nothing_and_a_no_that_can_be_read_stays(kept:
 
 
 def test_a_second_damage_is_put_aside_beside_the_first_and_a_lost_secret_forgets_no_no(kept: Kept) -> None:
-    deciding.withdraw(kept, "run-1", "enough")
+    deciding.refuse(kept, "run-1", "enough")
     path = kept.folder / "decisions.jsonl"
     (kept.folder / "secret").unlink()
-    deciding.withdraw(kept, "run-2")
+    deciding.refuse(kept, "run-2")
     path.write_bytes(path.read_bytes() + b"half a li")
-    deciding.withdraw(kept, "run-3")
+    deciding.refuse(kept, "run-3")
     assert sorted(each.name for each in kept.folder.glob("*.damaged*")) == [f"{path.name}.damaged-{n}" for n in (1, 2)]
     for run_id in ("run-1", "run-2", "run-3"):
         assert isinstance(refused(kept, a_task(run_id), "always"), RunWithdrawn)
@@ -228,7 +225,7 @@ def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept
     path = kept.folder / "decisions.jsonl"
     older = path.read_bytes()
     shutil.copytree(kept.folder, tmp_path / "older")
-    deciding.withdraw(kept, "run-1")
+    deciding.refuse(kept, "run-1")
     _told_all(kept)
     if lost == "the file":
         path.unlink()
@@ -239,7 +236,7 @@ def test_decisions_that_lack_what_the_aggregator_was_told_do_not_hold(kept: Kept
         shutil.copytree(tmp_path / "older", kept.folder)
     for rule in ALL_RULES:
         assert isinstance(refused(kept, a_task(), rule), AwaitsApproval)
-    deciding.reject(kept, "run-1")
+    deciding.refuse(kept, "run-1")
     assert isinstance(refused(kept, a_task(), "always"), RunRejected)
     assert not Kept(kept.folder.parent).decisions().trouble, "the new chain names what was told"
     assert [each.ruling for each, _ in Gate(kept, "each").look(None).reports] == [Ruling.REJECTED]
@@ -319,7 +316,7 @@ def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: 
     def damaged(folder: Path, *, is_missing: bool) -> Kept:
         refused(Kept(folder), a_task())
         deciding.approve(Kept(folder), "run-1")
-        deciding.withdraw(Kept(folder), "run-2")
+        deciding.refuse(Kept(folder), "run-2")
         _told_all(Kept(folder))
         path = folder / "approval" / "decisions.jsonl"
         path.unlink() if is_missing else path.write_bytes(path.read_bytes() + b"half a li")
@@ -329,17 +326,17 @@ def test_a_kill_at_any_step_after_damage_loses_no_no_and_gives_no_yes(tmp_path: 
         whole = damaged(tmp_path / f"whole-{is_missing}", is_missing=is_missing)
         passed.clear()
         failpoints.install(passed.append)
-        deciding.withdraw(whole, "run-3")
+        deciding.refuse(whole, "run-3")
         points = [(name, passed[: number + 1].count(name)) for number, name in enumerate(passed)]
         assert any("aside" in name for name, _ in points)
         for number, (name, count) in enumerate(points):
             failpoints.install(None)
             kept = damaged(tmp_path / f"{is_missing}-{number}", is_missing=is_missing)
-            _died_at(name, count, partial(deciding.withdraw, kept, "run-3"))
+            _died_at(name, count, partial(deciding.refuse, kept, "run-3"))
             for rule in ALL_RULES:
                 assert isinstance(refused(kept, a_task("run-1"), rule), AwaitsApproval), name
                 assert isinstance(refused(kept, a_task("run-2"), rule), AwaitsApproval if is_missing else RunWithdrawn)
-            deciding.withdraw(kept, "run-3")
+            deciding.refuse(kept, "run-3")
             assert isinstance(refused(kept, a_task("run-1"), None), AwaitsApproval), name
             assert isinstance(refused(kept, a_task("run-3"), None), RunWithdrawn), name
             assert len(list(kept.folder.glob("*.damaged*"))) == 1, name
@@ -350,7 +347,7 @@ def test_a_look_ends_the_run_that_is_withdrawn_and_tells_each_decision_until_it_
     gate, run = Gate(kept, "each"), a_task().run
     assert gate.look(run) == gate.look(None)
     deciding.approve(kept, "run-1")
-    deciding.withdraw(kept, "run-1", "enough")
+    deciding.refuse(kept, "run-1", "enough")
     found = gate.look(run)
     assert found.is_ended
     assert not gate.look(a_task("run-2").run).is_ended
@@ -385,7 +382,7 @@ def test_a_withdrawal_is_seen_from_within_a_task_without_a_heartbeat(
     gate.check(task)
     assert task.run is not None
     assert not gate.has_ended(task.run)
-    deciding.withdraw(kept, "run-1")
+    deciding.refuse(kept, "run-1")
     now[0] += LOOK_S
     assert not gate.has_ended(task.run), "a heartbeat ends it first"
     now[0] += GRACE_S
@@ -470,7 +467,7 @@ def test_documents_that_wait_are_bounded_together_and_one_without_room_says_so(
     assert isinstance(why, AwaitsApproval)
     assert f"{most:,} bytes are the most of all. Decide about those first: fedplcc site pending" in why.detail
     assert sum(path.stat().st_size for path in (kept.folder / "asked").iterdir()) <= most
-    deciding.reject(kept, "run-2")
+    deciding.refuse(kept, "run-2")
     assert isinstance(refused(kept, a_task("run-2")), RunRejected)
     assert "cannot be shown" not in str(refused(kept, a_task("run-4"))), "what was rejected takes no room"
     assert [facts["run_id"] for facts in deciding.waiting(kept)] == ["run-1", "run-3", "run-4"]
