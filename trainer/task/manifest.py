@@ -26,8 +26,8 @@ KEPT_RECORDS = 32
 """Most records of runs that have ended."""
 MANIFEST = "manifest.json"
 VERSION = 1
-"""Version of the manifest's form. Earlier ones are read; a later one, or one with a field that this version does not know, is
-refused. A new field in what a manifest holds needs another version."""
+"""Version of the manifest's form. Earlier ones are read; a later one, or a field that this version does not know, is refused.
+A new field in what a manifest holds needs another version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
