@@ -26,7 +26,7 @@ KEPT_RECORDS = 32
 """Most records of runs that have ended."""
 MANIFEST = "manifest.json"
 VERSION = 1
-"""Version of the manifest's form. Earlier ones are read; a later one, or a field that this version does not know, is refused.
+"""Version of the manifest's form. Earlier ones are read; a later one, or a field that is not known, is refused.
 A new field in what a manifest holds needs another version."""
 
 
