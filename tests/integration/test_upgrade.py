@@ -40,7 +40,7 @@ PARTS = {
 MAJOR, MINOR = (int(number) for number in VERSION.split(".")[:2])
 NEXT, FAR = f"{MAJOR}.{MINOR + 1}.0", f"{MAJOR}.{MINOR + 7}.0"
 """The next minor version, and one that does not work with this one."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(900)]
 
 
 @dataclass
@@ -202,10 +202,8 @@ def operator(all_day: Federation) -> Operator:
     return Operator(all_day)
 
 
-@pytest.mark.parametrize("other", [pytest.param("other", marks=pytest.mark.full), "next"], indirect=True)
-@pytest.mark.parametrize(
-    "part", [*(pytest.param(part, marks=pytest.mark.full) for part in [*PARTS][:-1]), "everything"]
-)
+@pytest.mark.parametrize("other", ["other", "next"], indirect=True)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_part_is_replaced_in_the_middle_of_a_run_and_put_back(
     operator: Operator, part: str, other: Installed, values: dict[str, Any], undisturbed: dict[str, str]
 ) -> None:
@@ -223,7 +221,6 @@ def test_a_part_is_replaced_in_the_middle_of_a_run_and_put_back(
     assert operator.results(run_id) == undisturbed
 
 
-@pytest.mark.full
 def test_a_version_that_is_too_far_away_is_refused_by_name_and_the_way_back_ends_in_the_same_bytes(
     operator: Operator, far: Installed, values: dict[str, Any], undisturbed: dict[str, str]
 ) -> None:
@@ -265,7 +262,6 @@ def test_a_version_that_is_too_far_away_is_refused_by_name_and_the_way_back_ends
     assert operator.results(run_id) == undisturbed
 
 
-@pytest.mark.full
 def test_state_of_newer_tables_is_refused_by_the_older_version_whose_way_back_is_the_backup(
     tmp_path: Path, ours: Installed, data: Path, values: dict[str, Any], undisturbed: dict[str, str]
 ) -> None:
@@ -304,7 +300,6 @@ def test_state_of_newer_tables_is_refused_by_the_older_version_whose_way_back_is
         assert operator.results(run_id) == undisturbed
 
 
-@pytest.mark.full
 def test_what_a_newer_trainer_keeps_is_refused_by_the_older_one(
     operator: Operator, ours: Installed, tmp_path: Path, data: Path
 ) -> None:

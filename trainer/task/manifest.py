@@ -26,8 +26,8 @@ KEPT_RECORDS = 32
 """Most records of runs that have ended."""
 MANIFEST = "manifest.json"
 VERSION = 1
-"""Version of the manifest's form. A later one, or one with a field that this version does not know, is refused; a new field
-in what a manifest holds needs another version."""
+"""Version of the manifest's form. Earlier ones are read; a later one, or a field that is not known, is refused.
+A new field in what a manifest holds needs another version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +226,6 @@ def manifest_from_bytes(data: bytes) -> Manifest:
             f"a newer version than fedplcc {PROGRAM} wrote what this client keeps; nothing of it is read or changed: use "
             "that version, or put a copy of the state directory back that was made before"
         )
-    if version != VERSION or not is_whole:
+    if not isinstance(version, int) or not is_whole:
         raise ValueError("not as it was written")
     return _MANIFEST.validate_python(content)
